@@ -1,0 +1,67 @@
+//! The handshake: who speaks which version, and proof that the host is the host.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of this crate's types. Both sides state the range they serve.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// First frame of the host after the sync preamble.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Lowest version the host speaks.
+    pub min_version: u16,
+    /// Highest version the host speaks.
+    pub max_version: u16,
+    /// The machine's link token. The guest holds only its BLAKE3 hash, so that
+    /// nothing inside the guest can pose as the host.
+    pub token: [u8; 32],
+}
+
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hello")
+            .field("min_version", &self.min_version)
+            .field("max_version", &self.max_version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The guest accepts; requests may follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Version both will use.
+    pub version: u16,
+    /// Version of the guest daemon's build.
+    pub guest_version: String,
+    /// Changes with each boot of the guest (the kernel's boot id).
+    pub boot_id: String,
+    /// Counts starts of the guest daemon within one boot, from 1.
+    pub daemon_starts: u32,
+    /// How the guest keeps a command's processes together.
+    pub containment: Containment,
+}
+
+/// The guest refuses and closes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// No common version.
+    #[error("guest speaks protocol {min_version} to {max_version}")]
+    Version {
+        /// Lowest version the guest speaks.
+        min_version: u16,
+        /// Highest version the guest speaks.
+        max_version: u16,
+    },
+    /// The token does not match.
+    #[error("the link token was not accepted")]
+    Token,
+}
+
+/// How a guest finds every process of a command when it has to kill it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Containment {
+    /// A cgroup v2 a command, ended by `cgroup.kill`.
+    Cgroup,
+    /// A child-subreaper a command, which walks its descendants.
+    Subreaper,
+}

@@ -1,0 +1,123 @@
+//! Background jobs: commands that outlive the call, the link and the guest daemon.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Argv, Exit};
+
+/// Starts a job. Durable in the guest before it is answered; repeating the call
+/// with the same id and command answers the running job instead of a second one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStart {
+    /// Chosen by the host: `[A-Za-z0-9_-]{1,64}`.
+    pub job_id: String,
+    /// What to run.
+    pub argv: Argv,
+    /// As in [`crate::Exec::env`].
+    pub env: Vec<(String, String)>,
+    /// As in [`crate::Exec::workdir`].
+    pub workdir: Option<String>,
+    /// Bytes kept of each stream; output beyond is counted and dropped.
+    pub spool_bytes: u64,
+}
+
+/// Answer to [`JobStart`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStarted {
+    /// Process id of the job's leader in the guest.
+    pub pid: u32,
+    /// The job existed already.
+    pub existed: bool,
+}
+
+/// Reads a job's state and its output from the given cursors. Reading consumes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPoll {
+    /// The job.
+    pub job_id: String,
+    /// Read stdout from this byte.
+    pub stdout_from: u64,
+    /// Read stderr from this byte.
+    pub stderr_from: u64,
+    /// At most this many bytes of each stream (and never more than fits a frame).
+    pub max_bytes: u64,
+}
+
+/// A part of a job's kept output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spool {
+    /// Cursor of the first byte in `bytes`.
+    pub from: u64,
+    /// What was kept there.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// Bytes kept so far.
+    pub kept_bytes: u64,
+    /// Bytes written by the job so far, kept or not.
+    pub total_bytes: u64,
+}
+
+/// Answer to [`JobPoll`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// State without output.
+    pub summary: JobSummary,
+    /// stdout from the asked cursor.
+    pub stdout: Spool,
+    /// stderr from the asked cursor.
+    pub stderr: Spool,
+}
+
+/// A job without its output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// The job.
+    pub job_id: String,
+    /// How it ended; `None` while it runs.
+    pub exit: Option<Exit>,
+    /// It did not end by itself or by a kill: the machine went down under it.
+    pub interrupted: bool,
+    /// Guest wall clock at start, Unix milliseconds.
+    pub started_unix_ms: u64,
+    /// Guest wall clock at the end, Unix milliseconds.
+    pub finished_unix_ms: Option<u64>,
+}
+
+/// Signals every process of a job. Ok when it has ended already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobKill {
+    /// The job.
+    pub job_id: String,
+    /// Signal number, 1 to 64.
+    pub signal: i32,
+}
+
+/// Answer to [`JobKill`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobKilled {
+    /// The job had ended before the signal.
+    pub already_ended: bool,
+    /// The job after at most half a second of waiting for the signal's effect.
+    pub summary: JobSummary,
+}
+
+/// Lists the jobs that the guest keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobList;
+
+/// Answer to [`JobList`], oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jobs {
+    /// At most [`crate::limits::MAX_JOBS`].
+    pub jobs: Vec<JobSummary>,
+}
+
+/// Removes an ended job and its output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobForget {
+    /// The job.
+    pub job_id: String,
+}
+
+/// Answer to [`JobForget`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobForgotten;

@@ -1,0 +1,50 @@
+//! The wire between the daemon and the guest: types and framing, no I/O.
+//!
+//! One connection carries many calls. Every frame names the call it belongs to
+//! ([`Frame::id`]); a call is opened by a [`Kind::Request`], may exchange
+//! [`Kind::Data`] in either direction under credit, and is closed by exactly one
+//! [`Kind::Reply`] from the guest.
+//!
+//! ```text
+//! host                              guest
+//!  │ SYNC nonce ───────────────────► │   resynchronises a byte stream that
+//!  │ ◄─────────────────── SYNC nonce │   may hold bytes of an older connection
+//!  │ Hello{versions, token} ───────► │
+//!  │ ◄──────────── Welcome | Refused │
+//!  │ Request 7 ────────────────────► │
+//!  │ ◄──────────────── Data 7 stdout │
+//!  │ Credit 7 ─────────────────────► │
+//!  │ Cancel 7 ─────────────────────► │   optional
+//!  │ ◄─────────────────────── Reply 7│
+//! ```
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod encode;
+mod error;
+mod files;
+mod frame;
+mod hello;
+mod jobs;
+pub mod limits;
+mod request;
+mod run;
+mod sync;
+mod system;
+
+pub use encode::{DecodeError, EncodeError, decode, encode};
+pub use error::{GuestCode, GuestError};
+pub use files::{
+    EntryKind, FileEdit, FileEdited, FileEntry, FileList, FileListed, FileRead, FileReadDone,
+    FileStat, FileWrite, FileWritten,
+};
+pub use frame::{Decoder, Frame, FrameError, HEADER_LEN, Kind};
+pub use hello::{Containment, Hello, PROTOCOL_VERSION, Refusal, Welcome};
+pub use jobs::{
+    JobForget, JobForgotten, JobKill, JobKilled, JobList, JobPoll, JobReport, JobStart, JobStarted,
+    JobSummary, Jobs, Spool,
+};
+pub use request::{FromGuest, GuestEvent, Request, ToGuest};
+pub use run::{Argv, Exec, ExecDone, Exit, Stream};
+pub use sync::{SYNC_LEN, SyncScanner, nonce_of, sync_preamble};
+pub use system::{Configure, Configured, Ping, Pong, Shutdown, ShuttingDown, Usage, UsageReport};

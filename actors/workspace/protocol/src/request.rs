@@ -1,0 +1,79 @@
+//! What may be asked, with the direction in the type.
+
+use serde::{Deserialize, Serialize};
+
+use crate::*;
+
+/// A request whose reply type is known.
+pub trait Request: Send + Sized + 'static {
+    /// What the guest answers.
+    type Reply: Send + 'static;
+    /// As the wire's enum.
+    fn into_wire(self) -> ToGuest;
+    /// From the wire's enum; `None` when the guest answered something else.
+    fn reply_of(reply: FromGuest) -> Option<Self::Reply>;
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $request:ident => $reply:ident,)+) => {
+        /// Payload of a [`Kind::Request`] frame. New kinds are added at the end.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum ToGuest { $($(#[$doc])* $request($request),)+ }
+
+        /// Payload of a successful [`Kind::Reply`] frame, in the order of [`ToGuest`].
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum FromGuest { $(
+            #[doc = concat!("Answer to [`ToGuest::", stringify!($request), "`].")]
+            $request($reply),
+        )+ }
+
+        $(impl Request for $request {
+            type Reply = $reply;
+            fn into_wire(self) -> ToGuest { ToGuest::$request(self) }
+            fn reply_of(reply: FromGuest) -> Option<$reply> {
+                match reply { FromGuest::$request(reply) => Some(reply), _ => None }
+            }
+        })+
+    };
+}
+
+requests! {
+    /// Liveness.
+    Ping => Pong,
+    /// After each new link.
+    Configure => Configured,
+    /// Memory and disk.
+    Usage => UsageReport,
+    /// Power off.
+    Shutdown => ShuttingDown,
+    /// Run and wait.
+    Exec => ExecDone,
+    /// Run in the background.
+    JobStart => JobStarted,
+    /// Read a job.
+    JobPoll => JobReport,
+    /// Signal a job.
+    JobKill => JobKilled,
+    /// All jobs.
+    JobList => Jobs,
+    /// Remove an ended job.
+    JobForget => JobForgotten,
+    /// Download.
+    FileRead => FileReadDone,
+    /// Upload.
+    FileWrite => FileWritten,
+    /// Replace text.
+    FileEdit => FileEdited,
+    /// List a directory.
+    FileList => FileListed,
+    /// One entry.
+    FileStat => FileEntry,
+}
+
+/// Payload of a [`Kind::Event`] frame: told by the guest without being asked.
+/// Events are hints; the truth is asked for. One may be lost with a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestEvent {
+    /// A job ended.
+    JobEnded(JobSummary),
+}
