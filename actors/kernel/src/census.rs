@@ -1,0 +1,163 @@
+//! Every actor's vital signs, readable without asking the actor.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use dashmap::DashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::Policy;
+
+/// The vital signs of one place in the tree. It outlives the actor's restarts.
+#[derive(Debug)]
+pub struct Probe {
+    path: String,
+    kind: &'static str,
+    policy: Policy,
+    born: Instant,
+    started_ms: AtomicU64,
+    restarts: AtomicU32,
+    depth: AtomicUsize,
+    handled: AtomicU64,
+    state: ArcSwap<String>,
+    last_error: ArcSwapOption<String>,
+}
+
+/// One row of the tree, as `hivekeep ps` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActorRow {
+    /// Place in the tree, names joined by `/`.
+    pub path: String,
+    /// Kind of actor.
+    pub kind: String,
+    /// `starting`, `running`, `restarting`, `gave_up`, `stopped`, or the actor's own word.
+    pub state: String,
+    /// Times it was started again.
+    pub restarts: u32,
+    /// Messages waiting.
+    pub mailbox: usize,
+    /// Messages handled by all incarnations.
+    pub handled: u64,
+    /// Since the present incarnation started.
+    pub uptime_ms: u64,
+    /// Why it last failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// What its supervisor does when it ends.
+    pub policy: Policy,
+    /// Memory of the machine it keeps, if it keeps one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_memory_bytes: Option<u64>,
+}
+
+impl Probe {
+    /// Place in the tree.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What the actor says of itself.
+    pub fn set_state(&self, state: impl Into<String>) {
+        let state = state.into();
+        if **self.state.load() != state {
+            self.state.store(Arc::new(state));
+        }
+    }
+
+    /// Messages waiting.
+    pub fn depth(&self) -> usize {
+        self.depth.load(Relaxed)
+    }
+
+    /// Notes a failure.
+    pub fn set_error(&self, error: impl Into<String>) {
+        self.last_error.store(Some(Arc::new(error.into())));
+    }
+
+    pub(crate) fn sent(&self) {
+        self.depth.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn unsent(&self, count: usize) {
+        let _ =
+            self.depth.fetch_update(Relaxed, Relaxed, |depth| Some(depth.saturating_sub(count)));
+    }
+
+    pub(crate) fn took(&self) {
+        self.unsent(1);
+        self.handled.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn started(&self) {
+        self.depth.store(0, Relaxed);
+        self.started_ms.store(self.age_ms(), Relaxed);
+        self.set_state("running");
+    }
+
+    pub(crate) fn restarting(&self) {
+        self.restarts.fetch_add(1, Relaxed);
+        self.set_state("restarting");
+    }
+
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn row(&self) -> ActorRow {
+        ActorRow {
+            path: self.path.clone(),
+            kind: self.kind.to_owned(),
+            state: String::clone(&self.state.load()),
+            restarts: self.restarts.load(Relaxed),
+            mailbox: self.depth(),
+            handled: self.handled.load(Relaxed),
+            uptime_ms: self.age_ms().saturating_sub(self.started_ms.load(Relaxed)),
+            last_error: self.last_error.load().as_deref().cloned(),
+            policy: self.policy,
+            machine_memory_bytes: None,
+        }
+    }
+}
+
+/// All probes. Cheap to clone; reading it stops nobody.
+#[derive(Debug, Clone, Default)]
+pub struct Census(Arc<DashMap<String, Weak<Probe>>>);
+
+impl Census {
+    /// A probe for a place in the tree. A place whose probe is still held keeps it.
+    pub fn probe(&self, path: &str, kind: &'static str, policy: Policy) -> Arc<Probe> {
+        let mut place = self.0.entry(path.to_owned()).or_default();
+        if let Some(probe) = place.upgrade() {
+            return probe;
+        }
+        let probe = Arc::new(Probe {
+            path: path.to_owned(),
+            kind,
+            policy,
+            born: Instant::now(),
+            started_ms: AtomicU64::new(0),
+            restarts: AtomicU32::new(0),
+            depth: AtomicUsize::new(0),
+            handled: AtomicU64::new(0),
+            state: ArcSwap::from_pointee("starting".to_owned()),
+            last_error: ArcSwapOption::empty(),
+        });
+        *place = Arc::downgrade(&probe);
+        probe
+    }
+
+    /// The tree, sorted by path.
+    pub fn rows(&self) -> Vec<ActorRow> {
+        self.0.retain(|_, probe| probe.strong_count() > 0);
+        let mut rows: Vec<_> =
+            self.0.iter().filter_map(|place| place.upgrade()).map(|probe| probe.row()).collect();
+        rows.sort_by(|a, b| a.path.cmp(&b.path));
+        rows
+    }
+}

@@ -1,0 +1,158 @@
+//! The one error that leaves the house.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A typed refusal or failure, the same over every door.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct ToolError {
+    /// Stable, snake_case; what programs act on.
+    pub code: Cow<'static, str>,
+    /// What happened, for people and models.
+    pub message: String,
+    /// What to do next, when there is something to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
+    /// Which layer said no.
+    pub layer: Layer,
+    /// The same call may succeed later without a change.
+    pub retryable: bool,
+    /// When a retry makes sense, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Facts to act on, such as the limit that was hit.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub details: Box<Map<String, Value>>,
+}
+
+/// Where a call was refused or failed, in the order in which a call passes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The front door: framing, credentials.
+    Door,
+    /// The caller's session.
+    Session,
+    /// Finding the tool.
+    Resolve,
+    /// The policy's decision.
+    Policy,
+    /// A person's approval.
+    Approval,
+    /// Validation of the input.
+    Schema,
+    /// Token buckets.
+    Rate,
+    /// The session's reserves.
+    Quota,
+    /// The target's queue.
+    Admission,
+    /// The actor that serves the tool.
+    Actor,
+    /// The hypervisor or sandbox.
+    Machine,
+    /// The way into the guest.
+    Link,
+    /// The guest itself.
+    Guest,
+    /// The journal.
+    Store,
+    /// Limits on the result.
+    Result,
+}
+
+impl ToolError {
+    /// A final refusal.
+    pub fn new(layer: Layer, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code: Cow::Borrowed(code),
+            message: message.into(),
+            next_step: None,
+            layer,
+            retryable: false,
+            retry_after_ms: None,
+            details: Box::default(),
+        }
+    }
+
+    /// Names the next step.
+    #[must_use]
+    pub fn next(mut self, step: impl Into<String>) -> Self {
+        self.next_step = Some(step.into());
+        self
+    }
+
+    /// Marks the error as passing.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+
+    /// Marks the error as passing, with a hint when to try again.
+    #[must_use]
+    pub fn retry_after(mut self, wait: std::time::Duration) -> Self {
+        self.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+        self.retryable()
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// The input is well-formed JSON but makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Layer::Actor, "invalid_input", message)
+    }
+
+    /// A defect of the daemon itself.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Layer::Actor, "internal", message)
+            .next("look at `hivekeep logs`; this is a defect worth reporting")
+    }
+
+    /// The call was cancelled by its caller.
+    pub fn cancelled() -> Self {
+        Self::new(Layer::Actor, "cancelled", "the call was cancelled")
+    }
+
+    /// The call's own deadline passed.
+    pub fn deadline(layer: Layer, after_secs: u64) -> Self {
+        Self::new(layer, "deadline_exceeded", format!("no answer within {after_secs} s"))
+            .detail("deadline_secs", after_secs)
+            .retryable()
+    }
+
+    /// Message and next step as one text, for clients that show only text.
+    pub fn to_text(&self) -> String {
+        match &self.next_step {
+            Some(step) => format!("{}: {}. Next: {step}", self.code, self.message),
+            None => format!("{}: {}", self.code, self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reads_back_from_json_whole() {
+        let error = ToolError::new(Layer::Rate, "rate_limited", "too fast")
+            .next("wait")
+            .retry_after(std::time::Duration::from_micros(10))
+            .detail("burst", 3);
+        let json = serde_json::to_value(&error).expect("serialises");
+        assert_eq!(json["layer"], "rate");
+        assert_eq!(json["retry_after_ms"], 1);
+        assert_eq!(serde_json::from_value::<ToolError>(json).expect("reads back"), error);
+        assert_eq!(error.to_text(), "rate_limited: too fast. Next: wait");
+    }
+}

@@ -1,0 +1,32 @@
+//! Named points at which tests make the daemon die, fail or wait.
+//!
+//! Without the feature `failpoints` a point is nothing at all. With it, the
+//! environment variable `FAILPOINTS` arms points, for example
+//! `FAILPOINTS=create.after_intent=panic`; see the `fail` crate. The action
+//! `return(kill)` ends the process at once, as SIGKILL would.
+
+/// Passes a named point.
+#[macro_export]
+macro_rules! fault_point {
+    ($name:expr) => {
+        $crate::fault::pass($name)
+    };
+}
+
+/// See [`fault_point!`].
+pub fn pass(name: &str) {
+    let _ = name;
+    #[cfg(feature = "failpoints")]
+    fail::eval(name, |action| {
+        if action.as_deref() == Some("kill") {
+            // Not `exit`: no destructor may run, as none runs on SIGKILL.
+            std::process::abort();
+        }
+    });
+}
+
+/// Arms the points named in the environment. Call once, at start.
+pub fn arm_from_env() {
+    #[cfg(feature = "failpoints")]
+    std::mem::forget(fail::FailScenario::setup());
+}

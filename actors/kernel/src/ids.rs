@@ -1,0 +1,135 @@
+//! Ids are newtypes: a prefix that names the kind and a UUIDv7, so that they
+//! sort by age and one kind cannot be passed for another.
+
+use std::{fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, de};
+use uuid::Uuid;
+
+/// A text that is not an id of the expected kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {kind} id: expected `{prefix}_` and 32 hex digits")]
+pub struct IdError {
+    text: String,
+    kind: &'static str,
+    prefix: &'static str,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// The text before the underscore.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// A new id, later than every id made before on this machine.
+            #[allow(clippy::new_without_default)]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+
+            /// The id without its prefix, for places that want a UUID.
+            pub fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "_{}"), self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .filter(|hex| hex.len() == 32 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+                    .and_then(|hex| Uuid::try_parse(hex).ok())
+                    .map(Self)
+                    .ok_or_else(|| IdError { text: text.to_owned(), kind: $kind, prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": concat!("^", $prefix, "_[0-9a-f]{32}$") })
+            }
+        }
+    };
+}
+
+id!(
+    /// A workspace.
+    WorkspaceId, "workspace", "ws"
+);
+id!(
+    /// An attachment of a client.
+    SessionId, "session", "ses"
+);
+id!(
+    /// A background job of a workspace.
+    JobId, "job", "job"
+);
+id!(
+    /// One tool call.
+    CallId, "call", "call"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_as_itself_and_only_as_its_kind() {
+        let id = WorkspaceId::new();
+        assert_eq!(id.to_string().parse::<WorkspaceId>(), Ok(id));
+        assert!(id.to_string().parse::<SessionId>().is_err());
+        let json = serde_json::to_string(&id).expect("serialises");
+        assert_eq!(serde_json::from_str::<WorkspaceId>(&json).expect("reads back"), id);
+    }
+
+    #[test]
+    fn near_misses_are_refused() {
+        let id = WorkspaceId::new().to_string();
+        for text in [&id[3..], &id[..34], &id.to_uppercase(), "ws_", "", "ws_zz"] {
+            assert!(text.parse::<WorkspaceId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_sort_by_age() {
+        let older = CallId::new();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(older < CallId::new());
+    }
+}

@@ -1,0 +1,321 @@
+//! The children of one supervisor: started, counted, restarted by policy.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ractor::{ActorCell, ActorId, SupervisionEvent};
+
+use crate::{
+    Address, Census, Entity, Fault, GiveUp, Policy, Probe,
+    entity::{Starter, starter},
+    supervise::{Meter, Verdict},
+};
+
+/// The end of a child, as its supervisor hears of it.
+#[derive(Debug)]
+pub struct ChildNews {
+    id: ActorId,
+    /// `None` when it stopped in order.
+    failure: Option<String>,
+}
+
+impl ChildNews {
+    pub(crate) fn of(event: SupervisionEvent) -> Option<Self> {
+        match event {
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                let failure = reason.filter(|reason| reason == "killed");
+                Some(Self { id: cell.get_id(), failure })
+            }
+            SupervisionEvent::ActorFailed(cell, error) => {
+                Some(Self { id: cell.get_id(), failure: Some(error.to_string()) })
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => None,
+        }
+    }
+}
+
+/// What came of a child's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It will be started again.
+    Restarting {
+        /// The child.
+        name: String,
+        /// Why it ended.
+        reason: String,
+    },
+    /// It stopped in order, or is not restarted by policy; forgotten.
+    Gone {
+        /// The child.
+        name: String,
+        /// Why, if it failed.
+        failure: Option<String>,
+    },
+    /// Too many restarts; it stays down.
+    GaveUp {
+        /// The child.
+        name: String,
+        /// Why it last ended.
+        reason: String,
+    },
+    /// Not a child (any more).
+    Stranger,
+}
+
+struct Child {
+    name: String,
+    probe: Arc<Probe>,
+    policy: Policy,
+    meter: Meter,
+    start: Starter,
+}
+
+/// Children by name. Its owner passes [`Entity::child`] news to [`Nursery::hear`].
+pub struct Nursery {
+    path: String,
+    census: Census,
+    cell: ActorCell,
+    born: Instant,
+    children: HashMap<ActorId, Child>,
+    running: HashMap<String, ActorCell>,
+}
+
+impl Nursery {
+    /// An empty nursery of the actor at `path`.
+    pub fn new(path: &str, census: Census, cell: ActorCell) -> Self {
+        Self {
+            path: path.to_owned(),
+            census,
+            cell,
+            born: Instant::now(),
+            children: HashMap::new(),
+            running: HashMap::new(),
+        }
+    }
+
+    /// An address for a child that may not exist yet.
+    pub fn address<M: Send + 'static>(
+        &self,
+        name: &str,
+        kind: &'static str,
+        policy: Policy,
+    ) -> Address<M> {
+        Address::vacant(self.census.probe(&join(&self.path, name), kind, policy))
+    }
+
+    /// Starts a child at its address. Returns before the child's `start` is done;
+    /// messages sent before that are refused as unavailable.
+    ///
+    /// # Errors
+    /// When ractor cannot spawn.
+    pub fn start<E: Entity>(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        address: &Address<E::Msg>,
+        seed: E::Seed,
+    ) -> Result<(), Fault> {
+        let start = starter::<E>(address.clone(), seed);
+        let cell = start(self.cell.clone(), Duration::ZERO)?;
+        self.running.insert(name.to_owned(), cell.clone());
+        let child = Child {
+            name: name.to_owned(),
+            probe: address.probe().clone(),
+            policy,
+            meter: Meter::new(policy),
+            start,
+        };
+        self.children.insert(cell.get_id(), child);
+        Ok(())
+    }
+
+    /// Orders a child to stop. Its end will be heard as [`Outcome::Gone`].
+    pub fn stop(&self, name: &str, reason: &str) {
+        if let Some(cell) = self.running.get(name) {
+            cell.stop(Some(reason.to_owned()));
+        }
+    }
+
+    /// Number of children, running or about to be restarted.
+    pub fn len(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Whether there is no child.
+    pub fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Applies the policy to a child's end.
+    ///
+    /// # Errors
+    /// When an essential child is given up: the supervisor fails with it.
+    pub fn hear(&mut self, news: ChildNews) -> Result<Outcome, Fault> {
+        let Some(mut child) = self.children.remove(&news.id) else { return Ok(Outcome::Stranger) };
+        self.running.remove(&child.name);
+        let name = child.name.clone();
+        if let Some(reason) = &news.failure {
+            tracing::error!(actor = child.probe.path(), %reason, "actor failed");
+            child.probe.set_error(reason.clone());
+        }
+        match child.meter.judge(self.born.elapsed(), news.failure.is_some()) {
+            Verdict::Done => Ok(Outcome::Gone { name, failure: news.failure }),
+            Verdict::RestartAfter(wait) => {
+                child.probe.restarting();
+                let cell = (child.start)(self.cell.clone(), wait)?;
+                self.running.insert(name.clone(), cell.clone());
+                self.children.insert(cell.get_id(), child);
+                Ok(Outcome::Restarting { name, reason: news.failure.unwrap_or_default() })
+            }
+            Verdict::GiveUp => {
+                child.probe.set_state("gave_up");
+                let reason = news.failure.unwrap_or_default();
+                if child.policy.give_up == GiveUp::Escalate {
+                    return Err(Fault::new(format!("gave up on {name}: {reason}")));
+                }
+                Ok(Outcome::GaveUp { name, reason })
+            }
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Me, entity::spawn_root};
+    use tokio::sync::mpsc;
+
+    const QUICK: Policy = Policy {
+        restart: crate::Restart::OnFailure,
+        max_restarts: 2,
+        window_secs: 60,
+        backoff: crate::Backoff { initial_ms: 1, max_ms: 1 },
+        give_up: GiveUp::StayDown,
+    };
+
+    enum Order {
+        Fail,
+        Panic,
+        StopSelf,
+    }
+
+    struct Worker(Me<Order>);
+    impl Entity for Worker {
+        type Msg = Order;
+        type Seed = mpsc::UnboundedSender<&'static str>;
+        async fn start(seed: Self::Seed, me: Me<Order>) -> Result<Self, Fault> {
+            seed.send("started").map_err(|_| Fault::new("nobody listens"))?;
+            Ok(Self(me))
+        }
+        fn handle(&mut self, order: Order) -> Result<(), Fault> {
+            match order {
+                Order::Fail => Err(Fault::new("told to fail")),
+                Order::Panic => panic!("told to panic"),
+                Order::StopSelf => {
+                    self.0.stop("told to stop");
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    struct Keeper(Nursery, mpsc::UnboundedSender<Outcome>);
+    #[derive(Clone)]
+    struct KeeperSeed {
+        census: Census,
+        policy: Policy,
+        worker: Address<Order>,
+        starts: mpsc::UnboundedSender<&'static str>,
+        outcomes: mpsc::UnboundedSender<Outcome>,
+    }
+    impl Entity for Keeper {
+        type Msg = ();
+        type Seed = KeeperSeed;
+        async fn start(seed: KeeperSeed, me: Me<()>) -> Result<Self, Fault> {
+            let mut nursery = Nursery::new("keeper", seed.census, me.cell);
+            nursery.start::<Worker>("worker", seed.policy, &seed.worker, seed.starts)?;
+            Ok(Self(nursery, seed.outcomes))
+        }
+        fn handle(&mut self, (): ()) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+            let outcome = self.0.hear(news)?;
+            self.1.send(outcome).map_err(|_| Fault::new("nobody listens"))
+        }
+    }
+
+    struct Scene {
+        census: Census,
+        worker: Address<Order>,
+        starts: mpsc::UnboundedReceiver<&'static str>,
+        outcomes: mpsc::UnboundedReceiver<Outcome>,
+        ended: tokio::task::JoinHandle<()>,
+    }
+
+    async fn scene(policy: Policy) -> Scene {
+        let census = Census::default();
+        let (starts_in, starts) = mpsc::unbounded_channel();
+        let (outcomes_in, outcomes) = mpsc::unbounded_channel();
+        let keeper = Address::vacant(census.probe("keeper", "keeper", Policy::ESSENTIAL));
+        let worker = Address::vacant(census.probe("keeper/worker", "worker", policy));
+        let seed = KeeperSeed {
+            census: census.clone(),
+            policy,
+            worker: worker.clone(),
+            starts: starts_in,
+            outcomes: outcomes_in,
+        };
+        let (_, ended) = spawn_root::<Keeper>(&keeper, seed).await.expect("spawns");
+        Scene { census, worker, starts, outcomes, ended }
+    }
+
+    async fn send(scene: &mut Scene, order: fn() -> Order) {
+        assert_eq!(scene.starts.recv().await, Some("started"));
+        while scene.worker.send(order()).is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failing_child_is_restarted_then_given_up_and_says_so() {
+        let mut scene = scene(QUICK).await;
+        for n in 0..3 {
+            send(&mut scene, if n == 1 { || Order::Panic } else { || Order::Fail }).await;
+            let outcome = scene.outcomes.recv().await.expect("keeper lives");
+            match (n, outcome) {
+                (0 | 1, Outcome::Restarting { .. }) | (2, Outcome::GaveUp { .. }) => {}
+                (n, other) => panic!("failure {n}: {other:?}"),
+            }
+        }
+        let row =
+            scene.census.rows().into_iter().find(|r| r.path == "keeper/worker").expect("listed");
+        assert_eq!((row.state.as_str(), row.restarts), ("gave_up", 2));
+        assert_eq!(row.last_error.as_deref(), Some("told to fail"));
+        assert!(scene.worker.send(Order::Fail).is_err(), "nobody is there any more");
+        assert!(!scene.ended.is_finished());
+    }
+
+    #[tokio::test]
+    async fn an_ordered_stop_is_no_failure() {
+        let mut scene = scene(QUICK).await;
+        send(&mut scene, || Order::StopSelf).await;
+        let gone = Outcome::Gone { name: "worker".to_owned(), failure: None };
+        assert_eq!(scene.outcomes.recv().await, Some(gone));
+    }
+
+    #[tokio::test]
+    async fn an_essential_child_takes_its_supervisor_with_it() {
+        let essential = Policy { max_restarts: 0, give_up: GiveUp::Escalate, ..QUICK };
+        let mut scene = scene(essential).await;
+        send(&mut scene, || Order::Fail).await;
+        scene.ended.await.expect("ends");
+    }
+}

@@ -1,0 +1,39 @@
+//! Small traits through which actors meet without knowing each other's crates.
+//! The crate that owns the thing implements the trait; the boot wires it.
+
+use async_trait::async_trait;
+use std::time::Duration;
+
+use crate::{Resources, SessionId, ToolError};
+
+/// What is known of a session that owns something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// A client is attached now.
+    pub attached: bool,
+    /// Calls of the session that are running now. A session with one is live.
+    pub calls_in_flight: u32,
+    /// Time since the session last had a client attached or a call running.
+    pub idle_for: Duration,
+    /// The session is over; what it owned is orphaned.
+    pub ended: bool,
+}
+
+/// The keeper of sessions and their quotas.
+#[async_trait]
+pub trait Sessions: Send + Sync {
+    /// Reserves before anything is made. Exact under concurrent calls.
+    ///
+    /// # Errors
+    /// `quota_exceeded` with what is used, wanted and allowed.
+    async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError>;
+
+    /// Gives back what was reserved.
+    fn release(&self, session: SessionId, what: Resources);
+
+    /// Counts what a session already owns, without a limit; used at start-up.
+    fn restore(&self, session: SessionId, what: Resources);
+
+    /// What is known of a session.
+    async fn standing(&self, session: SessionId) -> Standing;
+}

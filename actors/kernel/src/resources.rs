@@ -1,0 +1,53 @@
+//! What a workspace takes and a session may hold.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An amount of everything that is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    /// Workspaces.
+    pub workspaces: u64,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in GiB.
+    pub disk_gb: u64,
+}
+
+impl Resources {
+    /// One workspace of this size.
+    pub fn workspace(memory_mb: u64, disk_gb: u64) -> Self {
+        Self { workspaces: 1, memory_mb, disk_gb }
+    }
+
+    /// The sum, saturating.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            workspaces: self.workspaces.saturating_add(other.workspaces),
+            memory_mb: self.memory_mb.saturating_add(other.memory_mb),
+            disk_gb: self.disk_gb.saturating_add(other.disk_gb),
+        }
+    }
+
+    /// The difference, never below zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            workspaces: self.workspaces.saturating_sub(other.workspaces),
+            memory_mb: self.memory_mb.saturating_sub(other.memory_mb),
+            disk_gb: self.disk_gb.saturating_sub(other.disk_gb),
+        }
+    }
+
+    /// The first amount that exceeds `limit`: its name, what is wanted, the limit.
+    pub fn first_over(self, limit: Self) -> Option<(&'static str, u64, u64)> {
+        [
+            ("workspaces", self.workspaces, limit.workspaces),
+            ("memory_mb", self.memory_mb, limit.memory_mb),
+            ("disk_gb", self.disk_gb, limit.disk_gb),
+        ]
+        .into_iter()
+        .find(|(_, wanted, limit)| wanted > limit)
+    }
+}

@@ -1,0 +1,189 @@
+//! From a routed call to the handler of its type.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use crate::{
+    Address, CallCx, Entity, Tool, ToolError, ToolInfo, mailbox::Unavailable, workers::Workers,
+};
+
+/// A call on its way to the actor that serves it.
+#[derive(Debug)]
+pub struct ToolCall {
+    /// The tool.
+    pub tool: &'static ToolInfo,
+    /// Who, until when, how to stop.
+    pub cx: CallCx,
+    /// Input that passed the schema.
+    pub args: Value,
+    /// Where the answer goes. Dropped unanswered, the caller gets an error.
+    pub reply: oneshot::Sender<Result<Value, ToolError>>,
+}
+
+/// A mailbox that takes tool calls.
+pub trait Target: Send + Sync {
+    /// Hands the call over.
+    ///
+    /// # Errors
+    /// When nobody is there; the call is dropped and its caller told.
+    fn deliver(&self, call: ToolCall) -> Result<(), Unavailable>;
+    /// Key under which the registry counts calls.
+    fn key(&self) -> &str;
+}
+
+impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
+    fn deliver(&self, call: ToolCall) -> Result<(), Unavailable> {
+        self.send(M::from(call))
+    }
+    fn key(&self) -> &str {
+        self.probe().path()
+    }
+}
+
+/// Finds the actor of one kind that an input field names.
+pub trait Directory: Send + Sync {
+    /// The target of an id or a unique name.
+    ///
+    /// # Errors
+    /// A `..._not_found` error that says how to list what there is.
+    fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError>;
+}
+
+/// An answer now, or work that brings it while the mailbox goes on.
+pub enum Reply<T> {
+    /// The answer.
+    Now(T),
+    /// Work run beside the mailbox; dropped when the actor ends.
+    Later(futures::future::BoxFuture<'static, Result<T, ToolError>>),
+}
+
+impl<T> Reply<T> {
+    /// Work that brings the answer.
+    pub fn later(work: impl Future<Output = Result<T, ToolError>> + Send + 'static) -> Self {
+        Self::Later(Box::pin(work))
+    }
+}
+
+/// An actor that serves a tool. The handler decides; it cannot wait.
+pub trait Handle<T: Tool>: Entity {
+    /// Decides about one call.
+    ///
+    /// # Errors
+    /// A refusal.
+    fn handle_tool(&mut self, cx: &CallCx, input: T) -> Result<Reply<T::Output>, ToolError>;
+}
+
+/// Decodes and handles one tool; a row of [`Family`].
+pub type Dispatch<E> = fn(&mut E, &CallCx, Value) -> Result<Reply<Value>, ToolError>;
+
+/// The tools that an actor of type `E` serves.
+#[derive(Debug)]
+pub struct Family<E: Entity> {
+    /// Declarations with their handlers.
+    pub rows: &'static [(ToolInfo, Dispatch<E>)],
+}
+
+/// [`Dispatch`] for a tool.
+///
+/// # Errors
+/// The handler's refusal, or `invalid_input`.
+pub fn dispatch<E: Handle<T>, T: Tool>(
+    entity: &mut E,
+    cx: &CallCx,
+    args: Value,
+) -> Result<Reply<Value>, ToolError> {
+    let input: T = serde_json::from_value(args)
+        .map_err(|error| ToolError::invalid(error.to_string()).next("check the tool's schema"))?;
+    Ok(match entity.handle_tool(cx, input)? {
+        Reply::Now(output) => Reply::Now(encode(output)?),
+        Reply::Later(work) => Reply::later(async move { encode(work.await?) }),
+    })
+}
+
+fn encode<T: Serialize>(output: T) -> Result<Value, ToolError> {
+    serde_json::to_value(output).map_err(|error| ToolError::internal(error.to_string()))
+}
+
+/// Serves one call from the families of an actor.
+pub fn serve<E: Entity>(
+    entity: &mut E,
+    families: &[&Family<E>],
+    workers: &Workers,
+    call: ToolCall,
+) {
+    let ToolCall { tool, cx, args, reply } = call;
+    let name = tool.spec.name;
+    let row = families.iter().flat_map(|family| family.rows).find(|row| row.0.spec.name == name);
+    let span = cx.span.clone();
+    let outcome = span.in_scope(|| match row {
+        Some((_, dispatch)) => dispatch(entity, &cx, args),
+        None => Err(ToolError::internal(format!("`{name}` is routed to an actor without it"))),
+    });
+    match outcome {
+        Ok(Reply::Now(value)) => drop(reply.send(Ok(value))),
+        Err(error) => drop(reply.send(Err(error))),
+        Ok(Reply::Later(work)) => {
+            let work = async move { drop(reply.send(work.await)) };
+            let _detached = workers.spawn(work.instrument(span));
+        }
+    }
+}
+
+/// Declares tools: a row each, checked against the handler at compile time.
+///
+/// ```text
+/// tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
+///     exec: Exec => ExecOutput { title: "Run a command", effect: Write, rate: Exec };
+/// }
+/// ```
+#[macro_export]
+macro_rules! tools {
+    ($vis:vis $family:ident: $title:literal for $entity:ty, addressed $kind:ident by $field:ident;
+     $($name:ident: $input:ty => $output:ty { $($key:ident: $value:expr),+ $(,)? };)+) => {
+        $($crate::tools!(@tool $title, $name, $input, $output,
+            $crate::Addressing::Field { kind: stringify!($kind), field: {
+                // The input has the field, or this does not compile.
+                let _ = |input: &$input| { let _ = &input.$field; };
+                stringify!($field)
+            } }, $($key: $value),+);)+
+        $vis const $family: $crate::Family<$entity> = $crate::Family {
+            rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
+        };
+    };
+    ($vis:vis $family:ident: $title:literal for $entity:ty, singleton $singleton:ident;
+     $($name:ident: $input:ty => $output:ty { $($key:ident: $value:expr),+ $(,)? };)+) => {
+        $($crate::tools!(@tool $title, $name, $input, $output,
+            $crate::Addressing::Singleton(stringify!($singleton)), $($key: $value),+);)+
+        $vis const $family: $crate::Family<$entity> = $crate::Family {
+            rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
+        };
+    };
+    (@tool $family:literal, $name:ident, $input:ty, $output:ty, $addressing:expr, $($key:ident: $value:expr),+) => {
+        impl $crate::Tool for $input {
+            type Output = $output;
+            const SPEC: $crate::Spec = {
+                #[allow(unused_imports)]
+                use $crate::{Effect::*, RateClass, Risk, Tier};
+                let spec = $crate::Spec {
+                    name: stringify!($name),
+                    title: "",
+                    family: $family,
+                    effect: $crate::Effect::Write,
+                    open_world: false,
+                    risk: Risk::Low,
+                    tier: Tier::User,
+                    rate: RateClass::Default,
+                    addressing: $addressing,
+                    timeout_secs: 60,
+                    result_budget_bytes: 4 * 1024 * 1024,
+                    weight: $crate::tool::one_token,
+                };
+                $crate::Spec { $($key: $value,)+ ..spec }
+            };
+        }
+    };
+}

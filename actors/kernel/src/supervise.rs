@@ -1,0 +1,163 @@
+//! Restart policies as data, and the meter that applies one.
+
+use std::{collections::VecDeque, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+/// When and how often a child is started again, and what happens after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Which ends of the child are answered with a restart.
+    pub restart: Restart,
+    /// Restarts allowed within `window_secs`; one more and the child is given up.
+    pub max_restarts: u32,
+    /// Length of the sliding window.
+    pub window_secs: u64,
+    /// Waits before restarts.
+    pub backoff: Backoff,
+    /// What happens when the child is given up.
+    pub give_up: GiveUp,
+}
+
+/// Which ends are answered with a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Restart {
+    /// Any end but an ordered stop.
+    Always,
+    /// Failures only; a child that stops by itself is done.
+    OnFailure,
+    /// Never: its end is news for the owner.
+    Never,
+}
+
+/// The wait before the nth restart within the window: `initial_ms`, doubled each
+/// time, at most `max_ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoff {
+    /// First wait.
+    pub initial_ms: u64,
+    /// Longest wait.
+    pub max_ms: u64,
+}
+
+/// What happens to the supervisor of a child that is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GiveUp {
+    /// The supervisor fails too: the child is essential.
+    Escalate,
+    /// The child stays down, listed as `gave_up`; the others go on.
+    StayDown,
+}
+
+impl Policy {
+    /// For children without which the daemon is useless.
+    pub const ESSENTIAL: Self = Self {
+        restart: Restart::Always,
+        max_restarts: 5,
+        window_secs: 60,
+        backoff: Backoff { initial_ms: 50, max_ms: 5_000 },
+        give_up: GiveUp::Escalate,
+    };
+    /// For one entity among many.
+    pub const ENTITY: Self = Self {
+        restart: Restart::OnFailure,
+        max_restarts: 5,
+        window_secs: 60,
+        backoff: Backoff { initial_ms: 100, max_ms: 10_000 },
+        give_up: GiveUp::StayDown,
+    };
+    /// For an attachment: its end is final.
+    pub const TEMPORARY: Self = Self {
+        restart: Restart::Never,
+        max_restarts: 0,
+        window_secs: 1,
+        backoff: Backoff { initial_ms: 0, max_ms: 0 },
+        give_up: GiveUp::StayDown,
+    };
+}
+
+/// What to do about a child's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Start it again after this wait.
+    RestartAfter(Duration),
+    /// It is done; nothing to do.
+    Done,
+    /// Too many restarts.
+    GiveUp,
+}
+
+/// Counts restarts of one child. Pure: the caller brings the time.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    policy: Policy,
+    recent: VecDeque<Duration>,
+}
+
+impl Meter {
+    /// A meter that has seen nothing.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, recent: VecDeque::new() }
+    }
+
+    /// Judges an end of the child at `now`, a time since any fixed origin.
+    pub fn judge(&mut self, now: Duration, failed: bool) -> Verdict {
+        match self.policy.restart {
+            Restart::Never => return Verdict::Done,
+            Restart::OnFailure if !failed => return Verdict::Done,
+            Restart::OnFailure | Restart::Always => {}
+        }
+        let window = Duration::from_secs(self.policy.window_secs);
+        while self.recent.front().is_some_and(|at| now.saturating_sub(*at) >= window) {
+            self.recent.pop_front();
+        }
+        if self.recent.len() >= self.policy.max_restarts as usize {
+            return Verdict::GiveUp;
+        }
+        let doublings = u32::try_from(self.recent.len()).unwrap_or(u32::MAX).min(20);
+        self.recent.push_back(now);
+        let Backoff { initial_ms, max_ms } = self.policy.backoff;
+        Verdict::RestartAfter(Duration::from_millis((initial_ms << doublings).min(max_ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn waits_double_and_then_it_gives_up() {
+        let mut meter = Meter::new(Policy::ENTITY);
+        let waits: Vec<_> = (0..6).map(|s| meter.judge(Duration::from_secs(s), true)).collect();
+        let ms = |ms| Verdict::RestartAfter(Duration::from_millis(ms));
+        assert_eq!(waits, [ms(100), ms(200), ms(400), ms(800), ms(1600), Verdict::GiveUp]);
+    }
+
+    #[test]
+    fn only_failures_count_on_failure() {
+        assert_eq!(Meter::new(Policy::ENTITY).judge(Duration::ZERO, false), Verdict::Done);
+        assert_eq!(Meter::new(Policy::TEMPORARY).judge(Duration::ZERO, true), Verdict::Done);
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_restarts_than_allowed_in_any_window(gaps in proptest::collection::vec(0u64..40_000, 1..60)) {
+            let policy = Policy::ESSENTIAL;
+            let mut meter = Meter::new(policy);
+            let (mut now, mut starts) = (0u64, Vec::new());
+            for gap in gaps {
+                now += gap;
+                if let Verdict::RestartAfter(_) = meter.judge(Duration::from_millis(now), true) {
+                    starts.push(now);
+                }
+            }
+            for at in &starts {
+                let within = starts.iter().filter(|s| **s >= *at && **s < at + policy.window_secs * 1000).count();
+                prop_assert!(within <= policy.max_restarts as usize);
+            }
+        }
+    }
+}
