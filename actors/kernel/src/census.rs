@@ -27,6 +27,8 @@ pub struct Probe {
     handled: AtomicU64,
     state: ArcSwap<String>,
     last_error: ArcSwapOption<String>,
+    /// 0: keeps no machine, or its memory is not known.
+    machine_memory: AtomicU64,
 }
 
 /// One row of the tree, as `hivekeep ps` shows it.
@@ -80,6 +82,16 @@ impl Probe {
         self.last_error.store(Some(Arc::new(error.into())));
     }
 
+    /// Notes the memory that the actor's machine holds on the host.
+    pub fn set_machine_memory(&self, bytes: u64) {
+        self.machine_memory.store(bytes, Relaxed);
+    }
+
+    /// Since the place was first taken; the clock of restart windows.
+    pub fn age(&self) -> std::time::Duration {
+        self.born.elapsed()
+    }
+
     pub(crate) fn sent(&self) {
         self.depth.fetch_add(1, Relaxed);
     }
@@ -120,7 +132,8 @@ impl Probe {
             uptime_ms: self.age_ms().saturating_sub(self.started_ms.load(Relaxed)),
             last_error: self.last_error.load().as_deref().cloned(),
             policy: self.policy,
-            machine_memory_bytes: None,
+            machine_memory_bytes: Some(self.machine_memory.load(Relaxed))
+                .filter(|bytes| *bytes > 0),
         }
     }
 }
@@ -147,6 +160,7 @@ impl Census {
             handled: AtomicU64::new(0),
             state: ArcSwap::from_pointee("starting".to_owned()),
             last_error: ArcSwapOption::empty(),
+            machine_memory: AtomicU64::new(0),
         });
         *place = Arc::downgrade(&probe);
         probe

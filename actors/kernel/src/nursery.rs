@@ -103,7 +103,7 @@ impl Nursery {
         kind: &'static str,
         policy: Policy,
     ) -> Address<M> {
-        Address::vacant(self.census.probe(&join(&self.path, name), kind, policy))
+        Address::vacant(self.probe(name, kind, policy))
     }
 
     /// Starts a child at its address. Returns before the child's `start` is done;
@@ -118,16 +118,41 @@ impl Nursery {
         address: &Address<E::Msg>,
         seed: E::Seed,
     ) -> Result<(), Fault> {
-        let start = starter::<E>(address.clone(), seed);
+        self.take_in(name, policy, address.probe().clone(), starter::<E>(address.clone(), seed))
+    }
+
+    /// The vital signs of a place below this supervisor.
+    pub fn probe(&self, name: &str, kind: &'static str, policy: Policy) -> Arc<Probe> {
+        self.census.probe(&join(&self.path, name), kind, policy)
+    }
+
+    /// Starts a child that is a plain ractor actor. `start` links it to the
+    /// given supervisor; it keeps its own back-off.
+    ///
+    /// # Errors
+    /// When ractor cannot spawn.
+    pub fn start_actor(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        probe: Arc<Probe>,
+        start: impl Fn(ActorCell) -> Result<ActorCell, Fault> + Send + Sync + 'static,
+    ) -> Result<(), Fault> {
+        probe.started();
+        self.take_in(name, policy, probe, Arc::new(move |supervisor, _| start(supervisor)))
+    }
+
+    fn take_in(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        probe: Arc<Probe>,
+        start: Starter,
+    ) -> Result<(), Fault> {
         let cell = start(self.cell.clone(), Duration::ZERO)?;
         self.running.insert(name.to_owned(), cell.clone());
-        let child = Child {
-            name: name.to_owned(),
-            probe: address.probe().clone(),
-            policy,
-            meter: Meter::new(policy),
-            start,
-        };
+        let meter = Meter::new(policy);
+        let child = Child { name: name.to_owned(), probe, policy, meter, start };
         self.children.insert(cell.get_id(), child);
         Ok(())
     }
