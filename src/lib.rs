@@ -1,1 +1,8 @@
+//! hivekeep's front doors and wiring: the command line, the configuration, the
+//! daemon that boots the supervision tree, and the doors through which clients
+//! reach its tools. Translation only: what a tool does is in its actor's crate.
 
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod doors;

@@ -1,1 +1,58 @@
-fn main() {}
+//! What a person types: `cargo xtask setup`, `test`, `guest`, `docs`.
+//!
+//! A file a subcommand. Everything here talks to people, so it prints.
+#![allow(clippy::print_stdout)]
+
+mod docs;
+mod guest;
+mod image;
+mod repo;
+mod setup;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Set up, build, test and document hivekeep")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what this machine lacks, or print the one line that does
+    Setup(setup::Setup),
+    /// Check, build and test everything; the summary says what was skipped and why
+    Test(test::Test),
+    /// Build the static in-guest daemon and put it where the daemon looks for it
+    Guest,
+    /// Build the images that the tests boot, or reuse them
+    Image(image::Image),
+    /// Write docs/tools/ and config.toml from the declarations
+    Docs(docs::Docs),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let repo = repo::Repo::open()?;
+    match command {
+        Command::Setup(setup) => setup.run(&repo),
+        Command::Test(test) => test.run(&repo),
+        Command::Guest => guest::build(&repo).map(|path| println!("{}", path.display())),
+        Command::Image(image) => image.run(&repo),
+        Command::Docs(docs) => docs.run(&repo),
+    }
+}

@@ -2,8 +2,8 @@
 //!
 //! Without the feature `failpoints` a point is nothing at all. With it, the
 //! environment variable `FAILPOINTS` arms points, for example
-//! `FAILPOINTS=create.after_intent=panic`; see the `fail` crate. The action
-//! `return(kill)` ends the process at once, as SIGKILL would.
+//! `FAILPOINTS=create.after_plan=panic`; see the `fail` crate. The action
+//! `return(kill)` sends SIGKILL to the process itself.
 
 /// Passes a named point.
 #[macro_export]
@@ -19,8 +19,8 @@ pub fn pass(name: &str) {
     #[cfg(feature = "failpoints")]
     fail::eval(name, |action| {
         if action.as_deref() == Some("kill") {
-            // Not `exit`: no destructor may run, as none runs on SIGKILL.
-            std::process::abort();
+            let this = rustix::process::getpid();
+            let _never_returns = rustix::process::kill_process(this, rustix::process::Signal::KILL);
         }
     });
 }

@@ -164,6 +164,13 @@ impl Nursery {
         }
     }
 
+    /// Ends a child where it stands, as a crash would; the policy applies.
+    pub fn kill(&self, name: &str) {
+        if let Some(cell) = self.running.get(name) {
+            cell.kill();
+        }
+    }
+
     /// Number of children, running or about to be restarted.
     pub fn len(&self) -> usize {
         self.children.len()

@@ -1,7 +1,8 @@
 //! From a routed call to the handler of its type.
 
-use std::sync::Arc;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
+use futures::FutureExt;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -108,7 +109,8 @@ fn encode<T: Serialize>(output: T) -> Result<Value, ToolError> {
     serde_json::to_value(output).map_err(|error| ToolError::internal(error.to_string()))
 }
 
-/// Serves one call from the families of an actor.
+/// Serves one call from the families of an actor. Work beside the mailbox that
+/// panics is answered as `internal` and takes nothing else with it.
 pub fn serve<E: Entity>(
     entity: &mut E,
     families: &[&Family<E>],
@@ -127,7 +129,11 @@ pub fn serve<E: Entity>(
         Ok(Reply::Now(value)) => drop(reply.send(Ok(value))),
         Err(error) => drop(reply.send(Err(error))),
         Ok(Reply::Later(work)) => {
-            let work = async move { drop(reply.send(work.await)) };
+            let work = async move {
+                let outcome = AssertUnwindSafe(work).catch_unwind().await;
+                let panicked = |_| Err(ToolError::internal(format!("`{name}` panicked")));
+                drop(reply.send(outcome.unwrap_or_else(panicked)));
+            };
             let _detached = workers.spawn(work.instrument(span));
         }
     }

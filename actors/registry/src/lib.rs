@@ -1,1 +1,43 @@
+//! The only way to an actor from outside.
+//!
+//! A front door opens a session ([`SessionsHandle`]) and hands each call to the
+//! [`Dispatcher`], which passes it through one fixed order of layers and on to
+//! the [`Registry`] actor, which admits it to the mailbox of its target.
+//!
+//! ```text
+//! door ─▶ Dispatcher: authenticate ─ resolve ─ decide ─ approve ─ validate ─ rate ─┐
+//!                                                                    route ◀───────┘
+//!                                                                      │
+//!                     Registry actor: admission (in flight, queued) ───┴─▶ target's mailbox
+//!                                                                             │
+//! door ◀─ Dispatcher: redact ─ limit ─ audit ◀────────────────────────────────┘
+//! ```
+//!
+//! Reading order: `dispatch.rs` (the order), `registry/state.rs` (admission),
+//! `sessions.rs` (sessions and quotas), `catalogue.rs` (what there is to call).
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
 
+pub mod catalogue;
+pub mod dispatch;
+pub mod options;
+pub mod registry;
+pub mod sessions;
+pub mod stats;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_util;
+
+pub use catalogue::{Catalogue, CatalogueError, Entry, NameStyle, View, docs, mcp_listing};
+pub use dispatch::{
+    CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, Redactor, Ruling,
+    Verdict,
+};
+pub use options::{
+    AdmissionOptions, Options, QuotaOptions, RateOptions, RedactionOptions, SessionOptions,
+};
+pub use registry::{Registry, RegistrySeed, Routes, TargetRow};
+pub use sessions::{
+    Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsError,
+    SessionsHandle, SessionsSeed,
+};
+pub use stats::ToolRow;

@@ -1,1 +1,72 @@
+//! The journal: where everything the daemon has acknowledged lives.
+//!
+//! This crate is mechanism and knows no domain record. It keeps named streams
+//! of records ([`Journal`]), one durable sequence of events ([`Events`]) and a
+//! folder of large values ([`Blobs`]).
+//!
+//! ```text
+//!  callers ──bounded queue──▶ writer thread ──▶ one sled batch ─▶ flush ─▶ fdatasync ─▶ HEAD
+//!     ▲                                                                            │
+//!     └───────────────── every waiting caller is answered ◀────────────────────────┘
+//! ```
+//!
+//! Three promises hold, and the tests try to break each of them:
+//!
+//! - An answered append is on the disk. It survives `kill -9` and a power cut.
+//! - A journal opens with everything it acknowledged, or it does not open
+//!   ([`Error::Unreadable`]) and not a byte of it has changed. A shorter
+//!   history is never served: each commit carries a sum over all live pairs,
+//!   and `HEAD`, beside the database, holds the number and sum of the last one.
+//! - After a failed commit the journal stops for good ([`Error::Poisoned`])
+//!   until it is reopened, because only recovery can tell what reached the disk.
+//!
+//! Reading order: `journal.rs` (what callers see), `writer.rs` (the one
+//! thread), `commit.rs` (what durable means), `open.rs` (start-up).
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod actor;
+mod assemble;
+mod blobs;
+mod changes;
+mod commit;
+mod compact;
+mod crash;
+mod database;
+mod error;
+mod event;
+mod events;
+mod frame;
+mod fsx;
+mod head;
+mod identity;
+mod ids;
+mod index;
+mod journal;
+mod keys;
+mod lock;
+mod migrate;
+mod open;
+mod options;
+mod probe;
+mod replay;
+mod request;
+mod shared;
+mod stage;
+mod stats;
+mod subscription;
+mod tally;
+mod writer;
+
+pub use blobs::{Blobs, Hash, Swept};
+pub use error::Error;
+pub use event::{Event, NewEvent};
+pub use events::{Events, Page};
+pub use ids::{Seq, StreamId};
+pub use journal::Journal;
+pub use open::{Compacted, Recovered};
+pub use options::Options;
+pub use replay::Replay;
+pub use shared::Stopped;
+pub use stats::Stats;
+pub use subscription::{Delivery, Subscription};

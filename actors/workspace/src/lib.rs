@@ -1,1 +1,37 @@
+//! Workspaces: isolated machines with a guest daemon inside, kept by actors.
+//!
+//! ```text
+//! workspaces ─┬─ workspace ─┬─ machine   the hypervisor's or sandbox's process
+//!             │             ├─ link      the connection into the guest
+//!             │             └─ job*      background jobs, followed to their end
+//!             └─ workspace …
+//! ```
+//! [`records`] is what is durable, [`ledger`] what it adds up to, [`phase`] what
+//! may be asked when; all three are pure. [`driver`] starts and ends machines,
+//! [`link`] talks into them, [`image`] makes what they boot from.
 
+mod directory;
+pub mod driver;
+mod endpoint;
+pub mod image;
+mod job;
+pub mod ledger;
+pub mod link;
+mod machine;
+pub mod name;
+mod open;
+mod options;
+pub mod phase;
+pub mod records;
+mod refuse;
+mod shared;
+pub mod tools;
+mod workspace;
+mod workspaces;
+
+pub use directory::Directory;
+pub use open::{Parts, guest_binary, image_dir};
+pub use options::Options;
+pub use shared::{Folders, Shared};
+pub use tools::catalogue;
+pub use workspaces::{Msg, Workspaces};

@@ -1,1 +1,37 @@
-fn main() {}
+//! `hivekeep-guest`: see the library for its roles.
+
+use std::process::ExitCode;
+
+use hivekeep_guest::{args, init, jobs, reap, roles, sandbox, say, selftest};
+
+const USAGE: &str = "usage: hivekeep-guest ROLE ...
+  init                 PID 1 of a machine; reads the kernel command line
+  sandbox OPTIONS      PID 1 of a sandbox
+  agent OPTIONS        the daemon
+  reap, job            shims that the daemon starts
+  selftest-vsock       the vsock carrier against this machine's own loopback
+  selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    let called = words.next().unwrap_or_default();
+    let is_init = std::process::id() == 1 && called.to_string_lossy().ends_with("init");
+    let role = if is_init { Some("init".into()) } else { words.next() };
+    let outcome = match role.as_ref().and_then(|role| role.to_str()) {
+        Some("init") => init::run(),
+        Some("reap") => return reap::run(words),
+        Some("job") => return jobs::shim::run(words),
+        Some("agent") => args::agent(words).map_err(Into::into).and_then(roles::agent),
+        Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
+        Some("selftest-vsock") => selftest::vsock(),
+        Some("selftest-spawn") => selftest::spawn(words.next()),
+        _ => {
+            say!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        say!("{error}");
+        ExitCode::FAILURE
+    })
+}

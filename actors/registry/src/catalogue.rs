@@ -1,0 +1,160 @@
+//! What there is to call: every declared tool, its schemas compiled once, found
+//! by each name it answers to.
+
+mod check;
+mod docs;
+mod listing;
+mod normalise;
+mod view;
+
+use std::collections::HashMap;
+
+use hivekeep_kernel::ToolInfo;
+use serde_json::Value;
+
+pub use docs::docs;
+pub use listing::mcp_listing;
+pub use view::{NameStyle, View};
+
+/// Why a set of tools is no catalogue. Found at start, never by a caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogueError {
+    /// Two declarations answer to one name.
+    #[error("two tools answer to `{0}`")]
+    TwiceNamed(String),
+    /// Clients refuse such a name.
+    #[error("`{0}` is no tool name: 3 to 64 of a-z, 0-9, `_` and `.`")]
+    BadName(String),
+    /// A schema that clients refuse.
+    #[error("`{tool}`: the {side} schema {what}")]
+    BadSchema {
+        /// The tool.
+        tool: &'static str,
+        /// `input` or `output`.
+        side: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The declaration lacks a text.
+    #[error("`{tool}` has no {what}")]
+    Undescribed {
+        /// The tool.
+        tool: &'static str,
+        /// The text that is missing.
+        what: String,
+    },
+}
+
+/// One tool, ready to be listed and called.
+#[derive(Debug)]
+pub struct Entry {
+    /// The declaration.
+    pub info: &'static ToolInfo,
+    /// What it does, for people and models.
+    pub description: String,
+    /// JSON Schema 2020-12 of the input, an object at the root.
+    pub input_schema: Value,
+    /// JSON Schema 2020-12 of a success, an object at the root.
+    pub output_schema: Value,
+    pub(crate) validator: jsonschema::Validator,
+    /// Its place in [`Catalogue::entries`].
+    pub(crate) index: usize,
+}
+
+impl Entry {
+    /// The name it is declared by.
+    pub fn name(&self) -> &'static str {
+        self.info.spec.name
+    }
+
+    fn new(info: &'static ToolInfo, index: usize) -> Result<Self, CatalogueError> {
+        let tool = info.spec.name;
+        let bad = |side, what: String| CatalogueError::BadSchema { tool, side, what };
+        let description = info.description();
+        let input_schema = normalise::input((info.input)()).map_err(|what| bad("input", what))?;
+        let output_schema =
+            normalise::output((info.output)()).map_err(|what| bad("output", what))?;
+        check::texts(info, &description, &input_schema)?;
+        let validator = jsonschema::options()
+            .with_draft(jsonschema::Draft::Draft202012)
+            .build(&input_schema)
+            .map_err(|error| bad("input", error.to_string()))?;
+        Ok(Self { info, description, input_schema, output_schema, validator, index })
+    }
+}
+
+/// Every tool of the daemon, in the order of declaration. Never changes.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    entries: Vec<Entry>,
+    /// Declared names and their underscore forms.
+    names: HashMap<String, usize>,
+}
+
+impl Catalogue {
+    /// Compiles the declarations.
+    ///
+    /// # Errors
+    /// A defect of a declaration.
+    pub fn new(tools: impl IntoIterator<Item = &'static ToolInfo>) -> Result<Self, CatalogueError> {
+        let mut catalogue = Self::default();
+        for (index, info) in tools.into_iter().enumerate() {
+            let name = info.spec.name;
+            check::name(name)?;
+            let forms = [Some(name.to_owned()), name.contains('.').then(|| underscored(name))];
+            for form in forms.into_iter().flatten() {
+                if catalogue.names.insert(form.clone(), index).is_some() {
+                    return Err(CatalogueError::TwiceNamed(form));
+                }
+            }
+            catalogue.entries.push(Entry::new(info, index)?);
+        }
+        Ok(catalogue)
+    }
+
+    /// The tool of a name, dotted or underscored.
+    pub fn find(&self, name: &str) -> Option<&Entry> {
+        self.names.get(name).map(|index| &self.entries[*index])
+    }
+
+    /// All tools, in the order of declaration.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// The tools that an attachment is shown.
+    pub fn visible<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(|entry| view.shows(entry.info))
+    }
+
+    /// Families, in the order of declaration.
+    pub fn families(&self) -> Vec<&'static str> {
+        let mut families = Vec::new();
+        for entry in &self.entries {
+            if !families.contains(&entry.info.spec.family) {
+                families.push(entry.info.spec.family);
+            }
+        }
+        families
+    }
+
+    /// Names in the view closest to one that is not there, best first.
+    pub fn nearest(&self, name: &str, view: &View) -> Vec<String> {
+        let wanted = underscored(name);
+        let mut scored: Vec<_> = self
+            .visible(view)
+            .map(|entry| (strsim::jaro_winkler(&wanted, &underscored(entry.name())), entry))
+            // Below this, names share little more than a letter or two.
+            .filter(|(score, _)| *score > 0.75)
+            .collect();
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+        scored.into_iter().take(3).map(|(_, entry)| view.name(entry.info).into_owned()).collect()
+    }
+}
+
+fn underscored(name: &str) -> String {
+    name.replace('.', "_")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! From the schemas of schemars to schemas that strict clients take.
+//!
+//! - `$schema`, and title and description of the root, go: the draft is
+//!   2020-12 by the protocol, and the tool has both texts already.
+//! - Formats that JSON Schema does not know (`uint32`, `double`, ...) go; what
+//!   they meant for integers is said by bounds, which validators enforce.
+//! - The root says `"type": "object"` and has properties.
+
+use schemars::Schema;
+use serde_json::{Map, Value, json};
+
+/// An input schema: one object at the root, no alternatives there, because the
+/// model providers' interfaces refuse them.
+pub(super) fn input(schema: Schema) -> Result<Value, String> {
+    let root = tidy(schema)?;
+    if let Some(key) = ["oneOf", "anyOf", "allOf"].into_iter().find(|key| root.contains_key(*key)) {
+        return Err(format!("has `{key}` at its root; clients take one plain object"));
+    }
+    finish(root)
+}
+
+/// An output schema: alternatives at the root are fine as long as each is an
+/// object.
+pub(super) fn output(schema: Schema) -> Result<Value, String> {
+    let mut root = tidy(schema)?;
+    if !root.contains_key("type") {
+        let alternatives = ["oneOf", "anyOf"].iter().find_map(|key| root.get(*key));
+        let objects = alternatives
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().all(|one| is_object(one, &root)));
+        if objects {
+            root.insert("type".to_owned(), json!("object"));
+        }
+    }
+    finish(root)
+}
+
+fn tidy(schema: Schema) -> Result<Map<String, Value>, String> {
+    let Value::Object(mut root) = schema.to_value() else {
+        return Err("is no JSON object".to_owned());
+    };
+    for key in ["$schema", "title", "description"] {
+        root.remove(key);
+    }
+    root.values_mut().for_each(formats);
+    Ok(root)
+}
+
+fn finish(mut root: Map<String, Value>) -> Result<Value, String> {
+    if root.get("type") != Some(&json!("object")) {
+        return Err("is not an object at its root".to_owned());
+    }
+    if !root.contains_key("oneOf") && !root.contains_key("anyOf") {
+        root.entry("properties").or_insert_with(|| json!({}));
+    }
+    Ok(Value::Object(root))
+}
+
+fn is_object(schema: &Value, root: &Map<String, Value>) -> bool {
+    let name =
+        schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));
+    let target = name.and_then(|name| root.get("$defs")?.get(name));
+    target.unwrap_or(schema).get("type") == Some(&json!("object"))
+}
+
+/// Replaces the formats of Rust's numbers by bounds, at every depth.
+fn formats(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if let Some(bounds) = map.get("format").and_then(Value::as_str).and_then(bounds) {
+                map.remove("format");
+                for (key, bound) in [("minimum", bounds.0), ("maximum", bounds.1)] {
+                    if let Some(bound) = bound {
+                        map.entry(key).or_insert(bound);
+                    }
+                }
+            }
+            map.values_mut().for_each(formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(formats),
+        _ => {}
+    }
+}
+
+/// The bounds of a Rust number's format. 64-bit bounds stay unsaid: a client
+/// whose numbers are doubles would misread them.
+fn bounds(format: &str) -> Option<(Option<Value>, Option<Value>)> {
+    let range = |low: i64, high: i64| Some((Some(json!(low)), Some(json!(high))));
+    match format {
+        "uint8" => range(0, u8::MAX.into()),
+        "uint16" => range(0, u16::MAX.into()),
+        "uint32" => range(0, u32::MAX.into()),
+        "int8" => range(i8::MIN.into(), i8::MAX.into()),
+        "int16" => range(i16::MIN.into(), i16::MAX.into()),
+        "int32" => range(i32::MIN.into(), i32::MAX.into()),
+        "uint" | "uint64" | "uint128" => Some((Some(json!(0)), None)),
+        "int" | "int64" | "int128" | "float" | "double" => Some((None, None)),
+        _ => None,
+    }
+}

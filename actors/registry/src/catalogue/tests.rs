@@ -1,0 +1,172 @@
+use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Spec, Tier, tool::one_token};
+use schemars::{Schema, json_schema};
+use serde_json::json;
+
+use super::*;
+use crate::test_util::toy_tools;
+
+fn toys() -> Catalogue {
+    Catalogue::new(toy_tools()).expect("the toys are declared well")
+}
+
+const SPEC: Spec = Spec {
+    name: "odd_tool",
+    title: "Odd",
+    family: "odd",
+    effect: Effect::Read,
+    open_world: false,
+    risk: Risk::Low,
+    tier: Tier::User,
+    rate: RateClass::Default,
+    addressing: Addressing::Singleton("odd"),
+    timeout_secs: 1,
+    result_budget_bytes: 100,
+    weight: one_token,
+};
+
+fn object() -> Schema {
+    json_schema!({ "type": "object", "description": "Odd." })
+}
+
+/// The error of a catalogue with one tool made from these.
+fn refusal(spec: Spec, input: fn() -> Schema, output: fn() -> Schema) -> Option<CatalogueError> {
+    let info = Box::leak(Box::new(ToolInfo { spec, input, output }));
+    Catalogue::new([&*info]).err()
+}
+
+#[test]
+fn a_dotted_tool_answers_to_both_names() {
+    let toys = toys();
+    for name in ["toy.admin", "toy_admin"] {
+        assert_eq!(toys.find(name).expect("found").name(), "toy.admin");
+    }
+    assert!(toys.find("toy.echo").is_none(), "an underscore is no dot");
+}
+
+#[test]
+fn two_declarations_of_one_name_are_refused() {
+    let info = |name| -> &'static ToolInfo {
+        Box::leak(Box::new(ToolInfo { spec: Spec { name, ..SPEC }, input: object, output: object }))
+    };
+    for (one, other) in [("a_tool", "a_tool"), ("a.tool", "a_tool"), ("a_tool", "a.tool")] {
+        let error = Catalogue::new([info(one), info(other)]).expect_err("twice");
+        assert!(matches!(error, CatalogueError::TwiceNamed(_)), "{one} {other}: {error}");
+    }
+}
+
+#[test]
+fn defective_declarations_are_refused_each_for_its_reason() {
+    assert_eq!(refusal(SPEC, object, object), None);
+    for name in ["ab", "Upper", "with-dash", "with space", ""] {
+        let error = refusal(Spec { name, ..SPEC }, object, object);
+        assert!(matches!(error, Some(CatalogueError::BadName(_))), "{name}");
+    }
+    let text = || json_schema!({ "type": "string", "description": "x" });
+    let either = || json_schema!({ "description": "x", "type": "object", "oneOf": [{}, {}] });
+    let bare = || json_schema!({ "description": "x", "type": "object", "properties": { "a": {} } });
+    let silent = || json_schema!({ "type": "object" });
+    assert!(matches!(
+        refusal(SPEC, text, object),
+        Some(CatalogueError::BadSchema { side: "input", .. })
+    ));
+    assert!(matches!(
+        refusal(SPEC, object, text),
+        Some(CatalogueError::BadSchema { side: "output", .. })
+    ));
+    assert!(matches!(refusal(SPEC, either, object), Some(CatalogueError::BadSchema { .. })));
+    assert!(matches!(refusal(SPEC, bare, object), Some(CatalogueError::Undescribed { .. })));
+    assert!(matches!(refusal(SPEC, silent, object), Some(CatalogueError::Undescribed { .. })));
+    let untitled = refusal(Spec { title: " ", ..SPEC }, object, object);
+    assert!(matches!(untitled, Some(CatalogueError::Undescribed { .. })));
+}
+
+#[test]
+fn outputs_may_be_one_of_several_objects() {
+    let objects = || {
+        json_schema!({ "anyOf": [{ "$ref": "#/$defs/A" }, { "type": "object" }],
+            "$defs": { "A": { "type": "object" } } })
+    };
+    let mixed = || json_schema!({ "anyOf": [{ "type": "object" }, { "type": "null" }] });
+    assert_eq!(refusal(SPEC, object, objects), None);
+    assert!(matches!(refusal(SPEC, object, mixed), Some(CatalogueError::BadSchema { .. })));
+}
+
+#[test]
+fn listed_tools_are_what_strict_clients_take() {
+    let toys = toys();
+    let listing = mcp_listing(&toys, &View::operator());
+    assert_eq!(listing.len(), toy_tools().len());
+    for tool in &listing {
+        for side in ["inputSchema", "outputSchema"] {
+            assert_eq!(tool[side]["type"], "object", "{tool}");
+            assert!(tool[side]["properties"].is_object());
+            assert!(tool[side].get("$schema").is_none() && tool[side].get("title").is_none());
+        }
+        assert!(!tool["description"].as_str().expect("a text").is_empty());
+        assert_eq!(tool["annotations"]["title"], tool["title"]);
+        let text = tool.to_string();
+        assert!(!text.contains("\"format\":\"uint"), "{text}");
+    }
+    let echo = listing.iter().find(|tool| tool["name"] == "toy_echo").expect("listed");
+    assert_eq!(echo["inputSchema"]["additionalProperties"], false);
+    assert_eq!(echo["inputSchema"]["required"], json!(["text"]));
+    assert_eq!(echo["inputSchema"]["properties"]["times"]["maximum"], u32::MAX);
+    let hints = |name: &str| {
+        let tool = listing.iter().find(|tool| tool["name"] == name).expect("listed");
+        ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
+            .map(|hint| tool["annotations"][hint].as_bool().expect("said"))
+    };
+    assert_eq!(hints("toy_echo"), [true, false, true, false]);
+    assert_eq!(hints("toy_wait"), [false, false, true, false]);
+    assert_eq!(hints("toy_fail"), [false, false, false, false]);
+    assert_eq!(hints("toy_panic"), [false, true, false, false]);
+}
+
+#[test]
+fn a_view_shows_its_families_its_tier_and_its_names() {
+    let toys = toys();
+    let names = |view: &View| -> Vec<String> {
+        let listing = mcp_listing(&toys, view);
+        listing.iter().map(|tool| tool["name"].as_str().expect("a text").to_owned()).collect()
+    };
+    let user = names(&View::default());
+    assert!(user.contains(&"toy_echo".to_owned()) && !user.contains(&"toy.admin".to_owned()));
+    assert!(names(&View::operator()).contains(&"toy.admin".to_owned()));
+    let boxes = View { toolsets: Some(vec!["Toy-Boxes".to_owned()]), ..View::default() };
+    assert_eq!(names(&boxes), ["toy.look"]);
+    let underscored = View { names: NameStyle::Underscored, ..boxes.clone() };
+    assert_eq!(names(&underscored), ["toy_look"]);
+    assert_eq!(names(&View { names: NameStyle::Dotted, ..boxes.clone() }), ["toy.look"]);
+    assert_eq!(boxes.check(&toys), Ok(()));
+    let wrong = View { toolsets: Some(vec!["cars".to_owned()]), ..View::default() };
+    assert_eq!(wrong.check(&toys).expect_err("no cars").code, "unknown_toolset");
+    assert_eq!(names(&wrong), [""; 0]);
+}
+
+#[test]
+fn the_nearest_names_are_of_the_view() {
+    let toys = toys();
+    assert_eq!(toys.nearest("toy_ecko", &View::default())[0], "toy_echo");
+    assert_eq!(toys.nearest("toy-admin", &View::operator())[0], "toy.admin");
+    assert!(!toys.nearest("toy_admin", &View::default()).contains(&"toy.admin".to_owned()));
+    assert_eq!(toys.nearest("zzzz", &View::operator()), [""; 0]);
+}
+
+#[test]
+fn the_pages_name_every_tool_and_parameter() {
+    let toys = toys();
+    let pages = docs(&toys);
+    let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["README.md", "toys.md", "toy-boxes.md"]);
+    for entry in toys.entries() {
+        let page =
+            pages.iter().find(|(_, text)| text.contains(&format!("\n## {}\n", entry.name())));
+        let (_, page) = page.expect("a page with the tool");
+        let properties = entry.input_schema["properties"].as_object().expect("an object");
+        for name in properties.keys() {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
+        assert!(pages[0].1.contains(&format!("`{}`", entry.name())));
+    }
+    assert!(pages[1].1.contains("Default: `1`."));
+}

@@ -1,0 +1,159 @@
+//! The one way of a call, in one order, for every door.
+//!
+//! | step | file | refuses with |
+//! |---|---|---|
+//! | authenticate | `authenticate.rs` | `session_unknown`, `session_ended` |
+//! | resolve | `resolve.rs` | `unknown_tool` |
+//! | decide | `decide.rs` | `denied` |
+//! | approve | `approval.rs` | `approval_required` |
+//! | validate | `schema.rs` | `invalid_input` |
+//! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
+//! | quota | by the actor, through [`hivekeep_kernel::ports::Sessions`] | `quota_exceeded` |
+//! | admit, deliver, wait | `route.rs`, `pending.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
+//! | limit | `limit.rs` | `result_too_large` |
+//! | redact | `redact.rs` | - |
+//! | audit | `audit.rs` | - |
+//!
+//! A step that refuses is named in the error's `layer`; no later step is run but
+//! redaction and audit. Every call leaves exactly one `call.finished` event,
+//! also one whose future was dropped. Nothing here waits for the journal.
+
+mod approval;
+mod audit;
+mod authenticate;
+mod decide;
+mod digest;
+mod limit;
+mod pending;
+mod rate;
+mod redact;
+mod request;
+mod resolve;
+mod route;
+mod schema;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Address, ToolError};
+use hivekeep_store::Events;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::{
+    Catalogue, Options, Routes, SessionsHandle, TargetRow, ToolRow, registry, stats::ToolStats,
+};
+use audit::Trail;
+
+pub use decide::{Policy, Question, Ruling, Verdict};
+pub use redact::Redactor;
+pub use request::{CallOutcome, CallRequest};
+
+/// What a dispatcher is made from.
+#[derive(Debug)]
+pub struct DispatchParts {
+    /// Limits and switches.
+    pub options: Options,
+    /// What there is to call.
+    pub catalogue: Arc<Catalogue>,
+    /// Who serves it.
+    pub routes: Routes,
+    /// The registry actor.
+    pub registry: Address<registry::Msg>,
+    /// Who may call.
+    pub sessions: SessionsHandle,
+    /// Where each call is told.
+    pub events: Events,
+    /// Policies asked before the built-in ones, in this order.
+    pub policies: Vec<Arc<dyn Policy>>,
+}
+
+/// Takes calls from the front doors. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Dispatcher(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    catalogue: Arc<Catalogue>,
+    routes: Routes,
+    registry: Address<registry::Msg>,
+    sessions: SessionsHandle,
+    events: Events,
+    policies: Vec<Arc<dyn Policy>>,
+    redactor: Redactor,
+    /// By [`crate::Entry`] index.
+    stats: Vec<Arc<ToolStats>>,
+}
+
+impl Dispatcher {
+    /// A dispatcher over parts that may not all be running yet.
+    ///
+    /// # Errors
+    /// When a redaction pattern is no regular expression.
+    pub fn new(parts: DispatchParts) -> Result<Self, regex::Error> {
+        let DispatchParts { options, catalogue, routes, registry, sessions, events, mut policies } =
+            parts;
+        policies.extend(decide::built_in());
+        let redactor = Redactor::new(&options.redaction)?;
+        let stats = catalogue.entries().map(|_| Arc::default()).collect();
+        let inner =
+            Inner { catalogue, routes, registry, sessions, events, policies, redactor, stats };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Passes a call through. Dropping the future cancels the call.
+    pub async fn call(&self, request: CallRequest) -> CallOutcome {
+        let mut trail = Trail::begin(self.0.events.clone(), &request);
+        let result = self.pass(request, &mut trail).await;
+        let result = result.map_err(|error| self.0.redactor.error(error));
+        trail.finish(result)
+    }
+
+    /// The order.
+    async fn pass(&self, request: CallRequest, trail: &mut Trail) -> Result<Value, ToolError> {
+        let inner = &*self.0;
+        let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
+        let live = authenticate::pass(&inner.sessions, session)?;
+        trail.input(&args);
+        let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
+        trail.tool(entry);
+        let args = Value::Object(args);
+        let question = Question { session, door, view: &view, tool: entry.info, args: &args };
+        let asks = decide::pass(&inner.policies, &question, trail.verdicts())?;
+        approval::pass(asks, entry, trail.verdicts())?;
+        schema::pass(entry, &args)?;
+        rate::pass(&live.face().limiter, entry, &args)?;
+        let order = route::Order { entry, door, args, progress, cancel, timeout };
+        let value = route::pass(inner, order, live, trail).await?;
+        limit::pass(entry, value)
+    }
+
+    /// The catalogue behind it.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.0.catalogue
+    }
+
+    /// What hides credentials; for log previews made elsewhere.
+    pub fn redactor(&self) -> &Redactor {
+        &self.0.redactor
+    }
+
+    /// Every tool's counts and times since the daemon started.
+    pub fn tools(&self) -> Vec<ToolRow> {
+        let entries = self.0.catalogue.entries();
+        entries
+            .map(|entry| self.0.stats[entry.index].row(entry.name(), entry.info.spec.family))
+            .collect()
+    }
+
+    /// How busy the targets are; idle ones are not listed.
+    ///
+    /// # Errors
+    /// When the registry actor does not answer.
+    pub async fn targets(&self) -> Result<Vec<TargetRow>, ToolError> {
+        let ask = |reply: oneshot::Sender<_>| registry::Msg::Targets(reply);
+        Ok(self.0.registry.ask(std::time::Duration::from_secs(5), ask).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

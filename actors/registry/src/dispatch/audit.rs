@@ -1,0 +1,130 @@
+//! One event per call, whatever became of it.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{CallId, Door, SessionId, ToolError};
+use hivekeep_store::{Events, NewEvent};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::{CallOutcome, CallRequest, Verdict, decide::json as verdicts_json, digest};
+use crate::{Entry, registry::Ticket};
+
+/// A wait in the queue that a person should know of.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+/// Names from outside are kept up to this many characters.
+const NAME_CHARS: usize = 80;
+
+/// What is written down of a call as it passes. Told when it is finished, or
+/// when it is dropped: a call whose client vanished is told as `abandoned`.
+#[derive(Debug)]
+pub(super) struct Trail {
+    events: Events,
+    started: Instant,
+    call: CallId,
+    session: SessionId,
+    door: Door,
+    /// As it was asked for, until it is found.
+    tool: String,
+    family: Option<&'static str>,
+    digest: Option<String>,
+    verdicts: Vec<Verdict>,
+    ticket: Option<Arc<Ticket>>,
+    told: bool,
+}
+
+impl Trail {
+    pub(super) fn begin(events: Events, request: &CallRequest) -> Self {
+        Self {
+            events,
+            started: Instant::now(),
+            call: CallId::new(),
+            session: request.session,
+            door: request.door,
+            tool: request.tool.chars().take(NAME_CHARS).collect(),
+            family: None,
+            digest: None,
+            verdicts: Vec::new(),
+            ticket: None,
+            told: false,
+        }
+    }
+
+    pub(super) fn call(&self) -> CallId {
+        self.call
+    }
+
+    pub(super) fn input(&mut self, args: &Map<String, Value>) {
+        self.digest = Some(digest::of(args));
+    }
+
+    pub(super) fn tool(&mut self, entry: &Entry) {
+        self.tool = entry.name().to_owned();
+        self.family = Some(entry.info.spec.family);
+    }
+
+    pub(super) fn verdicts(&mut self) -> &mut Vec<Verdict> {
+        &mut self.verdicts
+    }
+
+    pub(super) fn ticket(&mut self, ticket: Arc<Ticket>) {
+        self.ticket = Some(ticket);
+    }
+
+    pub(super) fn finish(mut self, result: Result<Value, ToolError>) -> CallOutcome {
+        let duration = self.started.elapsed();
+        let waited = self.queue_wait();
+        self.tell(&result, duration);
+        let mut notices = Vec::new();
+        if waited >= LONG_WAIT {
+            notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
+        }
+        CallOutcome { call: self.call, result, duration, notices }
+    }
+
+    fn queue_wait(&self) -> Duration {
+        self.ticket.as_ref().map_or(Duration::ZERO, |ticket| ticket.queue_wait())
+    }
+
+    fn tell(&mut self, result: &Result<Value, ToolError>, duration: Duration) {
+        let (outcome, layer) = match result {
+            Ok(_) => ("ok", None),
+            Err(error) => (error.code.as_ref(), Some(error.layer)),
+        };
+        self.publish(outcome, json!(layer), duration);
+    }
+
+    /// Queues the event; a full queue loses it and says so in `events.lost`.
+    fn publish(&mut self, outcome: &str, layer: Value, duration: Duration) {
+        self.told = true;
+        let data = json!({
+            "call": self.call,
+            "session": self.session,
+            "door": self.door,
+            "tool": self.tool,
+            "family": self.family,
+            "args_digest": self.digest,
+            "verdicts": verdicts_json(&self.verdicts),
+            "outcome": outcome,
+            "layer": layer,
+            "duration_ms": millis(duration),
+            "queue_ms": millis(self.queue_wait()),
+        });
+        let (kind, subject) = ("call.finished".to_owned(), self.call.to_string());
+        let _lost_is_counted = self.events.publish_later(NewEvent { kind, subject, data });
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if !self.told {
+            let duration = self.started.elapsed();
+            self.publish("abandoned", Value::Null, duration);
+        }
+    }
+}
+
+/// Milliseconds with three digits after the point.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1_000_000.0).round() / 1_000.0
+}

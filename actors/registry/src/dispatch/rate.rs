@@ -1,0 +1,46 @@
+//! The session's token buckets.
+//!
+//! Taken after validation, so that a mistake costs nothing, and before
+//! admission: a call that is then told `busy` has spent its tokens.
+
+use hivekeep_kernel::{Layer, RateClass, ToolError};
+use serde_json::Value;
+
+use crate::{
+    Entry,
+    sessions::{Limiter, Slow},
+};
+
+pub(super) fn pass(limiter: &Limiter, entry: &Entry, args: &Value) -> Result<(), ToolError> {
+    let spec = &entry.info.spec;
+    let tokens = (spec.weight)(args);
+    let class = class_name(spec.rate);
+    match limiter.take(spec.rate, tokens) {
+        Ok(()) => Ok(()),
+        Err(Slow::Wait(wait)) => {
+            let message = format!("too many `{class}` calls in this session");
+            Err(ToolError::new(Layer::Rate, "rate_limited", message)
+                .next("wait for retry_after_ms, then try again")
+                .retry_after(wait)
+                .detail("class", class)
+                .detail("tokens", tokens))
+        }
+        Err(Slow::Never { burst }) => {
+            let message =
+                format!("the call takes {tokens} tokens and the `{class}` bucket holds {burst}");
+            Err(ToolError::new(Layer::Rate, "rate_impossible", message)
+                .next(format!("split it into calls for at most {burst}"))
+                .detail("class", class)
+                .detail("tokens", tokens)
+                .detail("burst", burst))
+        }
+    }
+}
+
+fn class_name(class: RateClass) -> &'static str {
+    match class {
+        RateClass::Create => "create",
+        RateClass::Exec => "exec",
+        RateClass::Default => "default",
+    }
+}

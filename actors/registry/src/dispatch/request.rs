@@ -1,0 +1,43 @@
+//! What a front door asks for, and what it gets.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{CallId, Door, Progress, SessionId, ToolError};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::View;
+
+/// One call, as a front door understood it.
+#[derive(Debug, Clone)]
+pub struct CallRequest {
+    /// The caller's session.
+    pub session: SessionId,
+    /// The door it came through.
+    pub door: Door,
+    /// The tool, by any name it answers to.
+    pub tool: String,
+    /// The input, as it came.
+    pub args: Map<String, Value>,
+    /// Where progress goes.
+    pub progress: Progress,
+    /// Fired by the door when the caller cancels.
+    pub cancel: CancellationToken,
+    /// The caller's own time limit, in place of the tool's.
+    pub timeout: Option<Duration>,
+    /// What the caller is shown; nothing else can be called.
+    pub view: Arc<View>,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallOutcome {
+    /// The call, as events and logs name it.
+    pub call: CallId,
+    /// The tool's output, or who refused it or failed, and why.
+    pub result: Result<Value, ToolError>,
+    /// From the door and back.
+    pub duration: Duration,
+    /// What a person may want to know beside the result.
+    pub notices: Vec<String>,
+}

@@ -1,0 +1,31 @@
+//! From a name to a tool.
+//!
+//! Names are looked up in the whole catalogue. Whether the caller may use what
+//! was found is for the policies to say, so that a refusal can name its reason;
+//! only suggestions are taken from what the caller is shown.
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use crate::{Catalogue, Entry, View};
+
+pub(super) fn pass<'a>(
+    catalogue: &'a Catalogue,
+    view: &View,
+    name: &str,
+) -> Result<&'a Entry, ToolError> {
+    if let Some(entry) = catalogue.find(name) {
+        return Ok(entry);
+    }
+    // A name from outside may be of any length.
+    let shown: String = name.chars().take(80).collect();
+    let nearest = catalogue.nearest(&shown, view);
+    let step = match nearest.as_slice() {
+        [] => "list the tools".to_owned(),
+        [one] => format!("did you mean `{one}`?"),
+        many => format!("did you mean one of `{}`?", many.join("`, `")),
+    };
+    let message = format!("there is no tool `{shown}`");
+    Err(ToolError::new(Layer::Resolve, "unknown_tool", message)
+        .next(step)
+        .detail("nearest", nearest))
+}

@@ -1,0 +1,143 @@
+//! The input is what the tool declared.
+//!
+//! All violations are told at once, each with its JSON pointer and what was
+//! expected there. The values themselves are not repeated: they may be secret.
+
+use hivekeep_kernel::{Layer, ToolError};
+use jsonschema::{ValidationError, error::ValidationErrorKind};
+use serde_json::{Value, json};
+
+use crate::Entry;
+
+/// Violations listed; more would not help.
+const MOST: usize = 20;
+
+pub(super) fn pass(entry: &Entry, args: &Value) -> Result<(), ToolError> {
+    // The usual case allocates nothing.
+    if entry.validator.is_valid(args) {
+        return Ok(());
+    }
+    let mut violations = Vec::new();
+    for error in entry.validator.iter_errors(args) {
+        collect(&error, &mut violations);
+    }
+    violations.truncate(MOST);
+    let texts: Vec<_> = violations.iter().map(Violation::text).collect();
+    let list: Vec<_> = violations.into_iter().map(Violation::json).collect();
+    let message = format!("the input of `{}` is invalid: {}", entry.name(), texts.join("; "));
+    Err(ToolError::new(Layer::Schema, "invalid_input", message)
+        .next(format!("correct the input; properties: {}", properties(entry)))
+        .detail("violations", list))
+}
+
+struct Violation {
+    pointer: String,
+    expected: String,
+}
+
+impl Violation {
+    fn text(&self) -> String {
+        let at = if self.pointer.is_empty() { "the input" } else { &self.pointer };
+        format!("{at}: expected {}", self.expected)
+    }
+
+    fn json(self) -> Value {
+        json!({ "pointer": self.pointer, "expected": self.expected })
+    }
+}
+
+fn collect(error: &ValidationError<'_>, violations: &mut Vec<Violation>) {
+    let at = error.instance_path().as_str();
+    match error.kind() {
+        // Of alternatives, the one that came nearest says most: an optional
+        // object with a wrong field is told the field, not "or null".
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            match context.iter().max_by_key(|branch| nearness(branch)) {
+                Some(branch) if nearness(branch) > at.len() * 2 => {
+                    branch.iter().for_each(|error| collect(error, violations));
+                }
+                _ => push(violations, at, expected(error)),
+            }
+        }
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            push(violations, &format!("{at}/{}", escaped(name)), "to be there".to_owned());
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            for name in unexpected {
+                let pointer = format!("{at}/{}", escaped(name));
+                push(violations, &pointer, "no such property".to_owned());
+            }
+        }
+        _ => push(violations, at, expected(error)),
+    }
+}
+
+fn push(violations: &mut Vec<Violation>, pointer: &str, expected: String) {
+    violations.push(Violation { pointer: pointer.to_owned(), expected });
+}
+
+/// How far into the value an alternative fitted. Twice the length of the path of
+/// the first misfit, and one more when it is the set of properties that is wrong:
+/// then at least the type was right.
+fn nearness(branch: &[ValidationError<'_>]) -> usize {
+    use ValidationErrorKind as Kind;
+    let one = |error: &ValidationError<'_>| {
+        let inside = matches!(
+            error.kind(),
+            Kind::Required { .. }
+                | Kind::AdditionalProperties { .. }
+                | Kind::UnevaluatedProperties { .. }
+        );
+        error.instance_path().as_str().len() * 2 + usize::from(inside)
+    };
+    branch.iter().map(one).max().unwrap_or(0)
+}
+
+fn expected(error: &ValidationError<'_>) -> String {
+    use ValidationErrorKind as Kind;
+    match error.kind() {
+        Kind::Type { kind: jsonschema::error::TypeKind::Single(kind) } => kind.to_string(),
+        Kind::Type { kind: jsonschema::error::TypeKind::Multiple(kinds) } => {
+            let kinds: Vec<_> = kinds.iter().map(|kind| kind.to_string()).collect();
+            kinds.join(" or ")
+        }
+        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
+            let each: Vec<_> = context.iter().flatten().map(expected).collect();
+            each.join(" or ")
+        }
+        Kind::Enum { options } => format!("one of {options}"),
+        Kind::Constant { expected_value } => expected_value.to_string(),
+        Kind::Pattern { pattern } => format!("a text that matches {pattern}"),
+        Kind::Minimum { limit } => format!("at least {limit}"),
+        Kind::Maximum { limit } => format!("at most {limit}"),
+        Kind::ExclusiveMinimum { limit } => format!("more than {limit}"),
+        Kind::ExclusiveMaximum { limit } => format!("less than {limit}"),
+        Kind::MinLength { limit } => format!("at least {limit} characters"),
+        Kind::MaxLength { limit } => format!("at most {limit} characters"),
+        Kind::MinItems { limit } => format!("at least {limit} items"),
+        Kind::MaxItems { limit } => format!("at most {limit} items"),
+        _ => format!("something else ({})", error.masked_with("the value")),
+    }
+}
+
+/// A name as a step of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.chars().take(80).collect::<String>().replace('~', "~0").replace('/', "~1")
+}
+
+/// The properties with a star at those that must be there.
+fn properties(entry: &Entry) -> String {
+    let schema = &entry.input_schema;
+    let required = schema.get("required").and_then(Value::as_array);
+    let must = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+    let names: Vec<_> = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|properties| properties.keys())
+        .map(|name| if must(name) { format!("{name} (required)") } else { name.clone() })
+        .collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

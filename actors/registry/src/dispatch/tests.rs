@@ -1,0 +1,4 @@
+mod admission;
+mod fate;
+mod order;
+mod refusals;

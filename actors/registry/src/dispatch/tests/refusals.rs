@@ -1,0 +1,144 @@
+//! What each layer refuses, and how it says so.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::Layer;
+use serde_json::{Value, json};
+
+use crate::{Options, View, test_util::Stage};
+
+#[tokio::test]
+async fn an_unknown_tool_is_told_the_nearest() {
+    let stage = Stage::new(Stage::loose()).await;
+    let error = stage.refusal("toy_ecko", json!({})).await;
+    assert_eq!((error.layer, error.code.as_ref()), (Layer::Resolve, "unknown_tool"));
+    assert_eq!(error.details["nearest"][0], "toy_echo");
+    assert!(error.next_step.expect("a step").contains("toy_echo"));
+    let long = stage.refusal(&"x".repeat(100_000), json!({})).await;
+    assert!(long.message.len() < 200);
+}
+
+#[tokio::test]
+async fn both_forms_of_a_name_call_the_same_tool() {
+    let stage = Stage::new(Stage::loose()).await;
+    for name in ["toy.admin", "toy_admin"] {
+        let said = stage.call(name, json!({})).await.result.expect("an operator may");
+        assert_eq!(said["text"], "toy.admin");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_in_the_view_cannot_be_called() {
+    let stage = Stage::new(Stage::loose()).await;
+    let call = async |view: View| {
+        let mut request = stage.request("toy.admin", json!({}));
+        request.view = Arc::new(view);
+        stage.dispatcher.call(request).await.result.expect_err("refused")
+    };
+    let tier = call(View::default()).await;
+    assert_eq!((tier.layer, &tier.details["policy"]), (Layer::Policy, &json!("tier")));
+    let toolsets = Some(vec!["toy boxes".to_owned()]);
+    let toolset = call(View { toolsets, ..View::operator() }).await;
+    assert_eq!((toolset.layer, &toolset.details["policy"]), (Layer::Policy, &json!("toolset")));
+    assert!(toolset.message.contains("toys"), "{}", toolset.message);
+}
+
+#[tokio::test]
+async fn every_violation_is_told_with_its_pointer() {
+    let stage = Stage::new(Stage::loose()).await;
+    let bad = json!({ "times": "three", "tokens": -1, "colour": "green", "txt": "x", "a/b": 1 });
+    let error = stage.refusal("toy_echo", bad).await;
+    assert_eq!((error.layer, error.code.as_ref()), (Layer::Schema, "invalid_input"));
+    let violations = error.details["violations"].as_array().expect("a list");
+    let expected_at = |pointer: &str| {
+        let found = violations.iter().find(|one| one["pointer"] == pointer);
+        found.unwrap_or_else(|| panic!("{pointer} in {violations:?}"))["expected"].to_string()
+    };
+    assert!(expected_at("/text").contains("to be there"));
+    assert!(expected_at("/times").contains("integer"));
+    assert!(expected_at("/tokens").contains("at least 0"));
+    let colours = expected_at("/colour");
+    assert!(["red", "blue", "null"].iter().all(|one| colours.contains(one)), "{colours}");
+    assert!(expected_at("/txt").contains("no such property"));
+    assert!(expected_at("/a~1b").contains("no such property"));
+    assert_eq!(violations.len(), 6);
+    assert!(error.next_step.expect("a step").contains("text (required)"));
+}
+
+#[tokio::test]
+async fn values_are_not_repeated_in_a_refusal() {
+    let stage = Stage::new(Stage::loose()).await;
+    let secret = "correct horse battery staple";
+    let bad = json!({ "text": [secret], "times": secret, "colour": secret });
+    let text = serde_json::to_string(&stage.refusal("toy_echo", bad).await).expect("serialises");
+    assert!(!text.contains(secret), "{text}");
+}
+
+#[tokio::test]
+async fn buckets_are_per_session_and_say_when_to_come_back() {
+    let mut options = Options::default();
+    options.rate.default_burst = 2.try_into().expect("above zero");
+    let stage = Stage::new(options).await;
+    let echo = |tokens: u64| json!({ "text": "x", "tokens": tokens });
+    let never = stage.refusal("toy_echo", echo(3)).await;
+    assert_eq!((never.layer, never.code.as_ref()), (Layer::Rate, "rate_impossible"));
+    assert_eq!((never.retryable, &never.details["burst"]), (false, &json!(2)));
+    stage.call("toy_echo", echo(2)).await.result.expect("the refused call took none");
+    let slow = stage.refusal("toy_echo", echo(1)).await;
+    assert_eq!((slow.layer, slow.code.as_ref()), (Layer::Rate, "rate_limited"));
+    let wait_ms = slow.retry_after_ms.expect("a hint");
+    assert!(slow.retryable && (1..=500).contains(&wait_ms), "{wait_ms}");
+    stage.call("toy_echo", echo(0)).await.result.expect("no tokens are always there");
+    stage.call("toy_wait", json!({ "ms": 0 })).await.result.expect("another bucket");
+
+    let other = crate::OpenSession {
+        door: hivekeep_kernel::Door::Cli,
+        client: "other".to_owned(),
+        resume: None,
+    };
+    let other = stage.sessions.open(other).await.expect("opens");
+    let mut request = stage.request("toy_echo", echo(2));
+    request.session = other.session;
+    stage.dispatcher.call(request).await.result.expect("another session");
+
+    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+    stage.call("toy_echo", echo(1)).await.result.expect("after the hint");
+}
+
+#[tokio::test]
+async fn an_ended_session_calls_nothing() {
+    let stage = Stage::new(Stage::loose()).await;
+    stage.sessions.end(stage.attachment.session).await.expect("ends");
+    let error = stage.refusal("toy_echo", json!({ "text": "x" })).await;
+    assert_eq!((error.layer, error.code.as_ref()), (Layer::Session, "session_ended"));
+}
+
+#[tokio::test]
+async fn a_result_over_its_budget_is_refused_with_the_budget() {
+    let stage = Stage::new(Stage::loose()).await;
+    let echo = |times: usize| json!({ "text": "é", "times": times });
+    let fits = stage.call("toy_echo", echo(30_000)).await.result.expect("60,000 bytes fit");
+    assert_eq!(fits["text"].as_str().map(str::len), Some(60_000));
+    let error = stage.refusal("toy_echo", echo(40_000)).await;
+    assert_eq!((error.layer, error.code.as_ref()), (Layer::Result, "result_too_large"));
+    assert_eq!(error.details["budget_bytes"], 64 * 1024);
+}
+
+#[tokio::test]
+async fn credentials_are_hidden_in_errors_and_left_in_results() {
+    let stage = Stage::new(Stage::loose()).await;
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let error = stage.refusal("toy_fail", json!({ "message": secret })).await;
+    assert_eq!(error.message, "[redacted]");
+    let said = stage.call("toy_echo", json!({ "text": secret })).await.result.expect("said");
+    assert_eq!(said["text"], Value::String(secret));
+}
+
+#[tokio::test]
+async fn a_field_addresses_an_actor_or_is_told_there_is_none() {
+    let stage = Stage::new(Stage::loose()).await;
+    let seen = stage.call("toy_look", json!({ "toy_id": "red" })).await.result.expect("there");
+    assert_eq!(seen["text"], "red");
+    let error = stage.refusal("toy_look", json!({ "toy_id": "green" })).await;
+    assert_eq!(error.code, "toy_not_found");
+}

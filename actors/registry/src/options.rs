@@ -1,0 +1,205 @@
+//! What an operator can set.
+
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
+
+use hivekeep_kernel::Resources;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The way of a tool call: limits, sessions, redaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Token buckets; each session has its own.
+    pub rate: RateOptions,
+    /// What one session may hold at a time.
+    pub quota: QuotaOptions,
+    /// How many calls one actor works on, and how many wait for it.
+    pub admission: AdmissionOptions,
+    /// How long sessions are kept.
+    pub sessions: SessionOptions,
+    /// Credentials in error texts.
+    pub redaction: RedactionOptions,
+}
+
+/// Token buckets; each session has its own. A bucket holds `burst` tokens and
+/// gains `per_minute` tokens a minute. A call takes one token, or one for each
+/// thing it makes or runs, all at once or none: a call for more than `burst`
+/// can never pass and is told so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateOptions {
+    /// Off: no call is ever refused for being too fast.
+    pub enabled: bool,
+    /// Tokens in the bucket for calls that make machines.
+    pub create_burst: NonZeroU32,
+    /// Tokens a minute for calls that make machines.
+    pub create_per_minute: NonZeroU32,
+    /// Tokens in the bucket for calls that run commands.
+    pub exec_burst: NonZeroU32,
+    /// Tokens a minute for calls that run commands.
+    pub exec_per_minute: NonZeroU32,
+    /// Tokens in the bucket for all other calls.
+    pub default_burst: NonZeroU32,
+    /// Tokens a minute for all other calls.
+    pub default_per_minute: NonZeroU32,
+}
+
+/// What one session may hold at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QuotaOptions {
+    /// Workspaces.
+    pub max_workspaces: u64,
+    /// Memory of its workspaces together, in MiB.
+    pub max_memory_mb: u64,
+    /// Disk of its workspaces together, in GiB.
+    pub max_disk_gb: u64,
+}
+
+/// How many calls one actor works on, and how many wait for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdmissionOptions {
+    /// Calls that one actor works on at a time.
+    pub in_flight: NonZeroU32,
+    /// Of these, how many are kept free of commands and machine making, so that
+    /// looking, killing and cancelling work while long commands run. Must be
+    /// below `in_flight`.
+    pub reserved: u32,
+    /// Calls that wait for one actor. One more is told `busy`.
+    pub queued: u32,
+    /// How long a call waits before it is told `busy`, in seconds.
+    pub queue_wait_secs: NonZeroU64,
+}
+
+/// How long sessions are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionOptions {
+    /// How long a session without a client can be resumed, in seconds. Then it
+    /// ends: its workspaces go on running and can be adopted by others.
+    pub grace_secs: u64,
+    /// Sessions at a time, with or without a client. For one more, the idlest
+    /// session that has no client and holds nothing is ended.
+    pub max_sessions: NonZeroU32,
+    /// How long an ended session is still listed, in seconds.
+    pub ended_kept_secs: u64,
+}
+
+/// Credentials in error texts. Results are never changed: a file that was asked
+/// for arrives as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedactionOptions {
+    /// Replace what looks like a credential in errors, events and logs.
+    pub enabled: bool,
+    /// More shapes of credentials: regular expressions, each match replaced whole.
+    pub extra_patterns: Vec<String>,
+}
+
+const fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("a literal above zero")
+}
+
+impl Default for RateOptions {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            create_burst: count(3),
+            create_per_minute: count(5),
+            exec_burst: count(10),
+            exec_per_minute: count(60),
+            default_burst: count(20),
+            default_per_minute: count(120),
+        }
+    }
+}
+
+impl Default for QuotaOptions {
+    fn default() -> Self {
+        Self { max_workspaces: 10, max_memory_mb: 16_384, max_disk_gb: 100 }
+    }
+}
+
+impl Default for AdmissionOptions {
+    fn default() -> Self {
+        Self {
+            in_flight: count(16),
+            reserved: 2,
+            queued: 64,
+            queue_wait_secs: NonZeroU64::new(30).expect("a literal above zero"),
+        }
+    }
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { grace_secs: 3_600, max_sessions: count(256), ended_kept_secs: 86_400 }
+    }
+}
+
+impl Default for RedactionOptions {
+    fn default() -> Self {
+        Self { enabled: true, extra_patterns: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Everything that is wrong beyond what the types refuse: key and reason.
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
+        if self.admission.reserved >= self.admission.in_flight.get() {
+            let why = format!("must be below admission.in_flight ({})", self.admission.in_flight);
+            problems.push(("admission.reserved".to_owned(), why));
+        }
+        for (nth, pattern) in self.redaction.extra_patterns.iter().enumerate() {
+            if let Err(error) = regex::Regex::new(pattern) {
+                problems.push((format!("redaction.extra_patterns[{nth}]"), error.to_string()));
+            }
+        }
+        problems
+    }
+}
+
+impl QuotaOptions {
+    pub(crate) fn limit(&self) -> Resources {
+        Resources {
+            workspaces: self.max_workspaces,
+            memory_mb: self.max_memory_mb,
+            disk_gb: self.max_disk_gb,
+        }
+    }
+}
+
+impl AdmissionOptions {
+    pub(crate) fn queue_wait(&self) -> Duration {
+        Duration::from_secs(self.queue_wait_secs.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_and_zeros_are_refused() {
+        assert!(serde_json::from_str::<Options>(r#"{"rates": {}}"#).is_err());
+        assert!(serde_json::from_str::<Options>(r#"{"rate": {"exec_burst": 0}}"#).is_err());
+        let set: Options = serde_json::from_str(r#"{"rate": {"exec_burst": 7}}"#).expect("reads");
+        assert_eq!((set.rate.exec_burst.get(), set.rate.exec_per_minute.get()), (7, 60));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let mut options = Options::default();
+        assert_eq!(options.problems(), []);
+        options.admission.reserved = 16;
+        options.redaction.extra_patterns = vec!["fine".to_owned(), "(".to_owned()];
+        let keys: Vec<_> = options.problems().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["admission.reserved", "redaction.extra_patterns[1]"]);
+    }
+}

@@ -1,0 +1,69 @@
+//! Which actor serves a call.
+
+use std::{collections::HashMap, sync::Arc};
+
+use hivekeep_kernel::{Addressing, Layer, Target, ToolError, serve::Directory};
+use serde_json::Value;
+
+use crate::{Catalogue, Entry};
+
+/// Actors by the names that declarations use. Built once, at boot: an actor's
+/// target stays good across the actor's restarts.
+#[derive(Clone, Default)]
+pub struct Routes {
+    singletons: HashMap<&'static str, Arc<dyn Target>>,
+    directories: HashMap<&'static str, Arc<dyn Directory>>,
+}
+
+impl Routes {
+    /// The one actor of this name.
+    #[must_use]
+    pub fn singleton(mut self, name: &'static str, target: Arc<dyn Target>) -> Self {
+        self.singletons.insert(name, target);
+        self
+    }
+
+    /// The actors of this kind.
+    #[must_use]
+    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn Directory>) -> Self {
+        self.directories.insert(kind, directory);
+        self
+    }
+
+    /// Tools that nobody serves; empty when the boot is right.
+    pub fn unserved(&self, catalogue: &Catalogue) -> Vec<&'static str> {
+        let served = |entry: &Entry| match entry.info.spec.addressing {
+            Addressing::Singleton(name) => self.singletons.contains_key(name),
+            Addressing::Field { kind, .. } => self.directories.contains_key(kind),
+        };
+        catalogue.entries().filter(|entry| !served(entry)).map(Entry::name).collect()
+    }
+
+    /// The target of a call whose input passed the schema.
+    pub(crate) fn find(&self, entry: &Entry, args: &Value) -> Result<Arc<dyn Target>, ToolError> {
+        let unserved = || ToolError::internal(format!("nobody serves `{}`", entry.name()));
+        match entry.info.spec.addressing {
+            Addressing::Singleton(name) => self.singletons.get(name).cloned().ok_or_else(unserved),
+            Addressing::Field { kind, field } => {
+                let directory = self.directories.get(kind).ok_or_else(unserved)?;
+                let name = args.get(field).and_then(Value::as_str).ok_or_else(|| {
+                    let message = format!("`{field}` must say which {kind} is meant");
+                    ToolError::new(Layer::Schema, "invalid_input", message)
+                        .next(format!("pass `{field}`: an id or a unique name"))
+                })?;
+                directory.find(name)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let directories: Vec<_> = self.directories.keys().collect();
+        let singletons: Vec<_> = self.singletons.keys().collect();
+        f.debug_struct("Routes")
+            .field("singletons", &singletons)
+            .field("directories", &directories)
+            .finish()
+    }
+}

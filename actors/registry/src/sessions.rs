@@ -1,0 +1,35 @@
+//! Sessions: who is attached, what they hold, how fast they may go.
+//!
+//! A session begins with an attachment of a client and outlives it: it can be
+//! resumed within a grace time, also after a restart of the daemon. When it
+//! ends, what it owned is orphaned, never killed.
+//!
+//! What a session *is* (its [`Face`]: quota ledger, token buckets, calls in
+//! flight) is shared memory beside the actors, so that every call reads it
+//! without asking, and so that a restarted actor loses none of it. What becomes
+//! of a session is decided by its actor ([`session`]), one at a time, and
+//! written to the stream `session/<id>` before it is true.
+
+mod attachment;
+mod face;
+mod handle;
+mod ledger;
+mod limiter;
+mod records;
+mod restore;
+mod row;
+mod session;
+mod state;
+mod supervisor;
+
+pub use attachment::{Attachment, OpenSession};
+pub(crate) use face::{Face, InFlight};
+pub use handle::{SessionsHandle, SessionsSeed};
+pub(crate) use limiter::{Limiter, Slow};
+pub use restore::SessionsError;
+pub use row::{SessionRow, SessionState};
+pub use state::EndReason;
+pub use supervisor::{Msg, Sessions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! A client's hold on a session.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Door, SessionId};
+
+use super::Face;
+
+/// Who wants a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// The door it came through.
+    pub door: Door,
+    /// What the client calls itself; for people only.
+    pub client: String,
+    /// The session to go on with, if it still can be.
+    pub resume: Option<SessionId>,
+}
+
+/// A client's hold on a session; dropping it detaches. A session can be held
+/// several times at once.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The session.
+    pub session: SessionId,
+    /// Whether the session was there before.
+    pub resumed: bool,
+    /// Why the session that was asked for could not be resumed.
+    pub notice: Option<String>,
+    pub(super) face: Arc<Face>,
+}
+
+impl Attachment {
+    pub(super) fn new(face: Arc<Face>, resumed: bool) -> Self {
+        face.attach();
+        Self { session: face.id, resumed, notice: None, face }
+    }
+
+    /// Waits until the session is over, by whatever reason.
+    pub async fn over(&self) {
+        self.face.over.cancelled().await;
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.face.detach();
+    }
+}

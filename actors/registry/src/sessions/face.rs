@@ -1,0 +1,211 @@
+//! What is known of a session without asking its actor.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{Address, Door, SessionId, mailbox::Unavailable, ports::Standing};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{EndReason, SessionRow, SessionState, ledger::Ledger, limiter::Limiter, session};
+use crate::Options;
+
+/// How a session began; never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) door: Door,
+    pub(crate) client: String,
+    /// A session with a name is found by it and does not end by itself.
+    pub(crate) name: Option<String>,
+    pub(crate) opened_at: DateTime<Utc>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Face {
+    pub(crate) id: SessionId,
+    pub(crate) about: About,
+    pub(crate) limiter: Limiter,
+    /// Held for a few additions, never across an await.
+    ledger: Mutex<Ledger>,
+    attached: AtomicU32,
+    /// Whether the last event of it told of a client.
+    told_attached: AtomicBool,
+    calls: AtomicU32,
+    calls_total: AtomicU64,
+    born: Instant,
+    /// Milliseconds after `born`.
+    last_active_ms: AtomicU64,
+    /// Fires when the session is over; calls in flight end with it.
+    pub(crate) over: CancellationToken,
+    ended: OnceLock<(DateTime<Utc>, EndReason)>,
+    /// The session's actor; none once the session is over.
+    address: ArcSwapOption<Address<session::Msg>>,
+}
+
+impl Face {
+    pub(crate) fn new(
+        id: SessionId,
+        about: About,
+        options: &Options,
+        address: Address<session::Msg>,
+    ) -> Self {
+        Self {
+            id,
+            about,
+            limiter: Limiter::new(&options.rate),
+            ledger: Mutex::new(Ledger::new(options.quota.limit())),
+            attached: AtomicU32::new(0),
+            told_attached: AtomicBool::new(true),
+            calls: AtomicU32::new(0),
+            calls_total: AtomicU64::new(0),
+            born: Instant::now(),
+            last_active_ms: AtomicU64::new(0),
+            over: CancellationToken::new(),
+            ended: OnceLock::new(),
+            address: ArcSwapOption::from_pointee(address),
+        }
+    }
+
+    /// Marks the session as over. Its actor is told to nobody any more.
+    pub(crate) fn end(&self, at: DateTime<Utc>, reason: EndReason) {
+        let _first_wins = self.ended.set((at, reason));
+        self.address.store(None);
+        self.over.cancel();
+    }
+
+    pub(crate) fn ended(&self) -> Option<(DateTime<Utc>, EndReason)> {
+        self.ended.get().copied()
+    }
+
+    pub(crate) fn address(&self) -> Option<Address<session::Msg>> {
+        self.address.load().as_deref().cloned()
+    }
+
+    pub(crate) fn tell(&self, message: session::Msg) -> Result<(), Unavailable> {
+        match &*self.address.load() {
+            Some(address) => address.send(message),
+            // Over: there is nothing left to decide.
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // Nothing between lock and unlock panics; were it so, the sums still hold.
+        self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Counts one more attachment. Undone by [`Face::detach`].
+    pub(crate) fn attach(&self) {
+        self.attached.fetch_add(1, SeqCst);
+        self.touch();
+    }
+
+    pub(crate) fn detach(&self) {
+        self.touch();
+        self.attached.fetch_sub(1, SeqCst);
+        // An actor that is being restarted counts when it is back.
+        let _ = self.tell(session::Msg::Detached);
+    }
+
+    pub(crate) fn told_attached(&self) -> bool {
+        self.told_attached.load(SeqCst)
+    }
+
+    pub(crate) fn tell_attached(&self, attached: bool) {
+        self.told_attached.store(attached, SeqCst);
+    }
+
+    pub(crate) fn attached(&self) -> u32 {
+        self.attached.load(SeqCst)
+    }
+
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(SeqCst)
+    }
+
+    /// Whether a client is attached or a call running.
+    pub(crate) fn busy(&self) -> bool {
+        self.attached() > 0 || self.calls() > 0
+    }
+
+    /// Time since a client was attached or a call running.
+    pub(crate) fn idle_for(&self) -> Duration {
+        if self.busy() {
+            return Duration::ZERO;
+        }
+        let last = Duration::from_millis(self.last_active_ms.load(Relaxed));
+        self.born.elapsed().saturating_sub(last)
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            attached: self.attached() > 0,
+            calls_in_flight: self.calls(),
+            idle_for: self.idle_for(),
+            ended: self.ended().is_some(),
+        }
+    }
+
+    pub(crate) fn row(&self) -> SessionRow {
+        let (ended, ledger) = (self.ended(), *self.ledger());
+        let state = match (ended, self.attached()) {
+            (Some(_), _) => SessionState::Ended,
+            (None, 0) => SessionState::Detached,
+            (None, _) => SessionState::Attached,
+        };
+        SessionRow {
+            session: self.id,
+            state,
+            door: self.about.door,
+            client: self.about.client.clone(),
+            name: self.about.name.clone(),
+            attachments: self.attached(),
+            calls_in_flight: self.calls(),
+            calls_total: self.calls_total.load(Relaxed),
+            idle_secs: self.idle_for().as_secs(),
+            used: ledger.used(),
+            allowed: ledger.limit(),
+            opened_at: self.about.opened_at,
+            ended_at: ended.map(|(at, _)| at),
+            end_reason: ended.map(|(_, reason)| reason),
+        }
+    }
+
+    fn touch(&self) {
+        let ms = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_active_ms.store(ms, Relaxed);
+    }
+}
+
+/// A call being counted as in flight.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Face>);
+
+impl InFlight {
+    pub(crate) fn begin(face: Arc<Face>) -> Self {
+        face.calls.fetch_add(1, SeqCst);
+        face.calls_total.fetch_add(1, Relaxed);
+        Self(face)
+    }
+
+    pub(crate) fn face(&self) -> &Arc<Face> {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.calls.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,203 @@
+//! The sessions as everybody else sees them.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dashmap::DashMap;
+use hivekeep_kernel::{
+    Address, AskError, Census, Layer, Resources, SessionId, ToolError,
+    ports::{self, Standing},
+};
+use hivekeep_store::{Events, Journal};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    Attachment, EndReason, Face, InFlight, Msg, OpenSession, SessionRow,
+    session::{self, over},
+};
+use crate::Options;
+
+/// How long a question to a session's actor, or to their supervisor, may take.
+/// Above the journal's own deadline, which decides.
+const PATIENCE: Duration = Duration::from_secs(35);
+/// How long an actor that is starting or restarting is waited for.
+const STARTING: Duration = Duration::from_secs(2);
+
+/// What the sessions and their supervisor share.
+pub(super) struct House {
+    pub(super) options: Options,
+    pub(super) journal: Journal,
+    pub(super) events: Events,
+    pub(super) census: Census,
+    pub(super) supervisor: Address<Msg>,
+    /// Every session that is not forgotten.
+    pub(super) faces: DashMap<SessionId, Arc<Face>>,
+}
+
+impl House {
+    pub(super) fn grace(&self) -> Duration {
+        Duration::from_secs(self.options.sessions.grace_secs)
+    }
+
+    /// All faces, without holding the map.
+    pub(super) fn all(&self) -> Vec<Arc<Face>> {
+        self.faces.iter().map(|face| face.clone()).collect()
+    }
+
+    pub(super) fn get(&self, id: SessionId) -> Option<Arc<Face>> {
+        self.faces.get(&id).map(|face| face.clone())
+    }
+}
+
+/// The sessions. Cheap to clone.
+#[derive(Clone)]
+pub struct SessionsHandle(pub(super) Arc<House>);
+
+/// What the supervisor of the sessions is made from.
+#[derive(Clone)]
+pub struct SessionsSeed(pub(super) Arc<House>);
+
+impl SessionsHandle {
+    /// Opens a session, or goes on with the one that is asked for. When that one
+    /// is over or forgotten a new one is opened, and the attachment says so.
+    ///
+    /// # Errors
+    /// `too_many_sessions`, `journal_failed`, or `actor_unavailable`.
+    pub async fn open(&self, request: OpenSession) -> Result<Attachment, ToolError> {
+        let Some(id) = request.resume else { return self.open_new(request, None).await };
+        let notice = match self.0.get(id) {
+            None => format!("the session {id} is not known (any more); this is a new one"),
+            Some(face) if face.ended().is_some() => {
+                format!("{}; this is a new one", over(id).message)
+            }
+            Some(face) => match self.ask_session(&face, session::Msg::Attach).await? {
+                Ok(attachment) => return Ok(attachment),
+                // It ended while it was asked.
+                Err(error) => format!("{}; this is a new one", error.message),
+            },
+        };
+        let mut attachment = self.open_new(request, None).await?;
+        attachment.notice = Some(notice);
+        Ok(attachment)
+    }
+
+    /// Attaches to the session of this name; opens it if there is none. Such a
+    /// session does not end by itself: it is for clients that come and go and
+    /// mean the same, as the command line does. `request.resume` does not count.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_named(
+        &self,
+        name: &str,
+        request: OpenSession,
+    ) -> Result<Attachment, ToolError> {
+        self.open_new(request, Some(name.to_owned())).await
+    }
+
+    /// All sessions, the oldest first; ended ones for as long as they are kept.
+    pub async fn list(&self) -> Vec<SessionRow> {
+        let mut rows: Vec<_> = self.0.all().iter().map(|face| face.row()).collect();
+        rows.sort_by_key(|row| row.session);
+        rows
+    }
+
+    /// Ends a session: cancels its calls, orphans what it owned. Done when it
+    /// is in the journal; a session that is over already is no error.
+    ///
+    /// # Errors
+    /// `session_unknown`, `journal_failed`, or `actor_unavailable`.
+    pub async fn end(&self, id: SessionId) -> Result<(), ToolError> {
+        let face = self.0.get(id).ok_or_else(|| unknown(id))?;
+        if face.ended().is_some() {
+            return Ok(());
+        }
+        let tell = |reply| session::Msg::End(EndReason::Told, Some(reply));
+        match self.ask_session(&face, tell).await {
+            // Ended by another meanwhile.
+            Err(_) if face.ended().is_some() => Ok(()),
+            answer => answer?,
+        }
+    }
+
+    /// Counts a call of a live session as in flight.
+    pub(crate) fn begin_call(&self, id: SessionId) -> Result<InFlight, ToolError> {
+        let face = self.0.get(id).ok_or_else(|| unknown(id))?;
+        if face.ended().is_some() {
+            return Err(over(id));
+        }
+        Ok(InFlight::begin(face))
+    }
+
+    async fn open_new(
+        &self,
+        request: OpenSession,
+        name: Option<String>,
+    ) -> Result<Attachment, ToolError> {
+        let asked = self.0.supervisor.ask(PATIENCE, |reply| Msg::Open { request, name, reply });
+        let attachment = asked.await??;
+        // Its actor has just been started; whatever comes next finds it there.
+        self.ask_session(&attachment.face, session::Msg::Here).await?;
+        Ok(attachment)
+    }
+
+    /// Asks a session's actor, waiting a little for one that is just starting.
+    async fn ask_session<T>(
+        &self,
+        face: &Face,
+        question: impl Fn(oneshot::Sender<T>) -> session::Msg,
+    ) -> Result<T, ToolError> {
+        let give_up = Instant::now() + STARTING;
+        loop {
+            let address = face.address().ok_or_else(|| over(face.id))?;
+            match address.ask(PATIENCE, &question).await {
+                Err(AskError::Unavailable(_)) if Instant::now() < give_up => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                answer => return Ok(answer?),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ports::Sessions for SessionsHandle {
+    async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError> {
+        let face = self.0.get(session).ok_or_else(|| unknown(session))?;
+        if face.ended().is_some() {
+            return Err(over(session));
+        }
+        let mut ledger = face.ledger();
+        ledger.reserve(what)
+    }
+
+    fn release(&self, session: SessionId, what: Resources) {
+        if let Some(face) = self.0.get(session) {
+            face.ledger().release(what);
+        }
+    }
+
+    fn restore(&self, session: SessionId, what: Resources) {
+        if let Some(face) = self.0.get(session) {
+            face.ledger().restore(what);
+        }
+    }
+
+    /// A session that nobody knows is over.
+    async fn standing(&self, session: SessionId) -> Standing {
+        let nobody =
+            Standing { attached: false, calls_in_flight: 0, idle_for: Duration::MAX, ended: true };
+        self.0.get(session).map_or(nobody, |face| face.standing())
+    }
+}
+
+impl std::fmt::Debug for SessionsHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionsHandle").field("sessions", &self.0.faces.len()).finish()
+    }
+}
+
+fn unknown(id: SessionId) -> ToolError {
+    ToolError::new(Layer::Session, "session_unknown", format!("there is no session {id}"))
+        .next("open a session first")
+}

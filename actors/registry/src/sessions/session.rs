@@ -1,0 +1,189 @@
+//! The actor of one session.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use hivekeep_kernel::{Entity, Fault, Layer, Me, ToolError};
+use hivekeep_store::NewEvent;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{
+    Attachment, EndReason, Face,
+    handle::House,
+    records::{Record, store_error, stream},
+    state::{Effect, Event, Machine},
+};
+
+/// Who waits for a session's end.
+type Ender = oneshot::Sender<Result<(), ToolError>>;
+
+/// What a session is told.
+#[derive(Debug)]
+pub(crate) enum Msg {
+    /// A client comes back.
+    Attach(oneshot::Sender<Result<Attachment, ToolError>>),
+    /// A client has gone, or may have come or gone unheard.
+    Detached,
+    /// Answers when this actor takes messages.
+    Here(oneshot::Sender<()>),
+    /// It shall end.
+    End(EndReason, Option<Ender>),
+    /// The timer of this number went off.
+    GraceOver(u64),
+    /// The end was written, or not.
+    EndWritten(Result<(), ToolError>),
+}
+
+#[derive(Clone)]
+pub(super) struct Seed {
+    pub(super) house: Arc<House>,
+    pub(super) face: Arc<Face>,
+}
+
+pub(super) struct Session {
+    me: Me<Msg>,
+    house: Arc<House>,
+    face: Arc<Face>,
+    machine: Machine,
+    enders: Vec<Ender>,
+}
+
+impl Entity for Session {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(Seed { house, face }: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        if face.ended().is_some() {
+            me.stop("the session has ended");
+        }
+        let (machine, effects) = Machine::new(face.about.name.is_some(), face.told_attached());
+        let mut session = Self { me, house, face, machine, enders: Vec::new() };
+        session.perform(effects);
+        session.count_when_heard();
+        Ok(session)
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Attach(reply) => self.attach(reply),
+            Msg::Detached => self.apply(Event::Counted(self.face.attached())),
+            // Who asked may have gone; so everywhere.
+            Msg::Here(reply) => drop(reply.send(())),
+            Msg::End(reason, ender) => {
+                self.enders.extend(ender);
+                self.apply(Event::End(reason));
+            }
+            Msg::GraceOver(timer) => {
+                let busy = self.face.busy();
+                self.apply(Event::GraceOver { timer, busy });
+            }
+            Msg::EndWritten(Ok(())) => self.apply(Event::EndWritten),
+            Msg::EndWritten(Err(error)) => {
+                tracing::error!(session = %self.face.id, %error, "the session's end was not written");
+                self.answer(&Err(error));
+                self.apply(Event::EndFailed(self.face.attached()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    fn attach(&mut self, reply: oneshot::Sender<Result<Attachment, ToolError>>) {
+        if !self.machine.open() {
+            drop(reply.send(Err(over(self.face.id))));
+            return;
+        }
+        drop(reply.send(Ok(Attachment::new(self.face.clone(), true))));
+        self.apply(Event::Attached);
+        self.apply(Event::Counted(self.face.attached()));
+    }
+
+    /// Clients that came or went while nobody took messages were not heard:
+    /// counts as soon as this incarnation is.
+    fn count_when_heard(&self) {
+        let address = self.me.address.clone();
+        let _detached = self.me.workers.spawn(async move {
+            while address.send(Msg::Detached).is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+
+    fn apply(&mut self, event: Event) {
+        let effects = self.machine.apply(event);
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::TellResumed => self.tell("session.resumed", true),
+                Effect::TellDetached => self.tell("session.detached", false),
+                Effect::StartTimer(timer) => self.start_timer(timer),
+                Effect::WriteEnd(reason) => self.write_end(reason),
+                Effect::Finish(_) => {
+                    self.answer(&Ok(()));
+                    self.me.stop("the session ended");
+                }
+            }
+        }
+    }
+
+    fn tell(&self, kind: &str, attached: bool) {
+        self.face.tell_attached(attached);
+        let about = &self.face.about;
+        let data = json!({ "door": about.door, "client": about.client });
+        let subject = self.face.id.to_string();
+        self.house.events.publish_later(NewEvent { kind: kind.to_owned(), subject, data });
+    }
+
+    fn start_timer(&self, timer: u64) {
+        let (address, grace) = (self.me.address.clone(), self.house.grace());
+        let _detached = self.me.workers.spawn(async move {
+            tokio::time::sleep(grace).await;
+            // Nobody there: the next incarnation starts its own.
+            let _ = address.send(Msg::GraceOver(timer));
+        });
+    }
+
+    /// The record and the event are one commit. The session is over for others
+    /// as soon as that is true, not when this actor hears of it.
+    fn write_end(&self, reason: EndReason) {
+        let (house, face, address) =
+            (self.house.clone(), self.face.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let at = Utc::now();
+            let event = NewEvent {
+                kind: "session.ended".to_owned(),
+                subject: face.id.to_string(),
+                data: json!({ "reason": reason, "held": face.ledger().used() }),
+            };
+            let record = Record::Ended { reason, at }.encode();
+            let stream = stream(face.id);
+            let written = house.journal.append_and_publish(&stream, vec![record], vec![event]);
+            let written = match written.await {
+                Ok(_) => {
+                    face.end(at, reason);
+                    Ok(())
+                }
+                Err(error) => Err(store_error(&error)),
+            };
+            // Nobody there: the next incarnation finds the face as it is.
+            let _ = address.send(Msg::EndWritten(written));
+        });
+    }
+
+    fn answer(&mut self, outcome: &Result<(), ToolError>) {
+        for ender in self.enders.drain(..) {
+            drop(ender.send(outcome.clone()));
+        }
+    }
+}
+
+/// The session is over.
+pub(crate) fn over(id: hivekeep_kernel::SessionId) -> ToolError {
+    ToolError::new(Layer::Session, "session_ended", format!("the session {id} is over"))
+        .next("open a new session; what the old one owned can be taken by `workspace_adopt`")
+}

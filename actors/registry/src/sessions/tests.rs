@@ -1,0 +1,2 @@
+mod life;
+mod quota;

@@ -1,0 +1,291 @@
+//! Everything between a door and the toy, supervised.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{
+    Address, Backoff, Census, ChildNews, Door, Entity, Fault, GiveUp, Me, Nursery, Policy,
+    Progress, Restart, ToolCall, ToolError, ToolInfo, entity::spawn_root,
+};
+use hivekeep_store::{Delivery, Event, Journal};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
+use crate::{
+    Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
+    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, View,
+    dispatch, registry, sessions,
+};
+
+/// Restarts at once and for ever: a test ends it.
+const QUICK: Policy = Policy {
+    restart: Restart::OnFailure,
+    max_restarts: 1_000,
+    window_secs: 60,
+    backoff: Backoff { initial_ms: 1, max_ms: 1 },
+    give_up: GiveUp::StayDown,
+};
+
+/// The stage's supervisor: starts its children, restarts them, and makes them
+/// fail when told.
+struct Keeper(Nursery);
+
+#[derive(Clone)]
+struct KeeperSeed {
+    census: Census,
+    registry: (Address<registry::Msg>, RegistrySeed),
+    sessions: (Address<sessions::Msg>, SessionsSeed),
+    toy: (Address<ToolCall>, Arc<Marks>),
+}
+
+/// What the keeper is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Order {
+    /// Stop a child in order; it stays stopped.
+    Stop(&'static str),
+    /// Kill a child where it stands; it is restarted.
+    Crash(&'static str),
+}
+
+impl Entity for Keeper {
+    type Msg = Order;
+    type Seed = KeeperSeed;
+
+    async fn start(seed: KeeperSeed, me: Me<Order>) -> Result<Self, Fault> {
+        let mut nursery = Nursery::new("", seed.census, me.cell);
+        let (address, seed_of) = seed.registry;
+        nursery.start::<Registry>("registry", QUICK, &address, seed_of)?;
+        let (address, seed_of) = seed.sessions;
+        nursery.start::<Sessions>("sessions", QUICK, &address, seed_of)?;
+        let (address, marks) = seed.toy;
+        nursery.start::<Toy>("toy", QUICK, &address, marks)?;
+        Ok(Self(nursery))
+    }
+
+    fn handle(&mut self, order: Order) -> Result<(), Fault> {
+        match order {
+            Order::Stop(name) => self.0.stop(name, "told to"),
+            Order::Crash(name) => self.0.kill(name),
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        self.0.hear(news).map(drop)
+    }
+}
+
+/// A running system with the toy as its only actor. Ended when dropped.
+pub struct Stage {
+    /// The way to the toy.
+    pub dispatcher: Dispatcher,
+    /// The sessions.
+    pub sessions: SessionsHandle,
+    /// The toy's six tools.
+    pub catalogue: Arc<Catalogue>,
+    /// An attachment to call with.
+    pub attachment: Attachment,
+    /// What the toy has been through.
+    pub marks: Arc<Marks>,
+    /// The journal.
+    pub journal: Journal,
+    /// Vital signs of all actors.
+    pub census: Census,
+    /// The supervisor of all actors.
+    pub keeper: Address<Order>,
+    cell: ractor::ActorCell,
+    dir: Arc<TempDir>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.cell.kill();
+    }
+}
+
+impl Stage {
+    /// A stage with these options, on an empty state directory.
+    pub async fn new(options: Options) -> Self {
+        Self::build(options, Vec::new(), Arc::new(TempDir::new().expect("a directory"))).await
+    }
+
+    /// A stage with further policies.
+    pub async fn with_policies(options: Options, policies: Vec<Arc<dyn dispatch::Policy>>) -> Self {
+        Self::build(options, policies, Arc::new(TempDir::new().expect("a directory"))).await
+    }
+
+    /// Options that limit nothing that a test does not mean to test.
+    pub fn loose() -> Options {
+        let mut options = Options::default();
+        options.rate.enabled = false;
+        options
+    }
+
+    /// Ends everything without telling anyone, as a crash does, and starts again
+    /// on what is on the disk.
+    pub async fn restarted(self, options: Options) -> Self {
+        let dir = self.dir.clone();
+        self.cell.kill();
+        self.journal.close().await;
+        drop(self);
+        Self::build(options, Vec::new(), dir).await
+    }
+
+    async fn build(
+        options: Options,
+        policies: Vec<Arc<dyn dispatch::Policy>>,
+        dir: Arc<TempDir>,
+    ) -> Self {
+        let census = Census::default();
+        let store = hivekeep_store::Options::at(dir.path());
+        let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
+        let (journal, _) = opened.expect("no panic").expect("the journal opens");
+        let registry = Address::vacant(census.probe("registry", "registry", QUICK));
+        let sessions = Address::vacant(census.probe("sessions", "sessions", QUICK));
+        let toy = Address::vacant(census.probe("toy", "toy", QUICK));
+        let keeper = Address::vacant(census.probe("keeper", "keeper", QUICK));
+        let (handle, seed) =
+            SessionsHandle::restore(&options, journal.clone(), census.clone(), sessions.clone())
+                .expect("the sessions are readable");
+        let marks = Arc::<Marks>::default();
+        let catalogue = Arc::new(Catalogue::new(toy_tools()).expect("the toys are declared well"));
+        let routes = Routes::default()
+            .singleton("toy", Arc::new(toy.clone()))
+            .directory("toy", Arc::new(ToyDirectory(toy.clone())));
+        assert_eq!(routes.unserved(&catalogue), [""; 0]);
+        let seed = KeeperSeed {
+            census: census.clone(),
+            registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
+            sessions: (sessions, seed),
+            toy: (toy.clone(), marks.clone()),
+        };
+        let (cell, _) = spawn_root::<Keeper>(&keeper, seed).await.expect("spawns");
+        let parts = DispatchParts {
+            options,
+            catalogue: catalogue.clone(),
+            routes,
+            registry,
+            sessions: handle.clone(),
+            events: journal.events(),
+            policies,
+        };
+        let dispatcher = Dispatcher::new(parts).expect("patterns");
+        running(&census, &["registry", "sessions", "toy"]).await;
+        let request =
+            OpenSession { door: Door::Internal, client: "stage".to_owned(), resume: None };
+        let attachment = handle.open(request).await.expect("a session");
+        Self {
+            dispatcher,
+            sessions: handle,
+            catalogue,
+            attachment,
+            marks,
+            journal,
+            census,
+            keeper,
+            cell,
+            dir,
+        }
+    }
+
+    /// A request of the stage's own session.
+    pub fn request(&self, tool: &str, args: Value) -> CallRequest {
+        let Value::Object(args) = args else { panic!("the input must be an object") };
+        CallRequest {
+            session: self.attachment.session,
+            door: Door::Internal,
+            tool: tool.to_owned(),
+            args,
+            progress: Progress::default(),
+            cancel: CancellationToken::new(),
+            timeout: None,
+            view: Arc::new(View::operator()),
+        }
+    }
+
+    /// Calls a tool from the stage's own session.
+    pub async fn call(&self, tool: &str, args: Value) -> CallOutcome {
+        self.dispatcher.call(self.request(tool, args)).await
+    }
+
+    /// Calls a tool that must be refused.
+    pub async fn refusal(&self, tool: &str, args: Value) -> ToolError {
+        self.call(tool, args).await.result.expect_err("must be refused")
+    }
+
+    /// Calls a tool while its actor may be restarting.
+    pub async fn call_patiently(&self, tool: &str, args: Value) -> CallOutcome {
+        for _ in 0..1_000 {
+            let outcome = self.call(tool, args.clone()).await;
+            let unavailable = |error: &ToolError| error.code == "actor_unavailable";
+            if !outcome.result.as_ref().is_err_and(unavailable) {
+                return outcome;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("`{tool}` did not come back");
+    }
+
+    /// Kills an actor and waits until it has been started again.
+    pub async fn crash(&self, name: &'static str) {
+        let restarts = || {
+            let rows = self.census.rows();
+            rows.iter().find(|row| row.path == name).map_or(0, |row| row.restarts)
+        };
+        let before = restarts();
+        self.keeper.send(Order::Crash(name)).expect("the keeper lives");
+        eventually("it is restarted", || restarts() > before).await;
+        running(&self.census, &[name]).await;
+    }
+
+    /// The events of a kind, from the first on, until there are as many as wanted.
+    pub async fn events(&self, kind: &str, wanted: usize) -> Vec<Event> {
+        self.events_of(kind, None, wanted).await
+    }
+
+    /// As [`Self::events`], of one subject.
+    pub async fn events_of(&self, kind: &str, subject: Option<&str>, wanted: usize) -> Vec<Event> {
+        let mut subscription =
+            self.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 256);
+        let mut found = Vec::new();
+        let collect = async {
+            while found.len() < wanted {
+                if let Delivery::Event(event) = subscription.next().await.expect("the journal runs")
+                    && event.kind == kind
+                    && subject.is_none_or(|subject| event.subject == subject)
+                {
+                    found.push(Event::clone(&event));
+                }
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), collect).await;
+        assert!(waited.is_ok(), "{wanted} events `{kind}` expected, {} told", found.len());
+        found
+    }
+}
+
+/// Waits until these actors run.
+pub async fn running(census: &Census, paths: &[&str]) {
+    eventually("the actors run", || {
+        let rows = census.rows();
+        paths.iter().all(|path| rows.iter().any(|row| row.path == *path && row.state == "running"))
+    })
+    .await;
+}
+
+/// Waits until something is so; panics after ten seconds.
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+/// Rows of a catalogue, for tests that build their own.
+pub fn only(name: &str) -> &'static ToolInfo {
+    toy_tools().into_iter().find(|info| info.spec.name == name).expect("a toy of that name")
+}

@@ -1,0 +1,102 @@
+//! The journal as an actor: what a supervisor watches.
+//!
+//! The writer is a thread, which no supervisor sees. This actor stands for it:
+//! it opens the journal, and when the writer stops otherwise than by order it
+//! fails with the reason. Starting it again reopens the journal. Handles from
+//! before answer [`Error::Poisoned`] from then on: take a new one with
+//! [`Message::Handle`].
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::{Error, Journal, Options, Recovered, Stats, Stopped};
+
+/// The actor. Its argument is the journal's [`Options`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct JournalActor;
+
+/// What can be asked of it.
+#[derive(Debug)]
+pub enum Message {
+    /// A handle on the journal, and what its opening found.
+    Handle(RpcReplyPort<(Journal, Recovered)>),
+    /// How it is doing.
+    Stats(RpcReplyPort<Stats>),
+    /// Commit what is queued and close; answers when the directory is free.
+    /// The actor then stops in order.
+    Close(RpcReplyPort<Stopped>),
+    /// The writer stopped. Sent by the actor's own watcher.
+    WriterStopped(Stopped),
+}
+
+/// The open journal.
+#[derive(Debug)]
+pub struct State {
+    journal: Journal,
+    recovered: Recovered,
+    watcher: JoinHandle<()>,
+    closing: Option<RpcReplyPort<Stopped>>,
+}
+
+impl Actor for JournalActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Options;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        options: Options,
+    ) -> Result<State, ActorProcessingErr> {
+        let (journal, recovered) = spawn_blocking(move || Journal::open(options)).await??;
+        let watched = journal.clone();
+        let watcher = tokio::spawn(async move {
+            let stopped = watched.stopped().await;
+            // An actor that is gone needs no news.
+            let _ = myself.cast(Message::WriterStopped(stopped));
+        });
+        Ok(State { journal, recovered, watcher, closing: None })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Handle(port) => {
+                // A caller that stopped waiting is no error; so below.
+                let _ = port.send((state.journal.clone(), state.recovered.clone()));
+            }
+            Message::Stats(port) => {
+                let journal = state.journal.clone();
+                spawn_blocking(move || port.send(journal.stats()));
+            }
+            Message::Close(port) => {
+                state.closing = Some(port);
+                let journal = state.journal.clone();
+                tokio::spawn(async move { journal.close().await });
+            }
+            Message::WriterStopped(stopped) => {
+                if let Some(port) = state.closing.take() {
+                    let _ = port.send(stopped.clone());
+                }
+                match stopped {
+                    Stopped::Closed => myself.stop(Some("the journal was closed".into())),
+                    Stopped::Poisoned { .. } => return Err(Error::from(stopped).into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        _: ActorRef<Message>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        state.watcher.abort();
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Large values: a folder of files named by the hash of what they hold.
+//!
+//! ```text
+//! blobs/ab/abcdef…   a value, named by its BLAKE3 hash
+//! blobs/tmp/…        values being written; emptied when the folder is opened
+//! ```
+//!
+//! A file gets its name only when its contents are on the disk, so a name
+//! never stands for a part. Everything here blocks.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::error::Doing;
+use crate::{Error, crash, fsx};
+
+mod hash;
+
+pub use hash::Hash;
+
+const TEMP_DIR: &str = "tmp";
+
+/// The folder. Belongs to one process; share it in an `Arc`.
+#[derive(Debug)]
+pub struct Blobs {
+    dir: PathBuf,
+    temp_number: AtomicU64,
+}
+
+/// What a sweep removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Blobs removed.
+    pub removed: u64,
+    /// Their size together.
+    pub removed_bytes: u64,
+    /// Blobs kept.
+    pub kept: u64,
+}
+
+impl Blobs {
+    /// Opens or creates the folder and removes what a crash left half-written.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
+        let dir = dir.into();
+        fs::create_dir_all(&dir).doing("creating the blob folder")?;
+        fsx::remove_tree(&dir.join(TEMP_DIR))?;
+        fs::create_dir(dir.join(TEMP_DIR)).doing("creating the blob folder")?;
+        fsx::sync_dir(&dir)?;
+        Ok(Blobs { dir, temp_number: AtomicU64::new(0) })
+    }
+
+    /// Stores bytes; they are on the disk when it returns.
+    pub fn put(&self, bytes: &[u8]) -> Result<Hash, Error> {
+        self.put_from(bytes)
+    }
+
+    /// Stores all that a reader gives, without holding it in memory.
+    pub fn put_from(&self, mut from: impl Read) -> Result<Hash, Error> {
+        let temp = self.dir.join(TEMP_DIR).join(self.temp_number.fetch_add(1, Relaxed).to_string());
+        let written = self.write_temp(&temp, &mut from).and_then(|hash| {
+            crash::point("store::blobs::written")?;
+            self.keep(&temp, hash)
+        });
+        if written.is_err() {
+            // The next open removes it too.
+            let _ = fs::remove_file(&temp);
+        }
+        written
+    }
+
+    fn write_temp(&self, temp: &Path, from: &mut impl Read) -> Result<Hash, Error> {
+        let mut file = File::create_new(temp).doing("creating a blob")?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = match from.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io("reading what to store", &error)),
+            };
+            hasher.update(&buffer[..count]);
+            file.write_all(&buffer[..count]).doing("writing a blob")?;
+        }
+        file.sync_all().doing("syncing a blob")?;
+        Ok(Hash::from(hasher.finalize()))
+    }
+
+    fn keep(&self, temp: &Path, hash: Hash) -> Result<Hash, Error> {
+        let path = self.path(&hash);
+        let folder = path.parent().expect("a blob lies in a folder");
+        if !folder.exists() {
+            fs::create_dir_all(folder).doing("creating a blob folder")?;
+            fsx::sync_dir(&self.dir)?;
+        }
+        fs::rename(temp, &path).doing("naming a blob")?;
+        fsx::sync_dir(folder)?;
+        Ok(hash)
+    }
+
+    /// Opens a blob for reading. Does not check its contents.
+    pub fn get(&self, hash: &Hash) -> Result<File, Error> {
+        File::open(self.path(hash)).map_err(|error| absent(hash, &error))
+    }
+
+    /// Whether the blob is there.
+    pub fn contains(&self, hash: &Hash) -> bool {
+        self.path(hash).is_file()
+    }
+
+    /// Reads the blob whole and compares its hash.
+    pub fn verify(&self, hash: &Hash) -> Result<(), Error> {
+        let mut hasher = blake3::Hasher::new();
+        io::copy(&mut self.get(hash)?, &mut hasher).doing("reading a blob")?;
+        if Hash::from(hasher.finalize()) != *hash {
+            return Err(Error::unreadable(format!("blob {hash} has other contents")));
+        }
+        Ok(())
+    }
+
+    /// Removes a blob; it must be there.
+    pub fn remove(&self, hash: &Hash) -> Result<(), Error> {
+        let path = self.path(hash);
+        fs::remove_file(&path).map_err(|error| absent(hash, &error))?;
+        path.parent().map_or(Ok(()), fsx::sync_dir)
+    }
+
+    /// Removes the blobs that `keep` does not want. Legal only while nobody
+    /// puts: a blob just put and not yet referred to would go. Files with
+    /// other names stay.
+    pub fn sweep(&self, keep: impl Fn(&Hash) -> bool) -> Result<Swept, Error> {
+        let mut swept = Swept::default();
+        for folder in fs::read_dir(&self.dir).doing("listing blobs")? {
+            let folder = folder.doing("listing blobs")?.path();
+            if folder.ends_with(TEMP_DIR) || !folder.is_dir() {
+                continue;
+            }
+            for entry in fs::read_dir(&folder).doing("listing blobs")? {
+                let entry = entry.doing("listing blobs")?;
+                let name = entry.file_name();
+                let Some(hash) = name.to_str().and_then(|name| name.parse::<Hash>().ok()) else {
+                    continue;
+                };
+                if keep(&hash) {
+                    swept.kept += 1;
+                    continue;
+                }
+                swept.removed += 1;
+                swept.removed_bytes += entry.metadata().doing("listing blobs")?.len();
+                fs::remove_file(entry.path()).doing("removing a blob")?;
+            }
+            fsx::sync_dir(&folder)?;
+        }
+        Ok(swept)
+    }
+
+    fn path(&self, hash: &Hash) -> PathBuf {
+        let name = hash.to_string();
+        self.dir.join(&name[..2]).join(name)
+    }
+}
+
+fn absent(hash: &Hash, error: &io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::NoBlob { hash: hash.to_string() },
+        _ => Error::io("opening a blob", error),
+    }
+}

@@ -1,0 +1,93 @@
+//! What one commit is about to change.
+
+use std::collections::BTreeMap;
+
+use crate::error::Doing;
+use crate::keys::{self, Base, PIECE_BYTES};
+use crate::{Error, Seq, frame};
+
+/// One change of one key.
+pub(crate) enum Change {
+    /// The key must not exist: acknowledged records are never overwritten.
+    New(Vec<u8>),
+    /// The key may exist.
+    Put(Vec<u8>),
+    Delete,
+}
+
+/// The changes gathered for one commit. Later changes see earlier ones.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pending: BTreeMap<Vec<u8>, Change>,
+}
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Puts a pair, whatever is there.
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.pending.insert(key, Change::Put(value));
+    }
+
+    /// Deletes a pair.
+    pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.pending.insert(key, Change::Delete);
+    }
+
+    fn has(&self, db: &sled::Db, key: &[u8]) -> Result<bool, Error> {
+        match self.pending.get(key) {
+            Some(Change::New(_) | Change::Put(_)) => Ok(true),
+            Some(Change::Delete) => Ok(false),
+            None => db.contains_key(key).doing("reading the database"),
+        }
+    }
+
+    /// Writes a value that must be new, cut into pieces.
+    pub(crate) fn write_new(&mut self, base: &Base, seq: Seq, bytes: &[u8]) {
+        let base = base.encode();
+        for (number, piece) in (0..).zip(frame::wrap(&base, seq, bytes).chunks(PIECE_BYTES)) {
+            let key = keys::piece(&base, number);
+            // A key deleted earlier in this same commit exists on disk.
+            let change = match self.pending.get(&key) {
+                Some(_) => Change::Put(piece.to_vec()),
+                None => Change::New(piece.to_vec()),
+            };
+            self.pending.insert(key, change);
+        }
+    }
+
+    /// Writes a value in the place of the one that is there.
+    pub(crate) fn replace(
+        &mut self,
+        db: &sled::Db,
+        base: &Base,
+        seq: Seq,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.erase(db, base)?;
+        let base = base.encode();
+        for (number, piece) in (0..).zip(frame::wrap(&base, seq, bytes).chunks(PIECE_BYTES)) {
+            self.put(keys::piece(&base, number), piece.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Deletes a value with all its pieces.
+    pub(crate) fn erase(&mut self, db: &sled::Db, base: &Base) -> Result<(), Error> {
+        let base = base.encode();
+        for number in 0..=u16::MAX {
+            let key = keys::piece(&base, number);
+            if !self.has(db, &key)? {
+                break;
+            }
+            self.delete(key);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_pairs(self) -> impl Iterator<Item = (Vec<u8>, Change)> {
+        self.pending.into_iter()
+    }
+}

@@ -1,0 +1,80 @@
+//! What an event is.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Error, Seq};
+
+/// An event to publish.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewEvent {
+    /// What happened, for example `workspace.started`.
+    pub kind: String,
+    /// To what it happened, for example a workspace's id.
+    pub subject: String,
+    /// Anything else.
+    pub data: Value,
+}
+
+/// A published event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its place in the one sequence of events: contiguous, from 1.
+    pub seq: Seq,
+    /// When it was committed, by the wall clock, which may step back.
+    pub at: DateTime<Utc>,
+    /// What happened.
+    pub kind: String,
+    /// To what it happened.
+    pub subject: String,
+    /// Anything else.
+    pub data: Value,
+}
+
+/// The kind of the event that says how many events could not be queued. Its
+/// subject is `journal`, its data `{"count": n}`.
+pub(crate) const LOST_KIND: &str = "events.lost";
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    at: DateTime<Utc>,
+    kind: String,
+    subject: String,
+    data: Value,
+}
+
+impl NewEvent {
+    /// The bytes to store. The sequence number is in the frame.
+    pub(crate) fn encode(&self, at: DateTime<Utc>) -> Vec<u8> {
+        let NewEvent { kind, subject, data } = self.clone();
+        serde_json::to_vec(&Stored { at, kind, subject, data })
+            .expect("strings, a time and a JSON value serialize")
+    }
+
+    pub(crate) fn into_event(self, seq: Seq, at: DateTime<Utc>) -> Event {
+        Event { seq, at, kind: self.kind, subject: self.subject, data: self.data }
+    }
+
+    /// Roughly what it takes in memory.
+    pub(crate) fn weight(&self) -> usize {
+        fn of(value: &Value) -> usize {
+            16 + match value {
+                Value::String(text) => text.len(),
+                Value::Array(items) => items.iter().map(of).sum(),
+                Value::Object(map) => map.iter().map(|(key, item)| key.len() + of(item)).sum(),
+                _ => 0,
+            }
+        }
+        64 + self.kind.len() + self.subject.len() + of(&self.data)
+    }
+}
+
+impl Event {
+    pub(crate) fn decode(seq: Seq, bytes: &[u8]) -> Result<Self, Error> {
+        let stored: Stored = serde_json::from_slice(bytes)
+            .map_err(|error| Error::unreadable_event(seq, error.to_string()))?;
+        let Stored { at, kind, subject, data } = stored;
+        Ok(Event { seq, at, kind, subject, data })
+    }
+}

@@ -1,0 +1,120 @@
+//! `HEAD`: the last commit that was acknowledged.
+//!
+//! The database recovers the longest prefix of its log that reads well. When
+//! the tail of a file is gone, that prefix is consistent and too short, and
+//! nothing inside the database can tell. `HEAD` can: it holds number and tally
+//! of the last commit, in two slots that alternate, each with a checksum. A
+//! commit is acknowledged only after its slot is on the disk, so a slot cut by
+//! a crash belongs to a commit that nobody was told about.
+//!
+//! The file has a fixed size, so `fdatasync` writes one block and no metadata.
+//! Slots lie in different blocks: a torn block cannot reach both.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::commit::Commit;
+use crate::error::Doing;
+use crate::{Error, fsx};
+
+pub(crate) const FILE: &str = "HEAD";
+const SLOT_STRIDE: u64 = 4096;
+const SLOT_BYTES: usize = 56;
+const MAGIC: [u8; 4] = *b"HKH1";
+
+/// The open file.
+#[derive(Debug)]
+pub(crate) struct Head {
+    file: File,
+    store_id: Uuid,
+}
+
+impl Head {
+    /// Creates the file with both slots holding `commit`.
+    pub(crate) fn create(dir: &Path, store_id: Uuid, commit: &Commit) -> Result<Self, Error> {
+        let mut bytes = vec![0; 2 * SLOT_STRIDE as usize];
+        for at in [0, SLOT_STRIDE as usize] {
+            bytes[at..at + SLOT_BYTES].copy_from_slice(&encode(store_id, commit));
+        }
+        fsx::write_atomic(dir, FILE, &bytes)?;
+        Ok(Self::open(dir, store_id)?.0)
+    }
+
+    /// Opens the file and reads the newest good slot.
+    pub(crate) fn open(dir: &Path, store_id: Uuid) -> Result<(Self, Commit), Error> {
+        let file =
+            OpenOptions::new().read(true).write(true).open(dir.join(FILE)).doing("opening HEAD")?;
+        let mut newest: Option<Commit> = None;
+        for at in [0, SLOT_STRIDE] {
+            let mut slot = [0; SLOT_BYTES];
+            if file.read_exact_at(&mut slot, at).is_err() {
+                continue;
+            }
+            let Some((id, commit)) = decode(&slot) else { continue };
+            if id != store_id {
+                return Err(Error::unreadable(format!("HEAD is of store {id}, not {store_id}")));
+            }
+            if newest.is_none_or(|newest| newest.number < commit.number) {
+                newest = Some(commit);
+            }
+        }
+        let newest = newest.ok_or_else(|| Error::unreadable("neither slot of HEAD is readable"))?;
+        Ok((Head { file, store_id }, newest))
+    }
+
+    /// Records `commit`, durably.
+    pub(crate) fn write(&self, commit: &Commit) -> Result<(), Error> {
+        let at = commit.number % 2 * SLOT_STRIDE;
+        self.file
+            .write_all_at(&encode(self.store_id, commit), at)
+            .and_then(|()| self.file.sync_data())
+            .doing("writing HEAD")
+    }
+}
+
+fn encode(store_id: Uuid, commit: &Commit) -> [u8; SLOT_BYTES] {
+    let mut slot = [0; SLOT_BYTES];
+    slot[..4].copy_from_slice(&MAGIC);
+    slot[4..20].copy_from_slice(store_id.as_bytes());
+    slot[20..52].copy_from_slice(&commit.to_bytes());
+    let crc = crc32fast::hash(&slot[..52]);
+    slot[52..].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(Uuid, Commit)> {
+    let (body, crc) = slot.split_last_chunk::<4>()?;
+    let good = body.starts_with(&MAGIC) && crc32fast::hash(body) == u32::from_le_bytes(*crc);
+    let store_id = Uuid::from_slice(&body[4..20]).ok()?;
+    let commit = Commit::from_bytes(body[20..52].try_into().ok()?);
+    good.then_some((store_id, commit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Tally;
+
+    fn commit(number: u64) -> Commit {
+        Commit { number, tally: Tally { pairs: number * 2, sum: u128::MAX - u128::from(number) } }
+    }
+
+    #[test]
+    fn the_newest_good_slot_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = Uuid::new_v4();
+        let head = Head::create(dir.path(), id, &commit(1)).unwrap();
+        head.write(&commit(2)).unwrap();
+        head.write(&commit(3)).unwrap();
+        assert_eq!(Head::open(dir.path(), id).unwrap().1, commit(3));
+        assert!(Head::open(dir.path(), Uuid::new_v4()).is_err());
+
+        head.file.write_all_at(&[0xff], SLOT_STRIDE + 30).unwrap();
+        assert_eq!(Head::open(dir.path(), id).unwrap().1, commit(2));
+        head.file.write_all_at(&[0xff], 30).unwrap();
+        assert!(matches!(Head::open(dir.path(), id), Err(Error::Unreadable { .. })));
+    }
+}

@@ -1,0 +1,55 @@
+//! `STORE`: which store this directory is.
+//!
+//! Written once, when the store is created, and never again. The same id is
+//! in the database and in `HEAD`: a database that was emptied, exchanged or
+//! mixed from two backups does not pass for the right one.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Error, fsx};
+
+const FILE: &str = "STORE";
+/// The arrangement of files in the directory.
+const FORMAT: u32 = 1;
+
+/// The contents of `STORE`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Identity {
+    pub(crate) format: u32,
+    pub(crate) store_id: Uuid,
+    pub(crate) created: DateTime<Utc>,
+}
+
+impl Identity {
+    pub(crate) fn fresh() -> Self {
+        Identity { format: FORMAT, store_id: Uuid::new_v4(), created: Utc::now() }
+    }
+
+    /// Reads `STORE`; `None` when there is none.
+    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, Error> {
+        let bytes = match fs::read(dir.join(FILE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("reading STORE", &error)),
+        };
+        let identity: Identity = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::unreadable(format!("STORE is damaged: {error}")))?;
+        if identity.format > FORMAT {
+            return Err(Error::TooNew { found: identity.format, known: FORMAT });
+        }
+        Ok(Some(identity))
+    }
+
+    /// Writes `STORE` for the first and only time.
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
+        let bytes = serde_json::to_vec_pretty(self).expect("three plain fields serialize");
+        fsx::write_atomic(dir, FILE, &bytes)
+    }
+}

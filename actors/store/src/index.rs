@@ -1,0 +1,106 @@
+//! Where every stream and the events stand. Built at start-up, then kept by
+//! the writer.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::assemble::Values;
+use crate::error::Doing;
+use crate::keys::{self, Base};
+use crate::{Error, Seq, StreamId};
+
+/// One stream: a snapshot of everything up to `compacted`, then the records
+/// `compacted + 1 ..= last`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StreamState {
+    pub(crate) has_snapshot: bool,
+    pub(crate) compacted: Seq,
+    pub(crate) last: Seq,
+}
+
+/// The events that are kept: `oldest ..= last`; none when `oldest > last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventRange {
+    pub(crate) oldest: Seq,
+    pub(crate) last: Seq,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) streams: HashMap<StreamId, StreamState>,
+    pub(crate) events: EventRange,
+    pub(crate) records: u64,
+}
+
+impl Index {
+    /// Reads and checks every value: frames, and that no number is missing.
+    pub(crate) fn build(db: &sled::Db) -> Result<Self, Error> {
+        let mut streams = HashMap::<StreamId, StreamState>::new();
+        for value in Values::new(db.scan_prefix([keys::SNAPSHOT])) {
+            let value = value?;
+            if let Base::Snapshot(stream) = value.base {
+                let seq = value.seq;
+                let state = StreamState { has_snapshot: true, compacted: seq, last: seq };
+                streams.insert(stream, state);
+            }
+        }
+        let mut records = 0;
+        for value in Values::new(db.scan_prefix([keys::RECORD])) {
+            let value = value?;
+            if let Base::Record(stream, seq) = value.base {
+                let state = streams.entry(stream.clone()).or_default();
+                follow(state.last, seq, value.seq)
+                    .map_err(|what| Error::unreadable_at(&stream, Some(seq), what))?;
+                state.last = seq;
+                records += 1;
+            }
+        }
+        Ok(Index { streams, events: events(db)?, records })
+    }
+}
+
+fn events(db: &sled::Db) -> Result<EventRange, Error> {
+    let mut range = EventRange { oldest: Seq::FIRST, last: Seq::ZERO };
+    for value in Values::new(db.scan_prefix([keys::EVENT])) {
+        let value = value?;
+        if let Base::Event(seq) = value.base {
+            if range.last == Seq::ZERO {
+                range = EventRange { oldest: seq, last: seq.prev() };
+            }
+            follow(range.last, seq, value.seq)
+                .map_err(|what| Error::unreadable_event(seq, what))?;
+            range.last = seq;
+        }
+    }
+    Ok(range)
+}
+
+/// Checks that `seq` comes right after `last` and that the frame agrees.
+pub(crate) fn follow(last: Seq, seq: Seq, framed: Seq) -> Result<(), String> {
+    if framed != seq {
+        return Err(format!("the frame says {framed}"));
+    }
+    if seq != last.next() {
+        return Err(format!("{} was expected: records are missing", last.next()));
+    }
+    Ok(())
+}
+
+/// The names of the streams that start with `prefix`, sorted.
+pub(crate) fn streams(db: &sled::Db, prefix: &str) -> Result<Vec<StreamId>, Error> {
+    let mut names = BTreeSet::new();
+    for tag in [keys::RECORD, keys::SNAPSHOT] {
+        let within = [&[tag], prefix.as_bytes()].concat();
+        let mut from = within.clone();
+        // One look per stream: from its first key on to behind its last.
+        while let Some(pair) = db.range(from..).next() {
+            let (key, _) = pair.doing("reading the database")?;
+            if !key.starts_with(&within) {
+                break;
+            }
+            let name = key[1..].split(|byte| *byte == 0).next().unwrap_or_default();
+            names.insert(StreamId::parse(&String::from_utf8_lossy(name))?);
+            from = [&[tag], name, &[1]].concat();
+        }
+    }
+    Ok(names.into_iter().collect())
+}

@@ -1,0 +1,204 @@
+//! The journal's handle.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::error::Doing;
+use crate::migrate::{Plan, SHIPPED};
+use crate::open::{self, Opened};
+use crate::replay::{self, Replay};
+use crate::request::{Request, Work};
+use crate::shared::Shared;
+use crate::stats::{self, Stats};
+use crate::writer::Writer;
+use crate::{Error, Events, NewEvent, Options, Recovered, Seq, Stopped, StreamId};
+
+/// A handle on the journal; clones share it. The writer ends when the last
+/// handle is dropped.
+///
+/// The `async` methods may be cancelled by dropping them; what was already
+/// queued still commits. Appends of one caller to one stream commit in the
+/// order in which they were first polled.
+#[derive(Clone)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queue: flume::Sender<Request>,
+    /// One permit per KiB of `queue_mb`.
+    room: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    options: Options,
+}
+
+impl Journal {
+    /// Opens or creates the journal. Blocks for as long as it takes to copy
+    /// and read the database: call it from `spawn_blocking`.
+    ///
+    /// [`Error::Unreadable`], [`Error::TooNew`] and [`Error::Locked`] leave
+    /// every file as it was.
+    pub fn open(options: Options) -> Result<(Journal, Recovered), Error> {
+        Self::open_as(options, SHIPPED)
+    }
+
+    pub(crate) fn open_as(options: Options, plan: Plan) -> Result<(Journal, Recovered), Error> {
+        let Opened { lock, committer, index, recovered } = open::open(&options, plan)?;
+        let db = committer.db.clone();
+        let shared = Shared::new(db, lock, options.dir.clone(), options.events_buffered);
+        shared.oldest_event.store(index.events.oldest.get(), SeqCst);
+        shared.last_event.store(index.events.last.get(), SeqCst);
+        let shared = Arc::new(shared);
+        let (queue, requests) = flume::bounded(options.queue_records);
+        let writer = Writer {
+            committer,
+            index,
+            options: options.clone(),
+            shared: shared.clone(),
+            queue: requests,
+        };
+        thread::Builder::new()
+            .name("journal-writer".into())
+            .spawn(move || writer.run())
+            .doing("starting the writer")?;
+        let room = Arc::new(Semaphore::new(options.queue_mb * 1024));
+        Ok((Journal { inner: Arc::new(Inner { queue, room, shared, options }) }, recovered))
+    }
+
+    /// Appends records to a stream, all or none, and gives the number of the
+    /// last one. Returns when they are on the disk.
+    pub async fn append(&self, stream: &StreamId, records: Vec<Vec<u8>>) -> Result<Seq, Error> {
+        self.append_and_publish(stream, records, Vec::new()).await
+    }
+
+    /// Appends records and publishes events in the same commit: after a crash
+    /// both are there or neither is.
+    pub async fn append_and_publish(
+        &self,
+        stream: &StreamId,
+        records: Vec<Vec<u8>>,
+        events: Vec<NewEvent>,
+    ) -> Result<Seq, Error> {
+        self.ask(Work::Append { stream: stream.clone(), records, events }).await
+    }
+
+    /// Replaces the stream's snapshot and its records up to and with `upto`
+    /// by a new snapshot, durably and at once. `upto` must not lie before the
+    /// last snapshot or behind the last record.
+    pub async fn snapshot(
+        &self,
+        stream: &StreamId,
+        upto: Seq,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.ask(Work::Snapshot { stream: stream.clone(), upto, bytes }).await.map(drop)
+    }
+
+    /// Removes all of a stream, durably and at once. A stream that is not
+    /// there is no error. Its numbers start from 1 again.
+    pub async fn forget(&self, stream: &StreamId) -> Result<(), Error> {
+        self.ask(Work::Forget { stream: stream.clone() }).await.map(drop)
+    }
+
+    /// Reads a stream back. Blocks; for a stream's owner, at start-up. The
+    /// stream must not be forgotten meanwhile.
+    pub fn replay(&self, stream: &StreamId) -> Result<Replay, Error> {
+        replay::replay(&self.inner.shared.live()?.db, stream)
+    }
+
+    /// The streams whose names start with `prefix`, sorted. Blocks: it walks
+    /// the keys.
+    pub fn streams(&self, prefix: &str) -> Result<Vec<StreamId>, Error> {
+        let live = self.inner.shared.live()?;
+        crate::index::streams(&live.db, prefix)
+    }
+
+    /// The events of this journal.
+    pub fn events(&self) -> Events {
+        Events::new(self.clone())
+    }
+
+    /// Numbers. Blocks: it looks at the directory.
+    pub fn stats(&self) -> Stats {
+        stats::gather(&self.inner.shared, self.inner.queue.len())
+    }
+
+    /// Waits until the writer has stopped; by then the directory is free.
+    pub async fn stopped(&self) -> Stopped {
+        let mut watch = self.inner.shared.watch_stopped();
+        let stopped = watch.wait_for(Option::is_some).await;
+        stopped.ok().and_then(|stopped| stopped.clone()).unwrap_or(Stopped::Closed)
+    }
+
+    /// Commits what is queued, stops the writer and waits for it. Requests
+    /// queued later are refused, on every handle.
+    pub async fn close(&self) -> Stopped {
+        // A writer that has stopped already says why below.
+        let _ = self.ask(Work::Close).await;
+        self.stopped().await
+    }
+
+    pub(crate) async fn ask(&self, work: Work) -> Result<Seq, Error> {
+        work.check(&self.inner.options)?;
+        let after_secs = self.inner.options.append_timeout_secs;
+        let asked = async {
+            let room = self.inner.room.clone().acquire_many_owned(permits(&work)).await;
+            let room = room.expect("the semaphore is never closed");
+            let (reply, answer) = oneshot::channel();
+            let request = Request { work, reply: Some(reply), room };
+            if self.inner.queue.send_async(request).await.is_err() {
+                return Err(self.stopped().await.into());
+            }
+            self.answer(answer).await
+        };
+        let deadline = Duration::from_secs(after_secs);
+        tokio::time::timeout(deadline, asked).await.unwrap_or(Err(Error::Timeout { after_secs }))
+    }
+
+    /// Waits for an answer, or for the end of the writer: a request that
+    /// slipped into the queue at the very end is never looked at.
+    async fn answer(
+        &self,
+        mut answer: oneshot::Receiver<Result<Seq, Error>>,
+    ) -> Result<Seq, Error> {
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => answered.ok(),
+            _ = self.stopped() => answer.try_recv().ok(),
+        };
+        match answered {
+            Some(answered) => answered,
+            None => Err(self.stopped().await.into()),
+        }
+    }
+
+    /// Queues work if there is room at once.
+    pub(crate) fn try_tell(&self, work: Work) -> bool {
+        let room = self.inner.room.clone();
+        let Ok(room) = room.try_acquire_many_owned(permits(&work)) else { return false };
+        self.inner.queue.try_send(Request { work, reply: None, room }).is_ok()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+}
+
+/// KiB, at least one; `Work::check` keeps it within the semaphore.
+fn permits(work: &Work) -> u32 {
+    u32::try_from(work.weight().div_ceil(1024).max(1)).unwrap_or(u32::MAX)
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("dir", &self.inner.options.dir).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! Start-up: from a directory to a running journal, or to a clear refusal.
+//!
+//! ```text
+//! lock ─ settle leftovers ─ STORE? ─no──▶ create
+//!                             │yes
+//!            check a copy (probe.rs) ─▶ compact if due ─▶ open ─▶ migrate ─▶ index ─▶ HEAD
+//! ```
+//!
+//! Creation writes `HEAD` last. Without `HEAD` nothing was ever acknowledged,
+//! so a creation that a crash cut is finished, if the database is still empty.
+
+use std::path::Path;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::commit::{Commit, Committer};
+use crate::error::Doing;
+use crate::head::{self, Head};
+use crate::identity::Identity;
+use crate::index::Index;
+use crate::lock::DirLock;
+use crate::migrate::Plan;
+use crate::{Error, Options, Seq, compact, crash, database, fsx, keys, probe};
+
+pub(crate) const JOURNAL_DIR: &str = "journal";
+const CREATE_DIR: &str = "journal.create";
+
+/// What start-up found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// The id of the store, the same for its whole life.
+    pub store_id: Uuid,
+    /// True when the directory was empty and the store was created.
+    pub created: bool,
+    /// The number of streams.
+    pub streams: usize,
+    /// The number of records not yet covered by a snapshot.
+    pub records: u64,
+    /// The oldest event kept; above `last_event` when there is none.
+    pub oldest_event: Seq,
+    /// The last event, 0 when there was never one.
+    pub last_event: Seq,
+    /// True when a commit was there that no caller was told about: its records
+    /// are kept, so a caller that saw an error may find its record.
+    pub unacknowledged_commit: bool,
+    /// The migrations that ran.
+    pub migrated: Vec<&'static str>,
+    /// Set when the database was compacted.
+    pub compacted: Option<Compacted>,
+}
+
+/// What compaction gained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Compacted {
+    /// The database's size before, in bytes.
+    pub before_bytes: u64,
+    /// Its size after, in bytes.
+    pub after_bytes: u64,
+}
+
+/// A checked, open database with its lock.
+pub(crate) struct Opened {
+    pub(crate) lock: DirLock,
+    pub(crate) committer: Committer,
+    pub(crate) index: Index,
+    pub(crate) recovered: Recovered,
+}
+
+/// Opens or creates the store. Blocks; on an error nothing runs and nothing
+/// that was acknowledged has changed.
+pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
+    options.check()?;
+    let dir = &options.dir;
+    std::fs::create_dir_all(dir).doing("creating the state directory")?;
+    let lock = DirLock::take(dir)?;
+    fsx::remove_tree(&dir.join(probe::DIR))?;
+    let identity = Identity::read(dir)?;
+    if identity.is_some() {
+        compact::settle(dir)?;
+    }
+    let created = identity.is_none();
+    let identity = match identity {
+        Some(identity) => identity,
+        None => create(options, plan)?,
+    };
+    let store_id = identity.store_id;
+    let path = dir.join(JOURNAL_DIR);
+    finish_creation(dir)?;
+    let (head, at) = recall(options, plan, store_id)?;
+    let checked = probe::run(&path, store_id, Some(at), plan.schema, options)?;
+    plan.accepts(checked.schema)?;
+    let compacted = compact_if_due(options, store_id, &checked)?;
+
+    let db = database::open(&path, options)?;
+    let found = database::check(&db, store_id)?;
+    if found != checked {
+        return Err(Error::unreadable("the database differs from the copy that was checked"));
+    }
+    let mut committer = Committer::new(db, &path, head, found.commit)?;
+    let unacknowledged_commit = committer.catch_up(at, &path)?;
+    let migrated = plan.run(&mut committer, found.schema)?;
+    let index = database::guarded(|| Index::build(&committer.db))?;
+    fsx::sync_dir(&path)?;
+    let recovered = Recovered {
+        store_id,
+        created,
+        streams: index.streams.len(),
+        records: index.records,
+        oldest_event: index.events.oldest,
+        last_event: index.events.last,
+        unacknowledged_commit,
+        migrated,
+        compacted,
+    };
+    Ok(Opened { lock, committer, index, recovered })
+}
+
+/// Creates the store up to, but without, `HEAD`.
+fn create(options: &Options, plan: Plan) -> Result<Identity, Error> {
+    let dir = &options.dir;
+    for (name, path) in [("a database", dir.join(JOURNAL_DIR)), ("HEAD", dir.join(head::FILE))] {
+        if path.exists() {
+            return Err(Error::unreadable(format!("there is {name} but no STORE")));
+        }
+    }
+    let building = dir.join(CREATE_DIR);
+    fsx::remove_tree(&building)?;
+    let identity = Identity::fresh();
+    let db = database::open(&building, options)?;
+    let mut batch = sled::Batch::default();
+    batch.insert(keys::STORE_KEY, identity.store_id.as_bytes());
+    batch.insert(keys::SCHEMA_KEY, &plan.schema.to_be_bytes());
+    batch.insert(keys::COMMIT_KEY, &FIRST_COMMIT.to_bytes());
+    db.apply_batch(batch).doing("creating the database")?;
+    db.flush().doing("creating the database")?;
+    drop(db);
+    fsx::sync_tree(&building)?;
+    crash::point("store::create::built")?;
+    identity.write(dir)?;
+    crash::point("store::create::named")?;
+    Ok(identity)
+}
+
+const FIRST_COMMIT: Commit = Commit { number: 1, tally: crate::tally::Tally { pairs: 0, sum: 0 } };
+
+/// Puts a freshly built database in its place.
+fn finish_creation(dir: &Path) -> Result<(), Error> {
+    let (building, path) = (dir.join(CREATE_DIR), dir.join(JOURNAL_DIR));
+    let acknowledged = dir.join(head::FILE).exists();
+    if building.exists() && !path.exists() && !acknowledged {
+        fsx::rename(&building, &path)?;
+        crash::point("store::create::renamed")?;
+    }
+    if !path.join("db").exists() {
+        return Err(Error::unreadable("there is a STORE but its database is missing"));
+    }
+    fsx::remove_tree(&building)
+}
+
+/// Reads `HEAD`. Without one the creation never ended: then the database must
+/// be the untouched first commit.
+fn recall(options: &Options, plan: Plan, store_id: Uuid) -> Result<(Head, Commit), Error> {
+    let dir = &options.dir;
+    if dir.join(head::FILE).exists() {
+        return Head::open(dir, store_id);
+    }
+    let path = dir.join(JOURNAL_DIR);
+    let checked = probe::run(&path, store_id, None, plan.schema, options)?;
+    if checked.commit != FIRST_COMMIT {
+        return Err(Error::unreadable(format!(
+            "HEAD is missing and the database is at commit {}",
+            checked.commit.number
+        )));
+    }
+    Ok((Head::create(dir, store_id, &FIRST_COMMIT)?, FIRST_COMMIT))
+}
+
+fn compact_if_due(
+    options: &Options,
+    store_id: Uuid,
+    checked: &database::Checked,
+) -> Result<Option<Compacted>, Error> {
+    let path = options.dir.join(JOURNAL_DIR);
+    let before_bytes = fsx::tree_bytes(&path);
+    if !compact::due(options, before_bytes, checked.live_bytes) {
+        return Ok(None);
+    }
+    compact::run(options, store_id, checked)?;
+    let after_bytes = fsx::tree_bytes(&path);
+    tracing::info!(before_bytes, after_bytes, "journal compacted");
+    Ok(Some(Compacted { before_bytes, after_bytes }))
+}

@@ -1,0 +1,128 @@
+//! Turns requests into the changes of one commit.
+//!
+//! A request that cannot be right is refused alone and changes nothing; the
+//! others of the same commit go on.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use crate::changes::Changes;
+use crate::event::Event;
+use crate::index::Index;
+use crate::keys::Base;
+use crate::request::Work;
+use crate::{Error, NewEvent, Options, Seq, StreamId};
+
+/// The most events one commit trims, so that it stays short.
+const TRIM_MAX: u64 = 1000;
+
+/// One commit in the making.
+pub(crate) struct Stage<'a> {
+    pub(crate) db: &'a sled::Db,
+    pub(crate) index: &'a mut Index,
+    pub(crate) options: &'a Options,
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) changes: Changes,
+    pub(crate) events: Vec<Arc<Event>>,
+    pub(crate) records: u64,
+}
+
+/// A refusal concerns one request; a failure ends the writer.
+pub(crate) enum Outcome {
+    Done(Seq),
+    Refused(Error),
+    Failed(Error),
+}
+
+impl Stage<'_> {
+    pub(crate) fn apply(&mut self, work: Work) -> Outcome {
+        match work {
+            Work::Append { stream, records, events } => {
+                let seq = self.append(stream, &records);
+                for event in events {
+                    self.publish(event);
+                }
+                Outcome::Done(seq)
+            }
+            Work::Publish { event } => Outcome::Done(self.publish(event)),
+            Work::Snapshot { stream, upto, bytes } => self.snapshot(stream, upto, &bytes),
+            Work::Forget { stream } => match self.forget(&stream) {
+                Ok(last) => Outcome::Done(last),
+                Err(error) => Outcome::Failed(error),
+            },
+            Work::Close => Outcome::Done(Seq::ZERO),
+        }
+    }
+
+    fn append(&mut self, stream: StreamId, records: &[Vec<u8>]) -> Seq {
+        let state = self.index.streams.entry(stream.clone()).or_default();
+        for bytes in records {
+            state.last = state.last.next();
+            self.changes.write_new(&Base::Record(stream.clone(), state.last), state.last, bytes);
+        }
+        self.records += records.len() as u64;
+        state.last
+    }
+
+    pub(crate) fn publish(&mut self, event: NewEvent) -> Seq {
+        let seq = self.index.events.last.next();
+        self.index.events.last = seq;
+        self.changes.write_new(&Base::Event(seq), seq, &event.encode(self.now));
+        self.events.push(Arc::new(event.into_event(seq, self.now)));
+        seq
+    }
+
+    fn snapshot(&mut self, stream: StreamId, upto: Seq, bytes: &[u8]) -> Outcome {
+        let state = self.index.streams.get(&stream).copied().unwrap_or_default();
+        if upto < state.compacted || upto > state.last {
+            return Outcome::Refused(Error::invalid(format!(
+                "a snapshot of {stream} up to {upto}: it must be in {}..={}",
+                state.compacted, state.last
+            )));
+        }
+        let done = (|| {
+            self.erase_records(&stream, state.compacted, upto)?;
+            self.changes.replace(self.db, &Base::Snapshot(stream.clone()), upto, bytes)
+        })();
+        if let Err(error) = done {
+            return Outcome::Failed(error);
+        }
+        let state = self.index.streams.entry(stream).or_default();
+        state.has_snapshot = true;
+        state.compacted = upto;
+        Outcome::Done(upto)
+    }
+
+    fn forget(&mut self, stream: &StreamId) -> Result<Seq, Error> {
+        let Some(state) = self.index.streams.remove(stream) else { return Ok(Seq::ZERO) };
+        self.erase_records(stream, state.compacted, state.last)?;
+        if state.has_snapshot {
+            self.changes.erase(self.db, &Base::Snapshot(stream.clone()))?;
+        }
+        Ok(state.last)
+    }
+
+    /// Erases the records after `from`, up to and with `upto`.
+    fn erase_records(&mut self, stream: &StreamId, from: Seq, upto: Seq) -> Result<(), Error> {
+        for number in from.get() + 1..=upto.get() {
+            self.changes.erase(self.db, &Base::Record(stream.clone(), Seq::new(number)))?;
+        }
+        Ok(())
+    }
+
+    /// Trims old events when enough of them have gathered.
+    pub(crate) fn trim_events(&mut self) -> Result<(), Error> {
+        let range = &mut self.index.events;
+        let kept = range.last.get() + 1 - range.oldest.get();
+        let slack = (self.options.events_kept / 10).min(TRIM_MAX);
+        if kept <= self.options.events_kept + slack {
+            return Ok(());
+        }
+        for _ in 0..(kept - self.options.events_kept).min(2 * TRIM_MAX) {
+            self.changes.erase(self.db, &Base::Event(range.oldest))?;
+            range.oldest = range.oldest.next();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! The one thread that writes.
+//!
+//! It takes what is queued, up to a limit, makes one commit of it, and answers
+//! everyone. While a commit runs the queue fills, so the more callers there
+//! are, the more of them share an fsync.
+//!
+//! # When a commit fails
+//!
+//! The database may hold the batch in its log, or a part, or nothing, and a
+//! later flush could still write it. Nobody was told that it is durable, and
+//! nobody can be told that it is not. So the thread answers every waiting
+//! caller with the error, lets go of the database and ends. Reopening recovers
+//! the batch whole or not at all. A caller that repeats its append after an
+//! error may therefore find it twice: records need an id where that matters.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use flume::RecvTimeoutError;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::changes::Changes;
+use crate::commit::Committer;
+use crate::database::panic_text;
+use crate::event::LOST_KIND;
+use crate::index::Index;
+use crate::request::{Reply, Request, Work};
+use crate::shared::{Shared, Stopped};
+use crate::stage::{Outcome, Stage};
+use crate::{Error, NewEvent, Options, Seq};
+
+/// How soon an idle writer reports lost events.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+
+pub(crate) struct Writer {
+    pub(crate) committer: Committer,
+    pub(crate) index: Index,
+    pub(crate) options: Options,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: flume::Receiver<Request>,
+}
+
+/// An answer that waits for the commit.
+struct Waiting {
+    reply: Option<Reply>,
+    answer: Result<Seq, Error>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Writer {
+    /// Runs until closed or failed, then lets go of the database and says why.
+    pub(crate) fn run(mut self) {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
+        let stopped = match ended {
+            Ok(Ok(())) => Stopped::Closed,
+            Ok(Err(error)) => Stopped::Poisoned { cause: error.to_string() },
+            Err(panic) => Stopped::Poisoned { cause: format!("panic: {}", panic_text(&*panic)) },
+        };
+        if let Stopped::Poisoned { cause } = &stopped {
+            tracing::error!(%cause, "the journal stopped");
+        }
+        let Writer { committer, shared, queue, .. } = self;
+        let live = shared.take_live();
+        // A database that failed may panic once more while closing.
+        let closed = catch_unwind(AssertUnwindSafe(|| {
+            drop(committer);
+            drop(live);
+        }));
+        if closed.is_err() {
+            tracing::error!("the database panicked while closing");
+        }
+        // Once the end is visible, nothing can be queued any more.
+        drop(queue.drain());
+        drop(queue);
+        shared.stop(stopped);
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        loop {
+            let mut batch = Vec::new();
+            match self.queue.recv_timeout(IDLE_TICK) {
+                Ok(first) => batch.push(first),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            while batch.len() < self.options.commit_max_records
+                && let Ok(more) = self.queue.try_recv()
+            {
+                batch.push(more);
+            }
+            let closing = batch.iter().any(|request| matches!(request.work, Work::Close));
+            self.commit(batch)?;
+            if closing {
+                return Ok(());
+            }
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<Request>) -> Result<(), Error> {
+        let began = Instant::now();
+        let requests = batch.len() as u64;
+        let db = self.committer.db.clone();
+        let mut stage = Stage {
+            db: &db,
+            index: &mut self.index,
+            options: &self.options,
+            now: Utc::now(),
+            changes: Changes::default(),
+            events: Vec::new(),
+            records: 0,
+        };
+        let mut waiting = Vec::with_capacity(batch.len());
+        let mut failure = None;
+        for Request { work, reply, room } in batch {
+            let answer = match stage.apply(work) {
+                Outcome::Done(seq) => Ok(seq),
+                Outcome::Refused(error) => Err(error),
+                Outcome::Failed(error) => {
+                    failure = Some(error.clone());
+                    Err(error)
+                }
+            };
+            waiting.push(Waiting { reply, answer, _room: room });
+        }
+        let lost = self.shared.counters.lost_unreported.swap(0, SeqCst);
+        if lost > 0 {
+            stage.publish(NewEvent {
+                kind: LOST_KIND.into(),
+                subject: "journal".into(),
+                data: serde_json::json!({ "count": lost }),
+            });
+        }
+        if failure.is_none() {
+            failure = stage.trim_events().err();
+        }
+        let (events, records) = (stage.events, stage.records);
+        let changed = !stage.changes.is_empty();
+        let done = match failure {
+            Some(error) => Err(error),
+            None if changed => self.committer.commit(stage.changes),
+            None => Ok(()),
+        };
+        if let Err(error) = done {
+            for Waiting { reply, answer, .. } in waiting {
+                answer_one(reply, answer.and(Err(error.clone())));
+            }
+            return Err(error);
+        }
+        self.count(requests, records, changed.then(|| began.elapsed()));
+        for event in events {
+            // Without subscribers there is nobody to tell.
+            let _ = self.shared.events.send(event);
+        }
+        for Waiting { reply, answer, .. } in waiting {
+            answer_one(reply, answer);
+        }
+        Ok(())
+    }
+
+    /// Publishes what the commit made true, before anyone is answered.
+    fn count(&self, requests: u64, records: u64, took: Option<Duration>) {
+        let counters = &self.shared.counters;
+        counters.requests.fetch_add(requests, Relaxed);
+        counters.records.fetch_add(records, Relaxed);
+        counters.streams.store(self.index.streams.len() as u64, Relaxed);
+        if let Some(took) = took {
+            counters.commits.fetch_add(1, Relaxed);
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            counters.last_commit_micros.store(micros, Relaxed);
+        }
+        self.shared.oldest_event.store(self.index.events.oldest.get(), SeqCst);
+        self.shared.last_event.store(self.index.events.last.get(), SeqCst);
+    }
+}
+
+/// A caller that stopped waiting is no error.
+fn answer_one(reply: Option<Reply>, answer: Result<Seq, Error>) {
+    if let Some(reply) = reply {
+        let _ = reply.send(answer);
+    }
+}

@@ -1,0 +1,70 @@
+//! A disk that is really full.
+
+use std::path::Path;
+use std::process::Command;
+
+use hivekeep_store::{Error, Options, Stopped};
+
+use crate::util::{open, opened, stream};
+
+struct Small(tempfile::TempDir);
+
+impl Small {
+    /// A file system of a few megabytes; `None` where mounting is not allowed.
+    fn mount(megabytes: u32) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "store-test"])
+            .arg(dir.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then_some(Small(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_said_and_loses_nothing() {
+    let Some(disk) = Small::mount(8) else {
+        eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs");
+        return;
+    };
+    let options = Options::at(disk.path().join("state"));
+    let journal = opened(&options).await;
+    let name = stream("full/a");
+    let filler = disk.path().join("filler");
+    let mut acknowledged = 0;
+    journal.append(&name, vec![vec![1; 1000]]).await.unwrap();
+    acknowledged += 1;
+    // Leave less than one log segment.
+    let bytes = rustix::fs::statvfs(disk.path()).map(|fs| fs.f_bavail * fs.f_bsize).unwrap();
+    std::fs::write(&filler, vec![0; bytes as usize - 300_000]).unwrap();
+    let error = loop {
+        match journal.append(&name, vec![vec![1; 1000]; 20]).await {
+            Ok(seq) => acknowledged = seq.get(),
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 100_000, "the disk never filled");
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error:?}");
+    assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
+    // No room to look: said, and nothing is lost by it.
+    let refused = open(&options).await;
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+
+    std::fs::remove_file(filler).unwrap();
+    let (journal, _) = open(&options).await.unwrap();
+    assert!(journal.replay(&name).unwrap().last().get() >= acknowledged);
+    journal.append(&name, vec![b"room again".to_vec()]).await.unwrap();
+    journal.close().await;
+}

@@ -1,0 +1,16 @@
+//! The store, tested from outside. One binary; a file per promise.
+
+#![allow(clippy::unwrap_used)]
+
+mod actor;
+mod blobs;
+mod compaction;
+mod crash;
+mod damage;
+mod events;
+mod failure;
+mod full_disk;
+mod identity;
+mod model;
+mod queue;
+mod util;

@@ -1,0 +1,168 @@
+//! A virtio-serial port.
+//!
+//! The port is opened once: closing and opening it again can lose a wake-up in
+//! QEMU and stall the host's bytes. While the host is away the port polls as hung
+//! up and a read gives 0, so that is waited out by looking now and then. An
+//! `AsyncFd` remembers a hang-up for ever, so each connection gets a new one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Carrier;
+use crate::session::Stream;
+use crate::sys::watched;
+
+/// The port's name, as the host gives it to its device.
+pub const PORT_NAME: &str = "hivekeep.0";
+const AWAY_POLL: Duration = Duration::from_millis(200);
+/// Right after the boot the host is looked for more eagerly, this many times.
+const EAGER_POLLS: u32 = 100;
+const EAGER_POLL: Duration = Duration::from_millis(10);
+
+/// The one port of this guest.
+#[derive(Debug)]
+pub struct Virtio {
+    port: Arc<File>,
+    eager: u32,
+}
+
+impl Virtio {
+    /// Finds and opens the port; waits for its driver at most `wait`.
+    ///
+    /// # Errors
+    /// When there is no such port by then.
+    pub async fn open(wait: Duration) -> io::Result<Self> {
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            if let Some(path) = find(Path::new("/sys/class/virtio-ports")) {
+                let mut options = File::options();
+                options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+                match options.open(&path) {
+                    Ok(port) => return Ok(Self { port: Arc::new(port), eager: EAGER_POLLS }),
+                    // The name can be there before the device node is.
+                    Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
+                    Err(_) => {}
+                }
+            } else if tokio::time::Instant::now() > deadline {
+                let message = format!("no virtio port is named {PORT_NAME}");
+                return Err(io::Error::new(io::ErrorKind::NotFound, message));
+            }
+            tokio::time::sleep(EAGER_POLL).await;
+        }
+    }
+
+    fn host_is_there(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&*self.port, PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now))?;
+        Ok(!fds[0].revents().contains(PollFlags::HUP))
+    }
+}
+
+fn find(class: &Path) -> Option<PathBuf> {
+    std::fs::read_dir(class).ok()?.flatten().find_map(|port| {
+        let name = std::fs::read_to_string(port.path().join("name")).ok()?;
+        (name.trim_end() == PORT_NAME).then(|| Path::new("/dev").join(port.file_name()))
+    })
+}
+
+impl Carrier for Virtio {
+    const NAME: &'static str = "virtio-serial";
+    const STREAM: Stream = Stream::Endless;
+    type Reader = Half;
+    type Writer = Half;
+
+    async fn accept(&mut self) -> io::Result<(Self::Reader, Self::Writer)> {
+        while !self.host_is_there()? {
+            self.eager = self.eager.saturating_sub(1);
+            let pause = if self.eager > 0 { EAGER_POLL } else { AWAY_POLL };
+            tokio::time::sleep(pause).await;
+        }
+        let port = Arc::new(watched::both_ways(self.port.clone())?);
+        Ok((Half(port.clone()), Half(port)))
+    }
+}
+
+/// One direction of the port during one stay of the host.
+#[derive(Debug)]
+pub struct Half(Arc<AsyncFd<Arc<File>>>);
+
+impl AsyncRead for Half {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            match rustix::io::read(self.0.get_ref(), buf.initialize_unfilled()) {
+                Ok(n) => {
+                    buf.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                // Hung up and nothing to read: this readiness would never go away.
+                Err(rustix::io::Errno::AGAIN) if ready.ready().is_read_closed() => {
+                    return Poll::Ready(Ok(()));
+                }
+                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Half {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_write_ready(cx))?;
+            match rustix::io::write(self.0.get_ref(), bytes) {
+                Ok(n) => return Poll::Ready(Ok(n)),
+                Err(rustix::io::Errno::AGAIN) if ready.ready().is_write_closed() => {
+                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                }
+                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_found_by_its_name() {
+        let class = tempfile::tempdir().expect("a folder");
+        for (port, name) in [("vport0p1", "org.other.0\n"), ("vport0p2", "hivekeep.0\n")] {
+            std::fs::create_dir(class.path().join(port)).expect("a port");
+            std::fs::write(class.path().join(port).join("name"), name).expect("its name");
+        }
+        assert_eq!(find(class.path()), Some(PathBuf::from("/dev/vport0p2")));
+        assert_eq!(find(Path::new("/nowhere")), None);
+    }
+}

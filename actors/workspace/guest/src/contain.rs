@@ -1,0 +1,222 @@
+//! Keeping a command's processes together, so that every one of them can be found
+//! and killed, whatever session or process group it moved to.
+//!
+//! | way | where | how everything is killed |
+//! |---|---|---|
+//! | [`cgroup`] | a VM: cgroup v2 is ours | `cgroup.kill` |
+//! | [`reaper`] | a sandbox | a shim that is child-subreaper of the tree |
+
+pub mod cgroup;
+pub mod descend;
+pub mod reaper;
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use hivekeep_protocol::{Containment, Exit};
+use rustix::process::{Pid, WaitId, WaitIdOptions};
+use tokio::io::unix::AsyncFd;
+
+use crate::sys::spawn::{self, Program, Stdio};
+
+/// Longest wait for processes to die after SIGKILL. Beyond it something in the
+/// kernel holds them, and the call fails and says so.
+pub const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How this guest contains commands; fixed at start.
+#[derive(Debug)]
+pub enum Contain {
+    /// A cgroup a command.
+    Cgroup(cgroup::Pool),
+    /// A shim a command.
+    Subreaper(reaper::Shim),
+}
+
+/// Why a contained command did not start, or was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The program could not be started.
+    #[error(transparent)]
+    Start(#[from] spawn::Error),
+    /// Descriptors, cgroups or sockets could not be made.
+    #[error("cannot contain a command: {0}")]
+    Setup(#[from] io::Error),
+    /// Processes survive SIGKILL, stuck in the kernel.
+    #[error("processes of the command did not die within {} s of SIGKILL", KILL_DEADLINE.as_secs())]
+    Stuck,
+    /// The shim of the command died; its processes may have escaped.
+    #[error("the supervisor of the command was killed")]
+    Lost,
+}
+
+/// A running command and everything it started. Dropping it kills all of that.
+#[derive(Debug)]
+pub struct Running(Option<Hold>);
+
+#[derive(Debug)]
+enum Hold {
+    Cgroup(cgroup::Member),
+    Reaper(reaper::Reaped),
+}
+
+impl Contain {
+    /// As told in the handshake.
+    pub fn kind(&self) -> Containment {
+        match self {
+            Self::Cgroup(_) => Containment::Cgroup,
+            Self::Subreaper(_) => Containment::Subreaper,
+        }
+    }
+
+    /// Starts a command with these standard streams.
+    ///
+    /// # Errors
+    /// When it cannot be contained or executed; nothing is left then.
+    pub async fn start(
+        &self,
+        program: Program,
+        stdin: BorrowedFd<'_>,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    ) -> Result<Running, Error> {
+        use std::os::fd::AsFd;
+        let stdio = Stdio {
+            stdin,
+            stdout: stdout.as_fd(),
+            stderr: stderr.as_fd(),
+            extra: None,
+            cgroup: None,
+        };
+        let hold = match self {
+            Self::Cgroup(pool) => Hold::Cgroup(pool.start(&program, stdio)?),
+            Self::Subreaper(shim) => {
+                let reaped = shim.start(program, stdio)?;
+                drop((stdout, stderr));
+                Hold::Reaper(reaped.confirmed().await?)
+            }
+        };
+        Ok(Running(Some(hold)))
+    }
+}
+
+impl Running {
+    fn hold(&mut self) -> &mut Hold {
+        self.0.as_mut().expect("taken only by drop")
+    }
+
+    /// Waits for the command itself. Cancel-safe; answers again when asked again.
+    ///
+    /// # Errors
+    /// When its supervisor was lost.
+    pub async fn exited(&mut self) -> Result<Exit, Error> {
+        self.hold().exited().await
+    }
+
+    /// Whether the command left no other process. Meaningful after [`Self::exited`].
+    pub fn is_alone(&mut self) -> bool {
+        match self.hold() {
+            Hold::Cgroup(member) => member.is_empty(),
+            Hold::Reaper(reaped) => reaped.is_alone(),
+        }
+    }
+
+    /// Orders SIGKILL for everything; does not wait.
+    pub fn kill(&mut self) {
+        self.hold().kill();
+    }
+
+    /// Gives what is left a moment to end by itself. Returns whether it did.
+    pub async fn empties_within(&mut self, moment: Duration) -> bool {
+        self.is_alone()
+            || matches!(tokio::time::timeout(moment, self.hold().settled()).await, Ok(Ok(_)))
+    }
+
+    /// Waits until nothing is left. Returns how many processes beside the command
+    /// itself had to be killed.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] when something does not die, [`Error::Lost`] as above.
+    pub async fn settled(&mut self) -> Result<u32, Error> {
+        let settle = self.hold().settled();
+        tokio::time::timeout(KILL_DEADLINE, settle).await.unwrap_or(Err(Error::Stuck))
+    }
+}
+
+impl Hold {
+    async fn exited(&mut self) -> Result<Exit, Error> {
+        match self {
+            Self::Cgroup(member) => Ok(member.exited().await?),
+            Self::Reaper(reaped) => reaped.exited().await,
+        }
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Self::Cgroup(member) => member.kill(),
+            Self::Reaper(reaped) => reaped.kill(),
+        }
+    }
+
+    async fn settled(&mut self) -> Result<u32, Error> {
+        match self {
+            Self::Cgroup(member) => Ok(member.settled().await?),
+            Self::Reaper(reaped) => reaped.settled().await,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Cgroup(member) => member.is_done(),
+            Self::Reaper(reaped) => reaped.is_done(),
+        }
+    }
+
+    /// Sees a killed command to its end, so that it leaves no zombie.
+    async fn bury(mut self) {
+        let burial = async {
+            let _ = self.exited().await;
+            let _ = self.settled().await;
+        };
+        let _ = tokio::time::timeout(KILL_DEADLINE, burial).await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut hold) = self.0.take().filter(|hold| !hold.is_done()) else { return };
+        hold.kill();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(hold.bury());
+        }
+    }
+}
+
+/// Waits for a child and collects its status.
+pub(crate) async fn wait_for(pidfd: &AsyncFd<OwnedFd>) -> io::Result<Exit> {
+    loop {
+        if let Some(exit) = collect(pidfd.get_ref())? {
+            return Ok(exit);
+        }
+        pidfd.readable().await?.clear_ready();
+    }
+}
+
+/// The status of a child that has ended; it is no zombie afterwards.
+pub(crate) fn collect(pidfd: &OwnedFd) -> io::Result<Option<Exit>> {
+    use std::os::fd::AsFd;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let Some(status) = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options)? else {
+        return Ok(None);
+    };
+    Ok(Some(match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => return Ok(None),
+    }))
+}
+
+/// A process id as the number that system calls and files use.
+pub(crate) fn raw(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
+}

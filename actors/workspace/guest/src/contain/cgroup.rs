@@ -1,0 +1,249 @@
+//! A cgroup v2 for each command, from a pool: making and removing one costs more
+//! than a fork, and a used one is as good as new once it is empty.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hivekeep_protocol::Exit;
+use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
+
+use super::{Error, collect, raw, wait_for};
+use crate::sys::spawn::{self, Program, Stdio};
+use crate::sys::watched;
+
+/// Idle cgroups that are kept; more are removed after use.
+const MAX_IDLE: usize = 16;
+/// Made at start, so that the first commands find them.
+const WARM: usize = 2;
+const COMMAND_PREFIX: &str = "exec-";
+const CGROUP2_MAGIC: u64 = 0x6367_7270;
+
+/// The cgroups of commands, under one directory of ours.
+#[derive(Debug, Clone)]
+pub struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    next: AtomicU64,
+    /// Held for a push or a pop only.
+    idle: Mutex<Vec<Cgroup>>,
+}
+
+impl Pool {
+    /// Takes `root` (made if missing) for this daemon. Commands that an earlier
+    /// daemon left there are killed: their caller is gone.
+    ///
+    /// # Errors
+    /// When the parent is no writable cgroup v2 with `cgroup.kill` (Linux 5.14).
+    pub fn open(root: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        let kind = rustix::fs::statfs(root)?.f_type as u64;
+        if kind != CGROUP2_MAGIC || !root.join("cgroup.kill").exists() {
+            return Err(io::Error::other(format!("{} is no cgroup v2", root.display())));
+        }
+        for entry in std::fs::read_dir(root)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(COMMAND_PREFIX) {
+                remove(&entry.path());
+            }
+        }
+        let shared = Shared {
+            root: root.to_path_buf(),
+            next: AtomicU64::new(0),
+            idle: Mutex::new(Vec::new()),
+        };
+        let pool = Self(Arc::new(shared));
+        for cgroup in (0..WARM).map(|_| pool.make()).collect::<io::Result<Vec<_>>>()? {
+            pool.give_back(cgroup);
+        }
+        Ok(pool)
+    }
+
+    /// The cgroup of a job, which outlives this daemon. Made if missing.
+    ///
+    /// # Errors
+    /// As mkdir.
+    pub fn job_dir(&self, name: &str) -> io::Result<PathBuf> {
+        let dir = self.0.root.join(format!("job-{name}"));
+        std::fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+
+    fn make(&self) -> io::Result<Cgroup> {
+        let stamp = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{COMMAND_PREFIX}{}-{number}", stamp.tv_sec);
+        let dir = self.0.root.join(name);
+        match std::fs::create_dir(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => Cgroup::open(dir),
+        }
+    }
+
+    fn take(&self) -> io::Result<Cgroup> {
+        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| self.make(), Ok)
+    }
+
+    fn give_back(&self, cgroup: Cgroup) {
+        if cgroup.has_children() {
+            return remove(&cgroup.dir);
+        }
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(cgroup);
+        } else {
+            drop(idle);
+            remove(&cgroup.dir);
+        }
+    }
+
+    pub(super) fn start(&self, program: &Program, stdio: Stdio<'_>) -> Result<Member, Error> {
+        let cgroup = self.take()?;
+        let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
+        match spawn::spawn(program, &stdio) {
+            Ok(started) => Ok(Member {
+                pid: started.pid,
+                pidfd: watched::readable(started.pidfd)?,
+                exit: None,
+                killed: 0,
+                kill_sent: false,
+                cgroup: Some(cgroup),
+                pool: self.clone(),
+            }),
+            Err(error) => {
+                self.give_back(cgroup);
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// One cgroup with the files that every use of it needs.
+#[derive(Debug)]
+struct Cgroup {
+    dir: PathBuf,
+    procs: File,
+    events: File,
+    kill: File,
+}
+
+impl Cgroup {
+    fn open(dir: PathBuf) -> io::Result<Self> {
+        let write = |name: &str| File::options().write(true).open(dir.join(name));
+        Ok(Self {
+            procs: write("cgroup.procs")?,
+            kill: write("cgroup.kill")?,
+            events: File::open(dir.join("cgroup.events"))?,
+            dir,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut text = [0; 128];
+        let n = self.events.read_at(&mut text, 0).unwrap_or(0);
+        text[..n].windows(11).any(|part| part == b"populated 0")
+    }
+
+    fn has_children(&self) -> bool {
+        std::fs::metadata(&self.dir).map_or(true, |meta| meta.nlink() != 2)
+    }
+}
+
+/// A command in its cgroup.
+#[derive(Debug)]
+pub(super) struct Member {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    exit: Option<Exit>,
+    killed: u32,
+    kill_sent: bool,
+    cgroup: Option<Cgroup>,
+    pool: Pool,
+}
+
+impl Member {
+    pub(super) async fn exited(&mut self) -> io::Result<Exit> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        let exit = wait_for(&self.pidfd).await?;
+        self.exit = Some(exit);
+        Ok(exit)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.cgroup.as_ref().is_none_or(Cgroup::is_empty)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.cgroup.is_none() && self.exit.is_some()
+    }
+
+    pub(super) fn kill(&mut self) {
+        let Some(cgroup) = &self.cgroup else { return };
+        if !self.kill_sent {
+            let pids = pids_below(&cgroup.dir);
+            let others = pids.iter().filter(|pid| **pid != raw(self.pid)).count();
+            self.killed = others.try_into().unwrap_or(u32::MAX);
+            self.kill_sent = true;
+        }
+        let _ = (&cgroup.kill).write_all(b"1");
+    }
+
+    /// Nothing is left in the cgroup; it goes back to the pool.
+    pub(super) async fn settled(&mut self) -> io::Result<u32> {
+        if self.exit.is_none() {
+            self.exit = collect(self.pidfd.get_ref())?;
+        }
+        let mut pause = Duration::from_millis(1);
+        while !self.is_empty() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+            if self.kill_sent {
+                self.kill();
+            }
+        }
+        if let Some(cgroup) = self.cgroup.take() {
+            self.pool.give_back(cgroup);
+        }
+        Ok(self.killed)
+    }
+}
+
+/// Processes of a cgroup and of the cgroups made inside it.
+pub fn pids_below(dir: &Path) -> Vec<i32> {
+    let text = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    let mut pids: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            pids.extend(pids_below(&entry.path()));
+        }
+    }
+    pids
+}
+
+/// Kills what is in a cgroup and removes it with the cgroups below it. What cannot
+/// be removed yet is found again at the daemon's next start.
+pub fn remove(dir: &Path) {
+    let _ = std::fs::write(dir.join("cgroup.kill"), "1");
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    for pause_ms in [0, 1, 5, 20] {
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        match std::fs::remove_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            _ => return,
+        }
+    }
+}

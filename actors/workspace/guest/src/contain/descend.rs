@@ -1,0 +1,55 @@
+//! Finding descendants where no cgroup does it.
+
+use std::collections::{HashMap, HashSet};
+
+/// Every living descendant of `ancestor`, found by one walk over /proc. Complete
+/// only if `ancestor` is a child-subreaper (orphans stay below it) and nothing
+/// forks meanwhile; who wants them all dead repeats until none is left.
+pub fn descendants(ancestor: i32) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let mut zombies = HashSet::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Some((state, parent)) = stat_of(pid) else { continue };
+        children.entry(parent).or_default().push(pid);
+        if matches!(state, 'Z' | 'X') {
+            zombies.insert(pid);
+        }
+    }
+    let (mut found, mut next) = (Vec::new(), vec![ancestor]);
+    while let Some(parent) = next.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            next.push(child);
+            if !zombies.contains(&child) {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// State and parent. The name in parentheses may itself hold spaces and brackets.
+fn stat_of(pid: i32) -> Option<(char, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_found_and_a_dead_one_is_not() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let me = i32::try_from(std::process::id()).expect("pid");
+        let pid = i32::try_from(child.id()).expect("pid");
+        assert!(descendants(me).contains(&pid));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        assert!(!descendants(me).contains(&pid));
+    }
+}

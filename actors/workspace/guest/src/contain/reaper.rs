@@ -1,0 +1,217 @@
+//! The daemon's side of the [`crate::reap`] shim.
+//!
+//! A socket joins the two; its messages are [`Note`]s from the shim. The daemon
+//! sends nothing: it shuts its side down, and that is the order to kill. So a
+//! daemon that dies takes its commands with it.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use hivekeep_protocol::Exit;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tokio::io::unix::AsyncFd;
+
+use super::{Error, wait_for};
+use crate::sys::spawn::{self, Program, Stdio};
+use crate::sys::watched;
+
+/// What the shim tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// The command runs.
+    Running,
+    /// execve failed with this errno.
+    CannotStart(i32),
+    /// The command ended; whether it left other processes.
+    Exited(Exit, bool),
+    /// Nothing is left; this many had to be killed.
+    Cleared(u32),
+}
+
+/// Bytes of a [`Note`] on the socket.
+pub const NOTE_LEN: usize = 9;
+
+impl Note {
+    /// For the socket.
+    pub fn to_bytes(self) -> [u8; NOTE_LEN] {
+        let (kind, value, others) = match self {
+            Self::Running => (0, 0, false),
+            Self::CannotStart(errno) => (1, errno, false),
+            Self::Exited(Exit::Code(code), others) => (2, code, others),
+            Self::Exited(Exit::Signal(signal), others) => (3, signal, others),
+            Self::Cleared(killed) => (4, killed.cast_signed(), false),
+        };
+        let mut bytes = [0; NOTE_LEN];
+        bytes[0] = kind;
+        bytes[1..5].copy_from_slice(&value.to_le_bytes());
+        bytes[5] = others.into();
+        bytes
+    }
+
+    /// From the socket; `None` for anything else.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; NOTE_LEN] = bytes.try_into().ok()?;
+        let value = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+        Some(match bytes[0] {
+            0 => Self::Running,
+            1 => Self::CannotStart(value),
+            2 => Self::Exited(Exit::Code(value), bytes[5] != 0),
+            3 => Self::Exited(Exit::Signal(value), bytes[5] != 0),
+            4 => Self::Cleared(value.cast_unsigned()),
+            _ => return None,
+        })
+    }
+}
+
+/// How shims are started.
+#[derive(Debug)]
+pub struct Shim {
+    exe: CString,
+}
+
+impl Shim {
+    /// `exe` is this program.
+    ///
+    /// # Errors
+    /// When the path holds a NUL.
+    pub fn new(exe: &Path) -> io::Result<Self> {
+        Ok(Self { exe: CString::new(exe.as_os_str().as_bytes())? })
+    }
+
+    pub(super) fn start(&self, program: Program, stdio: Stdio<'_>) -> Result<Reaped, Error> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(io::Error::from)?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(io::Error::from)?;
+        let mut argv = vec![c"hivekeep-guest".to_owned(), c"reap".to_owned(), program.path];
+        argv.extend(program.argv);
+        let shim = Program { path: self.exe.clone(), argv, ..program };
+        let stdio = Stdio { extra: Some(theirs.as_fd()), ..stdio };
+        let started = spawn::spawn(&shim, &stdio)?;
+        Ok(Reaped {
+            pidfd: watched::readable(started.pidfd)?,
+            notes: watched::readable(ours)?,
+            exit: None,
+            others: true,
+            cleared: None,
+        })
+    }
+}
+
+/// A command under its shim.
+#[derive(Debug)]
+pub(super) struct Reaped {
+    pidfd: AsyncFd<OwnedFd>,
+    notes: AsyncFd<OwnedFd>,
+    exit: Option<Exit>,
+    others: bool,
+    cleared: Option<u32>,
+}
+
+impl Reaped {
+    /// Waits for the shim to have started the command.
+    pub(super) async fn confirmed(self) -> Result<Self, Error> {
+        match self.note().await? {
+            Note::Running => Ok(self),
+            Note::CannotStart(errno) => {
+                let _ = wait_for(&self.pidfd).await;
+                Err(spawn::Error::Exec(io::Error::from_raw_os_error(errno)).into())
+            }
+            Note::Exited(..) | Note::Cleared(_) => Err(Error::Lost),
+        }
+    }
+
+    async fn note(&self) -> Result<Note, Error> {
+        let mut bytes = [0; NOTE_LEN + 1];
+        loop {
+            let mut ready = self.notes.readable().await?;
+            match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut bytes[..])?)) {
+                Ok(Ok(n)) => return Note::of(&bytes[..n]).ok_or(Error::Lost),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(Error::Lost);
+                }
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    pub(super) async fn exited(&mut self) -> Result<Exit, Error> {
+        loop {
+            if let Some(exit) = self.exit {
+                return Ok(exit);
+            }
+            self.take(self.note().await?);
+        }
+    }
+
+    fn take(&mut self, note: Note) {
+        match note {
+            Note::Exited(exit, others) => {
+                self.exit = Some(exit);
+                self.others = others;
+                if !others {
+                    self.cleared = Some(0);
+                }
+            }
+            Note::Cleared(killed) => self.cleared = Some(killed),
+            Note::Running | Note::CannotStart(_) => {}
+        }
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.exit.is_some() && !self.others
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.cleared.is_some()
+    }
+
+    pub(super) fn kill(&mut self) {
+        let _ = rustix::net::shutdown(self.notes.get_ref(), rustix::net::Shutdown::Write);
+    }
+
+    pub(super) async fn settled(&mut self) -> Result<u32, Error> {
+        while self.cleared.is_none() {
+            self.take(self.note().await?);
+        }
+        wait_for(&self.pidfd).await?;
+        Ok(self.cleared.unwrap_or(0))
+    }
+}
+
+/// Arguments of the shim: the program's path, then its whole argv.
+pub fn command_of(
+    args: impl Iterator<Item = impl AsRef<OsStr>>,
+) -> Option<(CString, Vec<CString>)> {
+    let mut words = args.map(|arg| CString::new(arg.as_ref().as_bytes()));
+    let path = words.next()?.ok()?;
+    let argv: Vec<CString> = words.collect::<Result<_, _>>().ok()?;
+    (!argv.is_empty()).then_some((path, argv))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_survive_the_socket() {
+        for note in [
+            Note::Running,
+            Note::CannotStart(2),
+            Note::Exited(Exit::Code(255), true),
+            Note::Exited(Exit::Signal(9), false),
+            Note::Cleared(u32::MAX),
+        ] {
+            assert_eq!(Note::of(&note.to_bytes()), Some(note));
+        }
+        assert_eq!(Note::of(b"short"), None);
+    }
+}

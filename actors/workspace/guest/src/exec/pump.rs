@@ -1,0 +1,107 @@
+//! Reading a command's pipe: as much as was asked for is sent, the rest counted.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use hivekeep_protocol::{GuestError, Stream};
+use rustix::buffer::spare_capacity;
+use rustix::pipe::PipeFlags;
+use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
+
+use crate::files::io_error;
+use crate::session::call::CallCx;
+use crate::session::outbox::Chunk;
+use crate::sys::watched;
+
+/// Size of the pipe of a command that has much to say.
+const LARGE_PIPE_BYTES: usize = 1024 * 1024;
+
+pub(super) struct Pipe {
+    pub(super) read: OwnedFd,
+    pub(super) write: OwnedFd,
+}
+
+/// The reading end does not block; the command's end does.
+pub(super) fn pipe() -> Result<Pipe, GuestError> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+        .and_then(|(read, write)| rustix::io::ioctl_fionbio(&read, true).map(|()| (read, write)))
+        .map_err(|error| io_error(&error.into(), "pipe"))?;
+    Ok(Pipe { read, write })
+}
+
+pub(super) struct Pump<'cx> {
+    cx: &'cx CallCx,
+    stream: Stream,
+    pipe: AsyncFd<OwnedFd>,
+    /// Cancelled when no process that could write is left.
+    all_written: &'cx CancellationToken,
+    may_send: u64,
+    total: u64,
+    enlarged: bool,
+}
+
+impl<'cx> Pump<'cx> {
+    pub(super) fn new(
+        cx: &'cx CallCx,
+        stream: Stream,
+        pipe: OwnedFd,
+        may_send: u64,
+        all_written: &'cx CancellationToken,
+    ) -> Result<Self, GuestError> {
+        let pipe = watched::readable(pipe).map_err(|error| io_error(&error, "pipe"))?;
+        Ok(Self { cx, stream, pipe, all_written, may_send, total: 0, enlarged: false })
+    }
+
+    /// Bytes read from the pipe, sent or not.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.total
+    }
+
+    /// Reads to the end of the pipe. A call that is cancelled, or a link that is
+    /// gone, stops the sending but not the reading.
+    pub(super) async fn run(&mut self) {
+        let mut chunk = Chunk::new();
+        while let Ok(1..) = self.read(&mut chunk).await {
+            self.total += chunk.len() as u64;
+            if chunk.len() == Chunk::CAPACITY && !self.enlarged {
+                self.enlarged = true;
+                let _ = rustix::pipe::fcntl_setpipe_size(self.pipe.get_ref(), LARGE_PIPE_BYTES);
+            }
+            chunk.truncate(usize::try_from(self.may_send).unwrap_or(usize::MAX).min(chunk.len()));
+            if chunk.is_empty() {
+                continue;
+            }
+            self.may_send -= chunk.len() as u64;
+            let full = std::mem::take(&mut chunk);
+            if self.cx.send(self.stream, full).await.is_err() {
+                self.may_send = 0;
+            }
+        }
+    }
+
+    /// Reads into the emptied chunk; 0 at the end.
+    async fn read(&self, chunk: &mut Chunk) -> io::Result<usize> {
+        chunk.truncate(0);
+        loop {
+            tokio::select! {
+                biased;
+                ready = self.pipe.readable() => {
+                    if let Ok(read) = ready?.try_io(|pipe| read_some(pipe.get_ref(), chunk)) {
+                        return read;
+                    }
+                }
+                () = self.all_written.cancelled() => {
+                    return match read_some(self.pipe.get_ref(), chunk) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                        read => read,
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn read_some(pipe: &OwnedFd, chunk: &mut Chunk) -> io::Result<usize> {
+    Ok(rustix::io::read(pipe, spare_capacity(chunk.buffer()))?)
+}

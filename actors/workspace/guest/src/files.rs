@@ -1,0 +1,44 @@
+//! Files of the guest. Whatever may block runs off the daemon's one thread.
+
+pub mod edit;
+pub mod list;
+mod path;
+pub mod read;
+pub mod temp;
+pub mod write;
+
+use std::io;
+
+use hivekeep_protocol::{GuestCode, GuestError};
+
+/// What the host is told about an I/O error; `what` is mostly the path.
+pub(crate) fn io_error(error: &io::Error, what: &str) -> GuestError {
+    GuestError::new(code_of(error), format!("{what}: {error}"))
+}
+
+pub(crate) fn code_of(error: &io::Error) -> GuestCode {
+    match error.kind() {
+        io::ErrorKind::NotFound => GuestCode::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            GuestCode::PermissionDenied
+        }
+        io::ErrorKind::NotADirectory => GuestCode::NotADirectory,
+        io::ErrorKind::IsADirectory => GuestCode::IsADirectory,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => GuestCode::NoSpace,
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidFilename => GuestCode::TooLarge,
+        io::ErrorKind::InvalidInput => GuestCode::Invalid,
+        _ if error.raw_os_error() == Some(libc::ELOOP) => GuestCode::Invalid,
+        _ => GuestCode::Io,
+    }
+}
+
+/// Runs blocking work elsewhere. A panic there is this call's panic.
+pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_cancelled) => std::future::pending().await,
+        },
+    }
+}

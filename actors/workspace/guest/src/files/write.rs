@@ -1,0 +1,56 @@
+//! Upload.
+
+use std::collections::VecDeque;
+use std::io;
+
+use hivekeep_protocol::{FileWrite, FileWritten, GuestCode, GuestError};
+
+use super::temp::Replacement;
+use super::{io_error, off_thread, path};
+use crate::session::call::{CallCx, cancelled};
+use crate::session::inflow::Taken;
+
+/// Answers [`FileWrite`] once the new content is durable under its name.
+///
+/// # Errors
+/// As [`Replacement::begin`]; `Invalid` when more or fewer bytes came than were
+/// announced; `Cancelled`. The old content is then still there.
+pub async fn run(cx: &CallCx, asked: FileWrite) -> Result<FileWritten, GuestError> {
+    let name = asked.path.clone();
+    let (target, run_dir) = (path::absolute(&asked.path)?, cx.agent.settings.run_dir.clone());
+    let begin = move || Replacement::begin(&target, asked.size_bytes, &run_dir);
+    let mut replacement = off_thread(begin).await?;
+    let mut bytes = 0;
+    loop {
+        let Taken { pieces, ended } = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return Err(cancelled()),
+            taken = cx.inflow.take() => taken,
+        };
+        let arrived: usize = pieces.iter().map(|piece| piece.len() - 1).sum();
+        bytes += arrived as u64;
+        if bytes > asked.size_bytes || (ended && bytes < asked.size_bytes) {
+            let message = format!("{name}: {bytes} bytes came, {} announced", asked.size_bytes);
+            return Err(GuestError::new(GuestCode::Invalid, message));
+        }
+        let (back, written) = off_thread(move || {
+            let written = write(&mut replacement, &pieces);
+            (replacement, written)
+        })
+        .await;
+        replacement = back;
+        written.map_err(|error| io_error(&error, &name))?;
+        if ended {
+            break;
+        }
+        cx.replenish(arrived).await?;
+    }
+    // From here on the call cannot be cancelled: it is answered with what it did.
+    let replaced = off_thread(move || replacement.commit(asked.mode)).await;
+    let replaced = replaced.map_err(|error| io_error(&error, &name))?;
+    Ok(FileWritten { bytes, replaced: replaced.existed, mode: replaced.mode })
+}
+
+fn write(replacement: &mut Replacement, pieces: &VecDeque<Vec<u8>>) -> io::Result<()> {
+    pieces.iter().try_for_each(|piece| replacement.write_all(&piece[1..]))
+}

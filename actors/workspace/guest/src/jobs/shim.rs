@@ -1,0 +1,228 @@
+//! The `job` role: the process around one job. It keeps the job's output and its
+//! exit, and lives until the last process of the job has ended.
+//!
+//! Arguments: the job's folder, the run folder, its cgroup or an empty word. It
+//! inherits the job's lock as descriptor 3 and tells on stdout, as JSON, how the
+//! start went: the leader's pid or an error.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hivekeep_protocol::GuestError;
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::PipeFlags;
+
+use super::dir::{Ended, JobDir, Process, unix_ms};
+use super::disk;
+use crate::contain::{self, raw};
+use crate::exec::command::Prepared;
+use crate::reap::Tree;
+use crate::sys::spawn::{EXTRA_FD, Stdio, spawn};
+use crate::sys::{fork, signals, stdio};
+
+const QUIET: [i32; 6] =
+    [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE];
+/// Present in the run folder while the machine shuts down.
+pub const SHUTDOWN_FILE: &str = "shutdown";
+
+struct Job {
+    dir: JobDir,
+    tree: Tree,
+    children: OwnedFd,
+    streams: [Kept; 2],
+    totals_file: File,
+}
+
+/// One stream of the job.
+struct Kept {
+    pipe: Option<File>,
+    file: File,
+    room: u64,
+    total: u64,
+}
+
+/// Runs the shim.
+pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let (Some(dir), Some(run_dir), Some(cgroup)) = (args.next(), args.next(), args.next()) else {
+        crate::say!("job: needs its folder, the run folder and a cgroup");
+        return ExitCode::from(2);
+    };
+    let Ok(_lock) = stdio::inherited(EXTRA_FD) else {
+        crate::say!("job: started without its lock");
+        return ExitCode::from(2);
+    };
+    signals::block(&QUIET);
+    if let Err(error) = fork::continue_in_child() {
+        crate::say!("job: {error}");
+        return ExitCode::FAILURE;
+    }
+    let started = Job::start(JobDir::new(dir.into()), Path::new(&cgroup));
+    let told = tell(&started.as_ref().map(Job::pid).map_err(Clone::clone));
+    let Ok(job) = started else { return ExitCode::SUCCESS };
+    match told.and_then(|()| job.see_to_its_end(&PathBuf::from(run_dir))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_nobody_to_tell) => ExitCode::FAILURE,
+    }
+}
+
+/// Answers the daemon, and lets go of the streams inherited from it.
+fn tell(started: &Result<u32, GuestError>) -> io::Result<()> {
+    // A daemon that died meanwhile finds the job by its folder.
+    let _ =
+        io::stdout().write_all(&serde_json::to_vec(started)?).and_then(|()| io::stdout().flush());
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+impl Job {
+    fn start(dir: JobDir, cgroup: &Path) -> Result<Self, GuestError> {
+        let failed = |error: io::Error| disk(&error);
+        let spec = dir.spec().map_err(failed)?.start;
+        let workdir = spec.workdir.as_deref();
+        let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
+        // A long script stays in the job's folder, which is removed as a whole.
+        std::mem::forget(prepared.script);
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|error| failed(error.into()))?;
+        let children = signals::descriptor(&[libc::SIGCHLD]).map_err(failed)?;
+        let kept = |name| Kept::open(dir.path(), name, spec.spool_bytes).map_err(failed);
+        let ((stdout, out), (stderr, err)) = (kept("stdout")?, kept("stderr")?);
+        let totals_file = File::create(dir.path().join("totals")).map_err(failed)?;
+        let null = File::open("/dev/null").map_err(failed)?;
+        let procs = match cgroup.as_os_str().is_empty() {
+            true => None,
+            false => {
+                let procs = File::options().write(true).open(cgroup.join("cgroup.procs"));
+                Some(procs.map_err(failed)?)
+            }
+        };
+        let stdio = Stdio {
+            stdin: null.as_fd(),
+            stdout: out.as_fd(),
+            stderr: err.as_fd(),
+            extra: None,
+            cgroup: procs.as_ref().map(AsFd::as_fd),
+        };
+        let started = spawn(&prepared.program, &stdio)
+            .map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
+        let shim_pid = raw(rustix::process::getpid());
+        let process = Process { shim_pid, leader_pid: raw(started.pid) };
+        let streams = [stdout, stderr];
+        let mut tree = Tree { leader: started.pid, exit: None };
+        match dir.store("process.json", &process) {
+            Ok(()) => Ok(Self { dir, tree, children, streams, totals_file }),
+            Err(error) => {
+                let _ = tree.kill_all();
+                Err(failed(error))
+            }
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        u32::try_from(raw(self.tree.leader)).unwrap_or(0)
+    }
+
+    fn see_to_its_end(mut self, run_dir: &Path) -> io::Result<()> {
+        loop {
+            let Self { children, streams, .. } = &self;
+            let mut fds = vec![PollFd::new(children, PollFlags::IN)];
+            let open = streams.iter().filter_map(|stream| stream.pipe.as_ref());
+            fds.extend(open.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let _ = rustix::io::read(&self.children, &mut [0; 128]);
+            let any_left = self.tree.reap();
+            self.drain(!any_left);
+            if !any_left {
+                return self.finish(run_dir);
+            }
+        }
+    }
+
+    /// Takes what the pipes hold; at the end all of it, else one buffer each, so
+    /// that a chatty stream does not keep its neighbour waiting.
+    fn drain(&mut self, all: bool) {
+        let mut beyond = false;
+        for stream in &mut self.streams {
+            while stream.take() && all {}
+            beyond |= stream.room == 0 && stream.total > 0;
+        }
+        if beyond {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&self.streams[0].total.to_be_bytes());
+            bytes[8..].copy_from_slice(&self.streams[1].total.to_be_bytes());
+            let _ = self.totals_file.write_all_at(&bytes, 0);
+        }
+    }
+
+    fn finish(self, run_dir: &Path) -> io::Result<()> {
+        let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
+        for stream in &self.streams {
+            let _ = stream.file.sync_all();
+        }
+        let ended = Ended {
+            exit,
+            interrupted: run_dir.join(SHUTDOWN_FILE).exists(),
+            finished_unix_ms: unix_ms(),
+            totals: [self.streams[0].total, self.streams[1].total],
+        };
+        // On a full disk the job goes on being said to run until its end can be kept.
+        loop {
+            match self.dir.store("exit.json", &ended) {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                stored => return stored,
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// The stream and the end of its pipe that the job writes to.
+    fn open(dir: &Path, name: &str, room: u64) -> io::Result<(Self, OwnedFd)> {
+        let file = File::create(dir.join(name))?;
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        Ok((Self { pipe: Some(read.into()), file, room, total: 0 }, write))
+    }
+
+    /// Takes one buffer. Returns whether there may be more.
+    fn take(&mut self) -> bool {
+        let Some(pipe) = &mut self.pipe else { return false };
+        let mut buffer = [0; 64 * 1024];
+        match pipe.read(&mut buffer) {
+            Ok(0) => {
+                self.pipe = None;
+                false
+            }
+            Ok(n) => {
+                self.total += n as u64;
+                let keep = usize::try_from(self.room).unwrap_or(usize::MAX).min(n);
+                // On a full disk the output is counted on, as beyond the limit.
+                self.room = match self.file.write_all(&buffer[..keep]) {
+                    Ok(()) => self.room - keep as u64,
+                    Err(_) => 0,
+                };
+                true
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.pipe = None;
+                }
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Starting a job: the request first, durably, then the process.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
+use rustix::process::{Pid, WaitOptions};
+
+use super::dir::{JobDir, Spec, unix_ms};
+use super::disk;
+use crate::agent::Agent;
+use crate::contain::{Contain, cgroup, raw};
+use crate::exec::command::Prepared;
+use crate::files::temp::sync_parent;
+use crate::sys::spawn::{Program, Stdio, spawn};
+
+/// A shim says how its start went within this time, or it is broken.
+const ACK_WITHIN: Duration = Duration::from_secs(20);
+
+/// Blocking; see [`super::start`].
+pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestError> {
+    let job = agent.jobs.at(&asked.job_id)?;
+    if job.exists() {
+        return existing(&job, &asked);
+    }
+    let count = agent.jobs.all().map_err(|error| disk(&error))?.len();
+    if count >= limits::MAX_JOBS {
+        let message = format!("{count} jobs are kept; forget ended ones (job forget) first");
+        return Err(GuestError::new(GuestCode::Busy, message));
+    }
+    // Refuses nonsense before anything is kept of it; the shim does it for real.
+    let run_dir = &agent.settings.run_dir;
+    drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
+    let spec =
+        Spec { start: asked, boot_id: agent.jobs.boot_id.clone(), started_unix_ms: unix_ms() };
+    let Some(lock) = record(&job, &spec).map_err(|error| disk(&error))? else {
+        return existing(&job, &spec.start);
+    };
+    let cgroup = match &agent.contain {
+        Contain::Cgroup(pool) => {
+            Some(pool.job_dir(&spec.start.job_id).map_err(|error| disk(&error))?)
+        }
+        Contain::Subreaper(_) => None,
+    };
+    let started = launch(agent, &job, cgroup.as_deref(), lock);
+    match started.map_err(|error| disk(&error))? {
+        Ok(pid) => Ok(JobStarted { pid, existed: false }),
+        Err(error) => {
+            if let Some(dir) = cgroup {
+                cgroup::remove(&dir);
+            }
+            job.remove().map_err(|error| disk(&error))?;
+            Err(error)
+        }
+    }
+}
+
+/// Makes the job's folder with its request, locked from its first moment on.
+/// `None` when another call was quicker.
+fn record(job: &JobDir, spec: &Spec) -> io::Result<Option<File>> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = job.path().with_file_name(format!(".new-{number}-{}", job.id()));
+    std::fs::create_dir(&path)?;
+    let staged = JobDir::new(path);
+    let lock = staged.lock()?;
+    staged.store("spec.json", spec)?;
+    match std::fs::rename(staged.path(), job.path()) {
+        Ok(()) => {
+            sync_parent(job.path())?;
+            Ok(Some(lock))
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
+            ) =>
+        {
+            std::fs::remove_dir_all(staged.path())?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn existing(job: &JobDir, asked: &JobStart) -> Result<JobStarted, GuestError> {
+    let spec = job.spec().map_err(|error| disk(&error))?;
+    if spec.start != *asked {
+        let message = format!("job {:?} is another command", asked.job_id);
+        return Err(GuestError::new(GuestCode::JobConflict, message));
+    }
+    // Another call may be starting it at this moment.
+    let deadline = Instant::now() + ACK_WITHIN;
+    loop {
+        let process = job.process().map_err(|error| disk(&error))?;
+        if process.is_some() || !job.is_locked() || Instant::now() > deadline {
+            let pid = process.map_or(0, |process| process.leader_pid);
+            return Ok(JobStarted { pid: pid.try_into().unwrap_or(0), existed: true });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Starts the shim, hands it the lock, and hears from it how the start went.
+fn launch(
+    agent: &Agent,
+    job: &JobDir,
+    cgroup: Option<&Path>,
+    lock: File,
+) -> io::Result<Result<u32, GuestError>> {
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let argv = vec![
+        c"hivekeep-guest".to_owned(),
+        c"job".to_owned(),
+        text(job.path())?,
+        text(&agent.settings.run_dir)?,
+        text(cgroup.unwrap_or(Path::new("")))?,
+    ];
+    let program = Program {
+        path: text(&agent.settings.exe)?,
+        argv,
+        env: Vec::new(),
+        workdirs: vec![c"/".to_owned()],
+        max_open_files: None,
+    };
+    let (heard, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let stdio = Stdio {
+        stdin: agent.null.as_fd(),
+        stdout: told.as_fd(),
+        stderr: rustix::stdio::stderr(),
+        extra: Some(lock.as_fd()),
+        cgroup: None,
+    };
+    let started = spawn(&program, &stdio).map_err(io::Error::other)?;
+    drop((told, lock));
+    let ack = hear(&File::from(heard));
+    // The process started here ends at once: the shim goes on in its child.
+    let _ = rustix::process::waitpid(Pid::from_raw(raw(started.pid)), WaitOptions::empty());
+    ack
+}
+
+fn hear(mut pipe: &File) -> io::Result<Result<u32, GuestError>> {
+    let deadline = Instant::now() + ACK_WITHIN;
+    let (mut text, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = rustix::event::Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(0),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = [rustix::event::PollFd::new(pipe, rustix::event::PollFlags::IN)];
+        if rustix::event::poll(&mut fds, Some(&timeout))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the job's shim is silent"));
+        }
+        match pipe.read(&mut part)? {
+            0 if text.is_empty() => return Err(io::Error::other("the job's shim died")),
+            0 => return Ok(serde_json::from_slice(&text)?),
+            n => text.extend_from_slice(&part[..n]),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The daemon inside a workspace.
+//!
+//! One static binary with several roles, so that a guest needs no other file:
+//!
+//! | role | what it is |
+//! |---|---|
+//! | [`init`] | PID 1 of a VM: mounts, modules, keeps the agent alive, reaps, powers off |
+//! | [`sandbox`] | PID 1 of a namespace sandbox: mounts, drops privileges, then the same |
+//! | [`agent`] | the daemon that the host speaks to |
+//! | [`reap`] | a shim around one command where there is no cgroup |
+//! | [`jobs::shim`] | a shim around one background job |
+//!
+//! The agent has one thread and a few helpers for disks: a guest may have a single
+//! emulated CPU. It trusts the host once the token is proved, and nothing else.
+
+pub mod agent;
+pub mod args;
+pub mod carrier;
+pub mod console;
+pub mod contain;
+pub mod exec;
+pub mod files;
+pub mod init;
+pub mod jobs;
+pub mod reap;
+pub mod roles;
+pub mod sandbox;
+pub mod selftest;
+mod serve;
+pub mod session;
+pub mod sys;
+pub mod system;

@@ -1,0 +1,176 @@
+//! The `reap` role: a shim around one command where there is no cgroup to hold it.
+//!
+//! It is child-subreaper of all that the command starts, so nothing leaves its
+//! tree by a double fork or a new session. One thread, no allocation that grows.
+//! Told by its socket (see [`crate::contain::reaper`]), or by the daemon's death,
+//! it kills until no child is left.
+
+use std::collections::HashSet;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use hivekeep_protocol::Exit;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, WaitOptions};
+
+use crate::contain::KILL_DEADLINE;
+use crate::contain::descend::descendants;
+use crate::contain::reaper::{Note, command_of};
+use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
+use crate::sys::{kill::kill, signals, stdio};
+
+const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// Runs the shim. `args` are the program's path and its argv.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Ok(notes) = stdio::inherited(EXTRA_FD) else {
+        crate::say!("reap: started without its socket");
+        return ExitCode::from(2);
+    };
+    let outcome = prepare(args).map_err(|error| {
+        tell(&notes, Note::CannotStart(error.raw_os_error().unwrap_or(libc::EIO)));
+        error
+    });
+    match outcome.and_then(|(tree, children)| supervise(&notes, tree, &children)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::say!("reap: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tell(notes: &OwnedFd, note: Note) {
+    let _ = rustix::io::write(notes, &note.to_bytes());
+}
+
+fn prepare(args: impl Iterator<Item = OsString>) -> io::Result<(Tree, OwnedFd)> {
+    signals::block(&QUIET);
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let children = signals::descriptor(&[libc::SIGCHLD])?;
+    Ok((Tree::start(args)?, children))
+}
+
+fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    tell(notes, Note::Running);
+    let mut told = false;
+    loop {
+        let mut fds = [PollFd::new(children, PollFlags::IN), PollFd::new(notes, PollFlags::IN)];
+        rustix::event::poll(&mut fds, None)?;
+        let kill_ordered = !fds[1].revents().is_empty();
+        let mut drained = [0; 128];
+        let _ = rustix::io::read(children, &mut drained);
+        let others = tree.reap();
+        if let (Some(exit), false) = (tree.exit, told) {
+            tell(notes, Note::Exited(exit, others));
+            if !others {
+                return Ok(());
+            }
+            told = true;
+        }
+        if told && !others {
+            tell(notes, Note::Cleared(0));
+            return Ok(());
+        }
+        if kill_ordered {
+            let killed = tree.kill_all()?;
+            if let (Some(exit), false) = (tree.exit, told) {
+                tell(notes, Note::Exited(exit, true));
+            }
+            tell(notes, Note::Cleared(killed));
+            return Ok(());
+        }
+    }
+}
+
+/// This process's descendants, the command first among them.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The command itself.
+    pub(crate) leader: Pid,
+    /// How it ended, once it has been reaped.
+    pub(crate) exit: Option<Exit>,
+}
+
+impl Tree {
+    fn start(args: impl Iterator<Item = OsString>) -> io::Result<Self> {
+        let (path, argv) = command_of(args).ok_or(io::ErrorKind::InvalidInput)?;
+        let env = std::env::vars_os().filter_map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            CString::new(name.into_vec()).ok()
+        });
+        let program =
+            Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None };
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let stdio = Stdio {
+            stdin: stdin.as_fd(),
+            stdout: stdout.as_fd(),
+            stderr: stderr.as_fd(),
+            extra: None,
+            cgroup: None,
+        };
+        match spawn::spawn(&program, &stdio) {
+            Ok(started) => Ok(Self { leader: started.pid, exit: None }),
+            Err(
+                spawn::Error::Exec(error)
+                | spawn::Error::Clone(error)
+                | spawn::Error::Cgroup(error)
+                | spawn::Error::Workdir(error),
+            ) => Err(error),
+        }
+    }
+
+    /// Collects every child that has ended. Returns whether any is left.
+    pub(crate) fn reap(&mut self) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if pid == self.leader {
+                        self.exit = match (status.exit_status(), status.terminating_signal()) {
+                            (Some(code), _) => Some(Exit::Code(code)),
+                            (None, signal) => Some(Exit::Signal(signal.unwrap_or(libc::SIGKILL))),
+                        };
+                    }
+                }
+                Ok(None) => return true,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_none_left) => return false,
+            }
+        }
+    }
+
+    /// Kills until nothing is left. Returns how many processes beside the leader
+    /// were killed.
+    ///
+    /// # Errors
+    /// When something is left at the deadline.
+    pub(crate) fn kill_all(&mut self) -> io::Result<u32> {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let leader = self.leader.as_raw_nonzero().get();
+        let (mut killed, end) = (HashSet::new(), Instant::now() + KILL_DEADLINE);
+        while self.reap() {
+            if Instant::now() > end {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let mut news = false;
+            for pid in descendants(me) {
+                if kill(pid, libc::SIGKILL).is_ok() && pid != leader {
+                    news |= killed.insert(pid);
+                }
+            }
+            if !news {
+                signals::wait_for(&[libc::SIGCHLD], Duration::from_millis(2));
+            }
+        }
+        Ok(killed.len().try_into().unwrap_or(u32::MAX))
+    }
+}

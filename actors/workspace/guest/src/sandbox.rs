@@ -1,0 +1,106 @@
+//! PID 1 of a namespace sandbox.
+//!
+//! bubblewrap makes the namespaces; this role, first process in them, makes the
+//! root and then gives up every right that a contained root does not need:
+//!
+//! ```text
+//! overlay root, /proc, /dev, /run ─► pivot_root ─► capabilities ─► rlimits
+//!     ─► no_new_privs ─► Landlock ─► seccomp ─► keep the agent alive, reap
+//! ```
+//! A driver starts it as an unprivileged user, with the socket as descriptor N:
+//!
+//! ```text
+//! bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts
+//!   --unshare-cgroup-try --uid 0 --gid 0 --cap-add ALL --as-pid-1 --new-session
+//!   --hostname NAME --proc /proc --dev-bind /dev /dev --dir /newroot
+//!   --ro-bind LOWER /lower --bind DISK /disk --ro-bind GUEST /hivekeep-guest
+//!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
+//!   --unix-fd N --token-hash HEX --peer-uid UID_OF_THE_DAEMON
+//! ```
+//! `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
+//! is the host's number for it; it is translated to what the sandbox's user
+//! namespace shows. A killed sandbox is SIGKILL for this process: its PID
+//! namespace dies with it.
+
+mod confine;
+mod root;
+mod syscalls;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::args::{RUN_DIR, SandboxArgs};
+use crate::init::keeper;
+use crate::roles::Failure;
+use crate::sys::stdio;
+
+/// Makes the sandbox and stays its PID 1 until a shutdown is ordered.
+///
+/// # Errors
+/// When any step fails: nothing runs in half a sandbox.
+pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
+    if std::process::id() != 1 {
+        return Err("sandbox is only for PID 1 of a PID namespace (bwrap --as-pid-1)".into());
+    }
+    let peers = translated(&args.peer_uids)?;
+    let listener = stdio::inherited(args.unix_fd)?;
+    let kept = stdio::handed_on(&listener)?;
+    root::enter(&args.lower, &args.upper, &args.work)?;
+    std::fs::create_dir_all(RUN_DIR)?;
+    std::fs::write(Path::new(RUN_DIR).join("boot_id"), boot_id()?)?;
+    confine::capabilities()?;
+    confine::rlimits(&args.rlimits)?;
+    rustix::thread::set_no_new_privs(true)?;
+    let landlock = confine::landlock()?;
+    syscalls::deny()?;
+    crate::say!("sandbox: landlock {landlock}; seccomp and capabilities in force");
+    let mut words = vec!["--unix-fd".to_owned(), kept.to_string()];
+    words.extend(["--token-hash".to_owned(), args.token_hash, "--place".into(), "sandbox".into()]);
+    for uid in peers {
+        words.extend(["--peer-uid".to_owned(), uid.to_string()]);
+    }
+    let words: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
+    let grace = keeper::keep(&keeper::agent_program(&words)?, Path::new(RUN_DIR));
+    keeper::end_everything(grace);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The kernel's boot id is the host's; a sandbox boots each time it is started.
+fn boot_id() -> std::io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
+}
+
+/// What peer credentials will say inside for users of the host.
+fn translated(uids: &[u32]) -> std::io::Result<Vec<u32>> {
+    let map = std::fs::read_to_string("/proc/self/uid_map")?;
+    let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid")?;
+    let overflow = overflow.trim().parse().unwrap_or(65_534);
+    Ok(uids.iter().map(|uid| inside(&map, *uid).unwrap_or(overflow)).collect())
+}
+
+fn inside(uid_map: &str, uid: u32) -> Option<u32> {
+    uid_map.lines().find_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(inner)), Some(Ok(outer)), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return None;
+        };
+        let offset = uid.checked_sub(outer).filter(|offset| *offset < count)?;
+        inner.checked_add(offset)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inside;
+
+    #[test]
+    fn users_are_translated_by_the_map() {
+        let map = "         0      64100          1\n       100      70000        10\n";
+        assert_eq!(inside(map, 64_100), Some(0));
+        assert_eq!(inside(map, 70_003), Some(103));
+        assert_eq!(inside(map, 0), None);
+    }
+}

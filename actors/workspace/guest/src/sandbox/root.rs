@@ -1,0 +1,90 @@
+//! The sandbox's root: an overlay, and the few special places in it.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
+
+const NEW_ROOT: &str = "/newroot";
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+    ("pts/ptmx", "ptmx"),
+];
+/// This program inside the sandbox: what the sandbox was started from is gone
+/// after the pivot, and Landlock lets nothing be executed that is not below `/`.
+pub(super) const GUEST: &str = "/run/hivekeep/guest";
+
+/// The root could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("sandbox: {step}: {cause}")]
+pub struct Error {
+    step: &'static str,
+    #[source]
+    cause: io::Error,
+}
+
+fn at<T>(step: &'static str, result: Result<T, impl Into<io::Error>>) -> Result<T, Error> {
+    result.map_err(|cause| Error { step, cause: cause.into() })
+}
+
+/// Mounts everything and makes it the root.
+pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error> {
+    let root = Path::new(NEW_ROOT);
+    at("new root", std::fs::create_dir_all(root))?;
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},userxattr",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let options = at("overlay options", std::ffi::CString::new(options).map_err(io::Error::other))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    at("overlay", mount("overlay", root, "overlay", flags, options.as_c_str()))?;
+    for name in ["proc", "dev", "run", "tmp", "sys"] {
+        at("folders", std::fs::create_dir_all(root.join(name)))?;
+    }
+    // The one that bubblewrap mounted for this PID namespace.
+    at("/proc", mount_bind_recursive("/proc", root.join("proc")))?;
+    devices(&root.join("dev"))?;
+    let run = root.join("run");
+    at("/run", mount("tmpfs", &run, "tmpfs", flags, c"mode=755"))?;
+    guest(&root.join(GUEST.trim_start_matches('/')))?;
+    at("pivot", std::env::set_current_dir(root))?;
+    at("pivot", rustix::process::pivot_root(".", "."))?;
+    at("leave the old root", unmount(".", UnmountFlags::DETACH))?;
+    at("pivot", std::env::set_current_dir("/"))
+}
+
+fn devices(dev: &Path) -> Result<(), Error> {
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    // Not 1777: the kernel refuses writes to another user's device in a sticky folder.
+    at("/dev", mount("tmpfs", dev, "tmpfs", flags, c"mode=755"))?;
+    for name in DEVICES {
+        let target = dev.join(name);
+        at("/dev", std::fs::File::create(&target))?;
+        at("/dev", mount_bind(Path::new("/dev").join(name), &target))?;
+    }
+    for name in ["pts", "shm"] {
+        at("/dev", std::fs::create_dir(dev.join(name)))?;
+    }
+    let pts = c"newinstance,ptmxmode=0666,mode=620";
+    at("/dev/pts", mount("devpts", dev.join("pts"), "devpts", flags, pts))?;
+    let shm = flags | MountFlags::NODEV;
+    at("/dev/shm", mount("tmpfs", dev.join("shm"), "tmpfs", shm, c"mode=1777"))?;
+    for (target, name) in LINKS {
+        at("/dev", symlink(target, dev.join(name)))?;
+    }
+    Ok(())
+}
+
+fn guest(target: &Path) -> Result<(), Error> {
+    let parent = target.parent().unwrap_or(Path::new("/"));
+    at("/run/hivekeep", std::fs::create_dir_all(parent))?;
+    at("the guest's own program", std::fs::File::create(target))?;
+    at("the guest's own program", mount_bind("/proc/self/exe", target))
+}

@@ -1,0 +1,30 @@
+//! From a request to its handler.
+
+use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
+
+use crate::session::call::CallCx;
+use crate::{exec, files, jobs, system};
+
+/// Answers one call.
+///
+/// # Errors
+/// What the call could not do, as told to the host.
+pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestError> {
+    Ok(match request {
+        ToGuest::Ping(ping) => FromGuest::Ping(Pong { payload: ping.payload }),
+        ToGuest::Configure(it) => FromGuest::Configure(system::configure(cx, it).await?),
+        ToGuest::Usage(it) => FromGuest::Usage(system::usage(cx, it).await?),
+        ToGuest::Shutdown(it) => FromGuest::Shutdown(system::shutdown(cx, &it).await?),
+        ToGuest::Exec(it) => FromGuest::Exec(exec::run(cx, it).await?),
+        ToGuest::JobStart(it) => FromGuest::JobStart(jobs::start(cx, it).await?),
+        ToGuest::JobPoll(it) => FromGuest::JobPoll(jobs::poll(cx, it).await?),
+        ToGuest::JobKill(it) => FromGuest::JobKill(jobs::kill(cx, it).await?),
+        ToGuest::JobList(_) => FromGuest::JobList(jobs::list(cx).await?),
+        ToGuest::JobForget(it) => FromGuest::JobForget(jobs::forget(cx, it).await?),
+        ToGuest::FileRead(it) => FromGuest::FileRead(files::read::run(cx, it).await?),
+        ToGuest::FileWrite(it) => FromGuest::FileWrite(files::write::run(cx, it).await?),
+        ToGuest::FileEdit(it) => FromGuest::FileEdit(files::edit::run(cx, it).await?),
+        ToGuest::FileList(it) => FromGuest::FileList(files::list::run(it).await?),
+        ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
+    })
+}

@@ -1,0 +1,223 @@
+//! One connection: handshake, then many calls at once until it ends.
+//!
+//! ```text
+//!             ┌──── reading (this task) ────┐
+//!  carrier ──►│ preamble → hello → frames   │──► a task a call ──┐
+//!             └─────────────────────────────┘                    │ bounded queue
+//!  carrier ◄────────────────────────── writing (one task) ◄──────┘
+//! ```
+//! When a connection ends its calls are cancelled; their commands die with them.
+
+pub mod call;
+mod handshake;
+pub mod inflow;
+pub mod outbox;
+mod source;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hivekeep_protocol::{
+    Frame, FromGuest, GuestCode, GuestError, Kind, ToGuest, decode, encode, limits,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::Agent;
+use call::{CallCx, Control};
+use outbox::Outbox;
+use source::{Broken, Source};
+
+/// What kind of byte stream a carrier gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// A connection: it ends, and a new one begins with nothing in it.
+    Connection,
+    /// One stream for ever: a new connection is only a new preamble in it.
+    Endless,
+}
+
+/// Serves a byte stream until it ends. On an endless stream that may be many
+/// connections one after another.
+pub async fn serve<R, W>(agent: Arc<Agent>, reader: R, writer: W, stream: Stream)
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let broken = CancellationToken::new();
+    let (outbox, writing) = outbox::start(writer, broken.clone());
+    let mut source = Source::new(reader, stream);
+    let reading = async {
+        loop {
+            match connection(&agent, &mut source, &outbox).await {
+                Broken::Closed => break,
+                Broken::Rubbish(why) if stream == Stream::Endless => {
+                    crate::say!("link: {why}; looking for a new connection");
+                }
+                Broken::Rubbish(why) => {
+                    crate::say!("link: closed: {why}");
+                    break;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = reading => {}
+        () = broken.cancelled() => {}
+    }
+    drop(outbox);
+    // The last refusal or reply still leaves; a peer that does not read cannot hold it.
+    let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
+}
+
+/// From the preamble to the end of one connection.
+async fn connection<R>(agent: &Arc<Agent>, source: &mut Source<R>, outbox: &Outbox) -> Broken
+where
+    R: AsyncRead + Unpin,
+{
+    if let Err(broken) = handshake::accept(agent, source, outbox).await {
+        return broken;
+    }
+    let listening = agent.links.add(outbox.clone());
+    let mut calls = Calls::new(agent.clone(), outbox.clone());
+    let broken = loop {
+        tokio::select! {
+            biased;
+            Some(ended) = calls.running.join_next_with_id(), if !calls.running.is_empty() => {
+                calls.ended(ended).await;
+            }
+            frame = source.frame() => {
+                if let Err(broken) = frame.and_then(|frame| calls.handle(frame)) {
+                    break broken;
+                }
+            }
+        }
+    };
+    drop(listening);
+    broken
+}
+
+/// The calls in flight on one connection. Dropping it cancels them; they clean up
+/// after themselves in their own tasks.
+struct Calls {
+    agent: Arc<Agent>,
+    outbox: Outbox,
+    running: JoinSet<()>,
+    by_task: HashMap<tokio::task::Id, u32>,
+    by_id: HashMap<u32, Control>,
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for control in self.by_id.values() {
+            control.cancel.cancel();
+        }
+        self.running.detach_all();
+    }
+}
+
+impl Calls {
+    fn new(agent: Arc<Agent>, outbox: Outbox) -> Self {
+        let (by_task, by_id) = (HashMap::new(), HashMap::new());
+        Self { agent, outbox, running: JoinSet::new(), by_task, by_id }
+    }
+
+    fn handle(&mut self, frame: Frame) -> Result<(), Broken> {
+        match frame.kind {
+            Kind::Request => return self.open(frame),
+            Kind::Cancel => {
+                if let Some(control) = self.by_id.get(&frame.id) {
+                    control.cancel.cancel();
+                }
+            }
+            Kind::Credit => {
+                let bytes: [u8; 4] = frame.payload.as_slice().try_into().map_err(|_| {
+                    Broken::Rubbish(format!("credit of {} bytes", frame.payload.len()))
+                })?;
+                if let Some(control) = self.by_id.get(&frame.id) {
+                    control.credit.grant(u32::from_be_bytes(bytes));
+                }
+            }
+            // Data for a call that has been answered is late, not wrong.
+            Kind::Data => {
+                if let Some(control) = self.by_id.get(&frame.id) {
+                    control.inflow.push(frame.payload).map_err(Broken::Rubbish)?;
+                }
+            }
+            Kind::End => {
+                if let Some(control) = self.by_id.get(&frame.id) {
+                    control.inflow.end();
+                }
+            }
+            Kind::Hello | Kind::Welcome | Kind::Reply | Kind::Event => {
+                return Err(Broken::Rubbish(format!("{:?} frame from the host", frame.kind)));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, frame: Frame) -> Result<(), Broken> {
+        if frame.id == 0 || self.by_id.contains_key(&frame.id) {
+            return Err(Broken::Rubbish(format!("call id {} is taken", frame.id)));
+        }
+        let in_flight = self.by_id.len();
+        if in_flight >= 2 * limits::MAX_CALLS_IN_FLIGHT {
+            return Err(Broken::Rubbish("requests beyond every limit".into()));
+        }
+        let (cx, control) = call::open(frame.id, self.agent.clone(), self.outbox.clone());
+        let request = if in_flight < limits::MAX_CALLS_IN_FLIGHT {
+            decode::<ToGuest>(&frame.payload)
+                .map_err(|error| GuestError::new(GuestCode::Unsupported, error.to_string()))
+        } else {
+            let text = format!("{} calls are in flight", limits::MAX_CALLS_IN_FLIGHT);
+            Err(GuestError::new(GuestCode::Busy, text))
+        };
+        drop(frame);
+        let task = self.running.spawn(run(cx, request));
+        self.by_task.insert(task.id(), control.id);
+        self.by_id.insert(control.id, control);
+        Ok(())
+    }
+
+    async fn ended(&mut self, ended: Result<(tokio::task::Id, ()), tokio::task::JoinError>) {
+        let (task, panicked) = match &ended {
+            Ok((task, ())) => (*task, false),
+            Err(error) => (error.id(), true),
+        };
+        let Some(id) = self.by_task.remove(&task) else { return };
+        self.by_id.remove(&id);
+        if panicked {
+            crate::say!("call {id} panicked");
+            let error =
+                GuestError::new(GuestCode::Internal, "the guest daemon failed on this call");
+            reply_with(&self.outbox, id, Err(error)).await;
+        }
+    }
+}
+
+async fn run(cx: CallCx, request: Result<ToGuest, GuestError>) {
+    let ordered_stop = matches!(request, Ok(ToGuest::Shutdown(_)));
+    let reply = match request {
+        Ok(request) => crate::serve::answer(&cx, request).await,
+        Err(error) => Err(error),
+    };
+    let stop = ordered_stop && reply.is_ok();
+    reply_with(&cx.outbox, cx.id, reply).await;
+    if stop {
+        let _ = tokio::time::timeout(Duration::from_secs(1), cx.outbox.flush()).await;
+        cx.agent.stop();
+    }
+}
+
+/// Sends the call's one reply. A connection that is gone no longer wants it.
+async fn reply_with(outbox: &Outbox, id: u32, reply: Result<FromGuest, GuestError>) {
+    let payload = encode(&reply).or_else(|error| {
+        let error = GuestError::new(GuestCode::TooLarge, error.to_string());
+        encode(&Err::<FromGuest, _>(error))
+    });
+    if let Ok(payload) = payload {
+        let _ = outbox.send(Frame { kind: Kind::Reply, id, payload }.to_bytes()).await;
+    }
+}

@@ -1,0 +1,90 @@
+//! What a call's handler works with, and what its connection keeps of it.
+
+use std::sync::Arc;
+
+use hivekeep_protocol::{Frame, GuestCode, GuestError, Kind, Stream, limits};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::inflow::Inflow;
+use super::outbox::{Chunk, Outbox};
+use crate::agent::Agent;
+
+/// Most credit that is ever held; a host that grants more gains nothing.
+const MAX_CREDIT_BYTES: usize = 1 << 30;
+
+/// A handler's view of its call.
+#[derive(Debug)]
+pub struct CallCx {
+    /// The call.
+    pub id: u32,
+    /// The daemon.
+    pub agent: Arc<Agent>,
+    /// Cancelled by the host, or by the end of the connection.
+    pub cancel: CancellationToken,
+    /// Content from the host.
+    pub inflow: Arc<Inflow>,
+    pub(crate) outbox: Outbox,
+    credit: Arc<Credit>,
+}
+
+/// The connection's hold on a call.
+pub(super) struct Control {
+    pub(super) id: u32,
+    pub(super) cancel: CancellationToken,
+    pub(super) credit: Arc<Credit>,
+    pub(super) inflow: Arc<Inflow>,
+}
+
+pub(super) fn open(id: u32, agent: Arc<Agent>, outbox: Outbox) -> (CallCx, Control) {
+    let cancel = CancellationToken::new();
+    let credit = Arc::new(Credit(Semaphore::new(limits::INITIAL_CREDIT_BYTES as usize)));
+    let inflow = Arc::new(Inflow::new());
+    let control =
+        Control { id, cancel: cancel.clone(), credit: credit.clone(), inflow: inflow.clone() };
+    (CallCx { id, agent, cancel, inflow, outbox, credit }, control)
+}
+
+/// Bytes that a call may still send.
+#[derive(Debug)]
+pub(super) struct Credit(Semaphore);
+
+impl Credit {
+    pub(super) fn grant(&self, bytes: u32) {
+        let room = MAX_CREDIT_BYTES.saturating_sub(self.0.available_permits());
+        self.0.add_permits((bytes as usize).min(room));
+    }
+}
+
+impl CallCx {
+    /// Sends content once the host has granted credit for it.
+    ///
+    /// # Errors
+    /// `Cancelled`, also when the connection is gone.
+    pub async fn send(&self, stream: Stream, chunk: Chunk) -> Result<(), GuestError> {
+        let bytes = u32::try_from(chunk.len()).expect("a chunk is small");
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(cancelled()),
+            permit = self.credit.0.acquire_many(bytes) => permit.map_err(|_| cancelled())?.forget(),
+        }
+        let frame = chunk.into_frame(self.id, stream);
+        self.outbox.send(frame).await.map_err(|_| cancelled())
+    }
+
+    /// Lets the host send as much content as has been used.
+    ///
+    /// # Errors
+    /// `Cancelled` when the connection is gone.
+    pub async fn replenish(&self, bytes: usize) -> Result<(), GuestError> {
+        self.inflow.widen(bytes);
+        let payload = u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+        let frame = Frame { kind: Kind::Credit, id: self.id, payload };
+        self.outbox.send(frame.to_bytes()).await.map_err(|_| cancelled())
+    }
+}
+
+/// The answer to a cancelled call.
+pub fn cancelled() -> GuestError {
+    GuestError::new(GuestCode::Cancelled, "cancelled by the host")
+}

@@ -1,0 +1,79 @@
+//! Preamble, hello, welcome.
+
+use std::time::Duration;
+
+use hivekeep_protocol::{
+    Frame, Hello, Kind, PROTOCOL_VERSION, Refusal, Welcome, decode, encode, sync_preamble,
+};
+use subtle::ConstantTimeEq;
+use tokio::io::AsyncRead;
+use tokio::time::timeout;
+
+use super::Stream;
+use super::outbox::Outbox;
+use super::source::{Broken, Source};
+use crate::agent::Agent;
+
+/// A peer that has not proved itself by then is dropped.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+pub(super) async fn accept<R: AsyncRead + Unpin>(
+    agent: &Agent,
+    source: &mut Source<R>,
+    outbox: &Outbox,
+) -> Result<(), Broken> {
+    let late = |_| Broken::Rubbish("no handshake in time".into());
+    match source.stream() {
+        Stream::Endless => {
+            let nonce = source.preamble().await?;
+            timeout(DEADLINE, greet(agent, source, outbox, nonce)).await.map_err(late)?
+        }
+        Stream::Connection => {
+            let shaking = async {
+                let nonce = source.preamble().await?;
+                greet(agent, source, outbox, nonce).await
+            };
+            timeout(DEADLINE, shaking).await.map_err(late)?
+        }
+    }
+}
+
+async fn greet<R: AsyncRead + Unpin>(
+    agent: &Agent,
+    source: &mut Source<R>,
+    outbox: &Outbox,
+    nonce: [u8; 16],
+) -> Result<(), Broken> {
+    let gone = |_| Broken::Closed;
+    outbox.send(sync_preamble(nonce).to_vec()).await.map_err(gone)?;
+    let frame = source.frame().await?;
+    if frame.kind != Kind::Hello {
+        return Err(Broken::Rubbish(format!("{:?} frame before the hello", frame.kind)));
+    }
+    let hello: Hello =
+        decode(&frame.payload).map_err(|error| Broken::Rubbish(format!("hello: {error}")))?;
+    let answer = judge(agent, &hello);
+    let payload = encode(&answer).map_err(|error| Broken::Rubbish(error.to_string()))?;
+    let frame = Frame { kind: Kind::Welcome, id: 0, payload };
+    outbox.send(frame.to_bytes()).await.map_err(gone)?;
+    answer.map(drop).map_err(|refusal| Broken::Rubbish(refusal.to_string()))
+}
+
+/// The token is judged first: a stranger learns nothing about versions.
+fn judge(agent: &Agent, hello: &Hello) -> Result<Welcome, Refusal> {
+    let hash = blake3::hash(&hello.token);
+    if !bool::from(hash.as_bytes().ct_eq(&agent.settings.token_hash)) {
+        return Err(Refusal::Token);
+    }
+    if !(hello.min_version..=hello.max_version).contains(&PROTOCOL_VERSION) {
+        let (min_version, max_version) = (PROTOCOL_VERSION, PROTOCOL_VERSION);
+        return Err(Refusal::Version { min_version, max_version });
+    }
+    Ok(Welcome {
+        version: PROTOCOL_VERSION,
+        guest_version: env!("CARGO_PKG_VERSION").to_owned(),
+        boot_id: agent.identity.boot_id.clone(),
+        daemon_starts: agent.identity.daemon_starts,
+        containment: agent.contain.kind(),
+    })
+}

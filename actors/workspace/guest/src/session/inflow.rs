@@ -1,0 +1,96 @@
+//! Content on its way from the host to a call, bounded by the credit given.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use hivekeep_protocol::{Stream, limits};
+use tokio::sync::Notify;
+
+/// Pieces up to this size are joined, so that many tiny frames cost no more
+/// memory than one large one.
+const JOIN_BELOW: usize = 4096;
+
+/// A call's received and not yet used content.
+#[derive(Debug)]
+pub struct Inflow {
+    /// Held for a push or a take only.
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// As received: a stream byte, then content.
+    pieces: VecDeque<Vec<u8>>,
+    window: usize,
+    ended: bool,
+}
+
+/// What [`Inflow::take`] found.
+#[derive(Debug)]
+pub struct Taken {
+    /// Each begins with a stream byte, to be skipped.
+    pub pieces: VecDeque<Vec<u8>>,
+    /// Nothing more will come.
+    pub ended: bool,
+}
+
+impl Inflow {
+    pub(super) fn new() -> Self {
+        let window = limits::INITIAL_CREDIT_BYTES as usize;
+        let state = State { pieces: VecDeque::new(), window, ended: false };
+        Self { state: Mutex::new(state), arrived: Notify::new() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// When the payload is no content, or more than the credit allows.
+    pub(super) fn push(&self, payload: Vec<u8>) -> Result<(), String> {
+        if payload.first().copied().map(Stream::try_from) != Some(Ok(Stream::Content)) {
+            return Err("data that is no content".into());
+        }
+        let mut state = self.state();
+        let len = payload.len() - 1;
+        state.window = state.window.checked_sub(len).ok_or("data beyond the credit")?;
+        if state.ended {
+            return Err("data behind the end".into());
+        }
+        match state.pieces.back_mut() {
+            Some(last) if len < JOIN_BELOW && last.len() + len <= limits::DATA_CHUNK_BYTES => {
+                last.extend_from_slice(&payload[1..]);
+            }
+            _ if len == 0 => {}
+            _ => state.pieces.push_back(payload),
+        }
+        drop(state);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn end(&self) {
+        self.state().ended = true;
+        self.arrived.notify_one();
+    }
+
+    /// Waits for content or the end. Cancel-safe. One taker at a time.
+    pub async fn take(&self) -> Taken {
+        loop {
+            {
+                let mut state = self.state();
+                if state.ended || !state.pieces.is_empty() {
+                    let pieces = std::mem::take(&mut state.pieces);
+                    return Taken { pieces, ended: state.ended };
+                }
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// The host may send this many bytes more; the caller tells it so.
+    pub(super) fn widen(&self, bytes: usize) {
+        self.state().window += bytes;
+    }
+}

@@ -1,0 +1,10 @@
+//! The few system calls that no safe crate offers. All unsafe code of the guest
+//! is in this folder.
+
+pub mod fork;
+pub mod ioctl;
+pub mod kill;
+pub mod signals;
+pub mod spawn;
+pub mod stdio;
+pub mod watched;

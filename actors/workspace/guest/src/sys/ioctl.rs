@@ -1,0 +1,75 @@
+//! Requests to the kernel that exist only as ioctls.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// `_IOW('f', 16, u64)` of Linux's ext4.h.
+const EXT4_IOC_RESIZE_FS: u64 = 0x4008_6610;
+/// `_IOW('R', 3, int[2])` and `_IO('R', 7)` of Linux's random.h.
+const RNDADDENTROPY: u64 = 0x4008_5203;
+const RNDRESEEDCRNG: u64 = 0x5207;
+/// Most bytes credited at once.
+pub const MAX_ENTROPY_BYTES: usize = 512;
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Grows a mounted ext4 file system to `blocks` of its own blocks.
+///
+/// # Errors
+/// As the kernel says: not ext4, no privilege, nothing to grow into.
+pub fn resize_ext4(mounted: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
+    // SAFETY: the request reads one u64 through the pointer.
+    check(unsafe { libc::ioctl(mounted.as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks) })
+}
+
+#[repr(C)]
+struct PoolInfo {
+    entropy_bits: libc::c_int,
+    size_bytes: libc::c_int,
+    bytes: [u8; MAX_ENTROPY_BYTES],
+}
+
+/// Adds random bytes to the kernel's pool, credits them, and reseeds from it.
+/// Returns how many were credited.
+///
+/// # Errors
+/// Without the privilege (sandbox).
+pub fn add_entropy(bytes: &[u8]) -> io::Result<u32> {
+    let used = bytes.len().min(MAX_ENTROPY_BYTES);
+    if used == 0 {
+        return Ok(0);
+    }
+    let random = std::fs::File::open("/dev/urandom")?;
+    let size = i32::try_from(used).expect("at most 512");
+    let mut info =
+        PoolInfo { entropy_bits: size * 8, size_bytes: size, bytes: [0; MAX_ENTROPY_BYTES] };
+    info.bytes[..used].copy_from_slice(&bytes[..used]);
+    // SAFETY: the first request reads `size_bytes` bytes of the struct's array, the
+    // second takes no argument.
+    unsafe {
+        check(libc::ioctl(random.as_raw_fd(), RNDADDENTROPY as _, &raw const info))?;
+        check(libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG as _))?;
+    }
+    Ok(used as u32)
+}
+
+/// Brings the loopback interface up.
+///
+/// # Errors
+/// Without the privilege, or in a kernel without networking.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: an all-zero ifreq is valid; both requests read and write only it.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        let fd = socket.as_fd().as_raw_fd();
+        check(libc::ioctl(fd, libc::SIOCGIFFLAGS as _, &raw mut request))?;
+        request.ifr_ifru.ifru_flags |= (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        check(libc::ioctl(fd, libc::SIOCSIFFLAGS as _, &raw const request))
+    }
+}

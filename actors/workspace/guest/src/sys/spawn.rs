@@ -1,0 +1,227 @@
+//! Starting a program as cheaply as the kernel allows.
+//!
+//! The child shares the parent's memory until it executes (`CLONE_VM` with
+//! `CLONE_VFORK`, as posix_spawn does), so no page table is copied: under
+//! software emulation that copy costs more than the rest together. posix_spawn
+//! itself cannot join a cgroup before the program runs, hence this module.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::Pid;
+
+use super::signals::Blocked;
+
+const STACK_WORDS: usize = 4096;
+/// Where [`Program::extra`] arrives in the child.
+pub const EXTRA_FD: RawFd = 3;
+
+/// What to execute, with everything allocated beforehand.
+#[derive(Debug)]
+pub struct Program {
+    /// Path given to execve; a search of PATH was done before.
+    pub path: CString,
+    /// `argv[0]` included.
+    pub argv: Vec<CString>,
+    /// The whole environment, `NAME=value`.
+    pub env: Vec<CString>,
+    /// The first that can be entered becomes the working directory; none stays put.
+    pub workdirs: Vec<CString>,
+    /// Limits for open files, lowered from the daemon's own.
+    pub max_open_files: Option<u64>,
+}
+
+/// File descriptors of the new process.
+#[derive(Debug, Clone, Copy)]
+pub struct Stdio<'fd> {
+    /// Its standard input.
+    pub stdin: BorrowedFd<'fd>,
+    /// Its standard output.
+    pub stdout: BorrowedFd<'fd>,
+    /// Its standard error.
+    pub stderr: BorrowedFd<'fd>,
+    /// Arrives as descriptor [`EXTRA_FD`].
+    pub extra: Option<BorrowedFd<'fd>>,
+    /// An open `cgroup.procs` that the child joins before it executes.
+    pub cgroup: Option<BorrowedFd<'fd>>,
+}
+
+/// A started process.
+#[derive(Debug)]
+pub struct Started {
+    /// Its id; its own session and process group have the same.
+    pub pid: Pid,
+    /// Readable once it has ended.
+    pub pidfd: OwnedFd,
+}
+
+/// Why a program did not start, and at which step.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No process could be made.
+    #[error("cannot make a process: {0}")]
+    Clone(#[source] io::Error),
+    /// The cgroup could not be joined.
+    #[error("cannot join the command's cgroup: {0}")]
+    Cgroup(#[source] io::Error),
+    /// No working directory could be entered.
+    #[error("cannot enter the working directory: {0}")]
+    Workdir(#[source] io::Error),
+    /// execve failed.
+    #[error("cannot execute: {0}")]
+    Exec(#[source] io::Error),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+#[repr(u8)]
+enum Step {
+    None,
+    Cgroup,
+    Workdir,
+    Exec,
+}
+
+/// Everything the child reads, and the two fields it writes.
+struct Plan {
+    path: *const c_char,
+    argv: *const *const c_char,
+    env: *const *const c_char,
+    workdirs: *const *const c_char,
+    stdio: [RawFd; 3],
+    extra: RawFd,
+    cgroup: RawFd,
+    max_open_files: Option<libc::rlimit>,
+    failed: Step,
+    errno: c_int,
+}
+
+/// Starts `program` in a session of its own. Returns once it executes.
+///
+/// # Errors
+/// When any step up to and including execve failed; then no process is left.
+pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<Started, Error> {
+    let (argv, env) = (pointers(&program.argv), pointers(&program.env));
+    let workdirs = pointers(&program.workdirs);
+    let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
+    let mut plan = Plan {
+        path: program.path.as_ptr(),
+        argv: argv.as_ptr(),
+        env: env.as_ptr(),
+        workdirs: workdirs.as_ptr(),
+        stdio: [stdio.stdin.as_raw_fd(), stdio.stdout.as_raw_fd(), stdio.stderr.as_raw_fd()],
+        extra: raw(stdio.extra),
+        cgroup: raw(stdio.cgroup),
+        max_open_files: program
+            .max_open_files
+            .map(|max| libc::rlimit { rlim_cur: max.min(1024), rlim_max: max }),
+        failed: Step::None,
+        errno: 0,
+    };
+    let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
+    let mut pidfd: RawFd = -1;
+    let blocked = Blocked::all();
+    // SAFETY: `run_child` gets `plan`, which outlives it, since CLONE_VFORK keeps
+    // this thread from running until the child has executed or exited. The stack is
+    // the child's alone, aligned, and large enough for `run_child`, which calls only
+    // async-signal-safe functions. With every signal blocked no handler of this
+    // process runs in the child. `pidfd` is written by the kernel before the return.
+    let pid = unsafe {
+        libc::clone(
+            run_child,
+            stack.as_mut_ptr().add(STACK_WORDS).cast::<c_void>(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+            (&raw mut plan).cast::<c_void>(),
+            &raw mut pidfd,
+        )
+    };
+    let clone_error = io::Error::last_os_error();
+    drop(blocked);
+    let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
+        return Err(Error::Clone(clone_error));
+    };
+    // SAFETY: the kernel made this descriptor for us and nobody else owns it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    // SAFETY: the child wrote these before it exited; volatile, since the compiler
+    // does not see that write.
+    let (failed, errno) = unsafe {
+        ((&raw const plan.failed).read_volatile(), (&raw const plan.errno).read_volatile())
+    };
+    if failed == Step::None {
+        return Ok(Started { pid, pidfd });
+    }
+    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    let error = io::Error::from_raw_os_error(errno);
+    Err(match failed {
+        Step::Cgroup => Error::Cgroup(error),
+        Step::Workdir => Error::Workdir(error),
+        Step::None | Step::Exec => Error::Exec(error),
+    })
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s: &CString| CStr::as_ptr(s)).chain([std::ptr::null()]).collect()
+}
+
+extern "C" fn run_child(plan: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a live `Plan` that only this child touches meanwhile.
+    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    // SAFETY: only async-signal-safe calls on descriptors and strings that the
+    // suspended parent keeps alive.
+    unsafe {
+        plan.failed = prepare_and_exec(plan);
+        plan.errno = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+/// Returns the step that failed, with errno set.
+unsafe fn prepare_and_exec(plan: &Plan) -> Step {
+    // SAFETY: see `run_child`.
+    unsafe {
+        if plan.cgroup >= 0 && libc::write(plan.cgroup, c"0".as_ptr().cast(), 1) != 1 {
+            return Step::Cgroup;
+        }
+        libc::setsid();
+        for (target, fd) in plan.stdio.iter().enumerate() {
+            if libc::dup2(*fd, target as c_int) < 0 {
+                return Step::Exec;
+            }
+        }
+        if plan.extra == EXTRA_FD {
+            libc::fcntl(EXTRA_FD, libc::F_SETFD, 0);
+        } else if plan.extra >= 0 && libc::dup2(plan.extra, EXTRA_FD) < 0 {
+            return Step::Exec;
+        }
+        if !enter_first(plan.workdirs) {
+            return Step::Workdir;
+        }
+        if let Some(limit) = &plan.max_open_files {
+            libc::setrlimit(libc::RLIMIT_NOFILE, limit);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none = MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        libc::execve(plan.path, plan.argv, plan.env);
+    }
+    Step::Exec
+}
+
+unsafe fn enter_first(mut workdirs: *const *const c_char) -> bool {
+    // SAFETY: a null-terminated array of strings, see `run_child`.
+    unsafe {
+        if (*workdirs).is_null() {
+            return true;
+        }
+        while !(*workdirs).is_null() {
+            if libc::chdir(*workdirs) == 0 {
+                return true;
+            }
+            workdirs = workdirs.add(1);
+        }
+    }
+    false
+}

@@ -1,0 +1,9 @@
+//! The real daemon, spoken to over its Unix carrier.
+
+mod client;
+mod exec;
+mod files;
+mod guest;
+mod hostile;
+mod jobs;
+mod link;

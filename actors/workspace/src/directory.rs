@@ -1,0 +1,128 @@
+//! Which workspaces there are, readable without asking an actor.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use hivekeep_kernel::{Address, Layer, Target, ToolError, WorkspaceId, serve};
+
+use crate::{name::Name, phase::Phase, records::{Planned, Spec}, workspace::Msg};
+
+/// What is known of a workspace at a glance.
+#[derive(Debug, Clone)]
+pub(crate) struct Card {
+    pub(crate) id: WorkspaceId,
+    pub(crate) name: Name,
+    pub(crate) phase: Phase,
+    pub(crate) owner: Option<hivekeep_kernel::SessionId>,
+    pub(crate) spec: Spec,
+    pub(crate) slot: u32,
+    pub(crate) address: Address<Msg>,
+}
+
+/// Cards by id and ids by name. Cheap to clone. Written by the keeper (who adds
+/// and removes) and by each workspace (its own card), read by anyone.
+#[derive(Debug, Clone, Default)]
+pub struct Directory {
+    cards: Arc<DashMap<WorkspaceId, Card>>,
+    names: Arc<DashMap<Name, WorkspaceId>>,
+    slots: Arc<DashMap<u32, WorkspaceId>>,
+}
+
+impl Directory {
+    /// Claims a name.
+    ///
+    /// # Errors
+    /// `name_taken`.
+    pub(crate) fn claim(&self, name: &Name, id: WorkspaceId) -> Result<(), ToolError> {
+        match self.names.entry(name.clone()) {
+            dashmap::Entry::Occupied(taken) if *taken.get() != id => {
+                let message = format!("a workspace named `{name}` exists");
+                Err(ToolError::new(Layer::Actor, "name_taken", message)
+                    .next("choose another name, or leave it out")
+                    .detail("workspace_id", taken.get().to_string()))
+            }
+            entry => {
+                entry.insert(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the lowest free slot below `most`.
+    pub(crate) fn take_slot(&self, id: WorkspaceId, most: usize) -> Option<u32> {
+        (0..u32::try_from(most).unwrap_or(u32::MAX)).find(|slot| self.hold_slot(*slot, id))
+    }
+
+    fn hold_slot(&self, slot: u32, id: WorkspaceId) -> bool {
+        match self.slots.entry(slot) {
+            dashmap::Entry::Occupied(taken) => *taken.get() == id,
+            dashmap::Entry::Vacant(free) => {
+                free.insert(id);
+                true
+            }
+        }
+    }
+
+    /// Takes the name and slot of a recorded workspace. Two records with one name
+    /// cannot be: the name was claimed before the record was written.
+    pub(crate) fn claim_recorded(&self, plan: &Planned) -> Result<(), ToolError> {
+        self.claim(&plan.name, plan.id)?;
+        if self.hold_slot(plan.slot, plan.id) {
+            return Ok(());
+        }
+        Err(ToolError::internal(format!("slot {} is recorded twice", plan.slot)))
+    }
+
+    /// Gives name and slot back, as far as they are this workspace's.
+    pub(crate) fn release(&self, plan: &Planned) {
+        self.names.remove_if(&plan.name, |_, holder| *holder == plan.id);
+        self.slots.remove_if(&plan.slot, |_, holder| *holder == plan.id);
+    }
+
+    pub(crate) fn insert(&self, card: Card) {
+        self.cards.insert(card.id, card);
+    }
+
+    pub(crate) fn update(&self, id: WorkspaceId, change: impl FnOnce(&mut Card)) {
+        if let Some(mut card) = self.cards.get_mut(&id) {
+            change(&mut card);
+        }
+    }
+
+    /// Removes a workspace with its name and slot.
+    pub(crate) fn remove(&self, id: WorkspaceId) {
+        if let Some((_, card)) = self.cards.remove(&id) {
+            self.names.remove_if(&card.name, |_, holder| *holder == id);
+            self.slots.remove_if(&card.slot, |_, holder| *holder == id);
+        }
+    }
+
+    /// All cards, oldest first.
+    pub(crate) fn cards(&self) -> Vec<Card> {
+        let mut cards: Vec<_> = self.cards.iter().map(|card| card.clone()).collect();
+        cards.sort_by_key(|card| card.id);
+        cards
+    }
+
+    /// The card of an id or a unique name.
+    ///
+    /// # Errors
+    /// `workspace_not_found`.
+    pub(crate) fn card(&self, id_or_name: &str) -> Result<Card, ToolError> {
+        let id = id_or_name.parse().ok().or_else(|| {
+            let name: Name = id_or_name.parse().ok()?;
+            self.names.get(&name).map(|id| *id)
+        });
+        id.and_then(|id| self.cards.get(&id).map(|card| card.clone())).ok_or_else(|| {
+            let shown: String = id_or_name.chars().take(80).collect();
+            ToolError::new(Layer::Resolve, "workspace_not_found", format!("no workspace `{shown}`"))
+                .next("workspace_list shows the workspaces there are")
+        })
+    }
+}
+
+impl serve::Directory for Directory {
+    fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError> {
+        Ok(Arc::new(self.card(id_or_name)?.address))
+    }
+}

@@ -1,0 +1,238 @@
+//! Limits by cgroup v2 or v1, whichever holds the controller.
+//!
+//! Each controller is looked for by itself, since hosts with both hierarchies put some here and
+//! some there. Under the place found lies one folder per daemon (`hivekeep-TAG`), under it one per
+//! machine. What no hierarchy offers is reported with the reason, never passed over.
+
+mod detect;
+mod files;
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::facts::{CgroupVersion, Enforcement};
+use super::handle::ProcessId;
+use super::process::Pinned;
+use super::{AppliedLimits, Error};
+
+pub use detect::Host;
+
+/// How long leftovers of a killed machine may take to vanish.
+const EMPTY_WAIT: Duration = Duration::from_secs(5);
+
+/// A resource that cgroups limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Controller {
+    /// Bytes.
+    Memory,
+    /// Processor time.
+    Cpu,
+    /// Processes and threads.
+    Pids,
+}
+
+impl Controller {
+    pub(super) const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+/// Asked for one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// RAM of everything in the group.
+    pub memory_bytes: u64,
+    /// Whole processors.
+    pub vcpus: u32,
+    /// Processes and threads.
+    pub pids: u32,
+}
+
+/// Where a controller's groups are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    version: CgroupVersion,
+    /// `.../hivekeep-TAG`; exists.
+    base: PathBuf,
+}
+
+/// This daemon's part of the host's cgroups.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    places: [(Controller, Result<Place, String>); 3],
+}
+
+/// The groups of one machine, and what they enforce.
+#[derive(Debug)]
+pub struct Group {
+    /// Absolute, each once.
+    pub dirs: Vec<PathBuf>,
+    memory: Enforcement,
+    cpu: Enforcement,
+    pids: Enforcement,
+}
+
+impl Cgroups {
+    /// Finds and prepares the host's controllers. `tag` tells this daemon's groups from another's
+    /// on the same host.
+    pub fn detect(tag: &str) -> Self {
+        Self::on(&Host::read(), tag)
+    }
+
+    /// As [`Cgroups::detect`], on a host described by the caller.
+    pub fn on(host: &Host, tag: &str) -> Self {
+        let place = |controller| (controller, detect::place(host, controller, tag));
+        Self { places: Controller::ALL.map(place) }
+    }
+
+    /// The hierarchy that limits memory.
+    pub fn version(&self) -> Option<CgroupVersion> {
+        self.places[0].1.as_ref().ok().map(|place| place.version)
+    }
+
+    /// The first controller that is not there, with the reason.
+    pub fn missing(&self) -> Option<(&'static str, &str)> {
+        let mut missing = self
+            .places
+            .iter()
+            .filter_map(|(controller, place)| Some((controller.name(), place.as_ref().err()?)));
+        missing.next().map(|(name, why)| (name, why.as_str()))
+    }
+
+    /// Makes the groups of a machine, or takes over those that are there, and sets its limits. A
+    /// controller that is there but refuses the limit is reported in the group.
+    pub fn create(&self, machine: &str, limits: &Limits) -> Group {
+        let mut dirs = BTreeSet::new();
+        let mut set = |(controller, place): &(Controller, Result<Place, String>)| {
+            let place = match place {
+                Ok(place) => place,
+                Err(why) => return Enforcement::No { why: why.clone() },
+            };
+            let dir = place.base.join(machine);
+            let made = match fs::create_dir(&dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => {
+                    dirs.insert(dir.clone());
+                    files::set(place.version, *controller, &dir, limits)
+                }
+            };
+            match made {
+                Ok(by) => Enforcement::Yes { by },
+                Err(error) => Enforcement::No { why: format!("{}: {error}", dir.display()) },
+            }
+        };
+        let [memory, cpu, pids] = [0, 1, 2].map(|index| set(&self.places[index]));
+        Group { dirs: dirs.into_iter().collect(), memory, cpu, pids }
+    }
+
+    /// The machines that have a group here.
+    pub fn machines(&self) -> BTreeSet<String> {
+        let bases = self.places.iter().filter_map(|(_, place)| place.as_ref().ok());
+        let entries = bases.filter_map(|place| fs::read_dir(&place.base).ok()).flatten().flatten();
+        entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    /// The groups that a machine has or had.
+    pub fn dirs(&self, machine: &str) -> Vec<PathBuf> {
+        let places = self.places.iter().filter_map(|(_, place)| place.as_ref().ok());
+        let dirs: BTreeSet<_> = places.map(|place| place.base.join(machine)).collect();
+        dirs.into_iter().filter(|dir| dir.exists()).collect()
+    }
+
+    /// Removes this daemon's folder again where it holds no machine: for those who only look.
+    pub fn leave(&self) {
+        for (_, place) in &self.places {
+            // Two controllers may share a folder; one with machines is not empty and stays.
+            if let Ok(place) = place {
+                let _ = fs::remove_dir(&place.base);
+            }
+        }
+    }
+
+    /// Kills what is still in the machine's groups and removes them. Blocks up to five seconds.
+    pub fn remove(&self, machine: &str) -> Result<(), Error> {
+        self.dirs(machine).iter().try_for_each(|dir| remove_dir(dir))
+    }
+}
+
+impl Group {
+    /// Refuses if a limit does not hold.
+    pub fn require(&self) -> Result<(), Error> {
+        let named = [("memory", &self.memory), ("cpu", &self.cpu), ("processes", &self.pids)];
+        for (what, enforcement) in named {
+            if let Enforcement::No { why } = enforcement {
+                return Err(Error::LimitsUnavailable { what, why: why.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// For the owner, completed by the driver's word on the disk.
+    pub fn applied(&self, disk: Enforcement) -> AppliedLimits {
+        let (memory, cpu, pids) = (self.memory.clone(), self.cpu.clone(), self.pids.clone());
+        AppliedLimits { memory, cpu, pids, disk }
+    }
+
+    /// The files a child writes itself into between fork and exec.
+    pub(super) fn join_fds(&self) -> Result<Vec<OwnedFd>, Error> {
+        let open = |dir: &PathBuf| {
+            let procs = dir.join("cgroup.procs");
+            let file = OpenOptions::new().write(true).open(&procs);
+            file.map(OwnedFd::from).map_err(Error::io("open", &procs))
+        };
+        self.dirs.iter().map(open).collect()
+    }
+}
+
+/// SIGKILL to everything in a group.
+pub(super) fn kill_all(dir: &Path) {
+    if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    for pid in members(dir) {
+        let Ok(process) = ProcessId::of_pid(pid) else { continue };
+        // Between reading and pinning the pid may have become another process: ask again.
+        let Ok(pinned) = Pinned::open(process) else { continue };
+        if members(dir).contains(&pid) {
+            let _ = pinned.signal(rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn members(dir: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn remove_dir(dir: &Path) -> Result<(), Error> {
+    let end = Instant::now() + EMPTY_WAIT;
+    loop {
+        match fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() >= end => {
+                return Err(Error::io("remove the cgroup", dir)(error));
+            }
+            Err(_) => {
+                kill_all(dir);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

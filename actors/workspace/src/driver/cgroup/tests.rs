@@ -1,0 +1,95 @@
+use super::*;
+
+const LIMITS: Limits = Limits { memory_bytes: 256 << 20, vcpus: 2, pids: 50 };
+
+fn fake_v2(root: bool) -> (tempfile::TempDir, Host) {
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path();
+    fs::create_dir_all(top.join("a.service/daemon")).unwrap();
+    fs::write(top.join("cgroup.controllers"), "cpuset cpu memory pids\n").unwrap();
+    let mountinfo = format!("30 25 0:26 / {} rw - cgroup2 cgroup2 rw\n", top.display());
+    let host = Host { mountinfo, own: "0::/a.service/daemon\n".into(), root };
+    (dir, host)
+}
+
+#[test]
+fn the_unified_hierarchy_gets_its_own_files() {
+    let (dir, host) = fake_v2(true);
+    let cgroups = Cgroups::on(&host, "t1");
+    assert_eq!(cgroups.missing(), None);
+    let group = cgroups.create("ws_a", &LIMITS);
+    let made = dir.path().join("hivekeep-t1/ws_a");
+    assert_eq!(group.dirs, std::slice::from_ref(&made));
+    assert_eq!(fs::read_to_string(made.join("memory.max")).unwrap(), "268435456");
+    assert_eq!(fs::read_to_string(made.join("cpu.max")).unwrap(), "200000 100000");
+    assert_eq!(fs::read_to_string(made.join("pids.max")).unwrap(), "50");
+    let control = fs::read_to_string(dir.path().join("cgroup.subtree_control")).unwrap();
+    assert_eq!(control, "+pids");
+    group.require().unwrap();
+}
+
+#[test]
+fn a_delegated_daemon_makes_its_groups_beside_its_leaf() {
+    let (dir, host) = fake_v2(false);
+    let group = Cgroups::on(&host, "t1").create("ws_a", &LIMITS);
+    assert_eq!(group.dirs, [dir.path().join("a.service/hivekeep-t1/ws_a")]);
+}
+
+#[test]
+fn a_missing_controller_is_reported_and_can_be_required() {
+    let (dir, host) = fake_v2(true);
+    fs::write(dir.path().join("cgroup.controllers"), "cpu pids\n").unwrap();
+    let cgroups = Cgroups::on(&host, "t1");
+    assert_eq!(cgroups.missing().unwrap().0, "memory");
+    let group = cgroups.create("ws_a", &LIMITS);
+    let refusal = group.require().unwrap_err();
+    assert!(matches!(refusal, Error::LimitsUnavailable { what: "memory", .. }), "{refusal}");
+    assert!(matches!(
+        group.applied(Enforcement::No { why: String::new() }).cpu,
+        Enforcement::Yes { .. }
+    ));
+}
+
+#[test]
+fn v1_groups_lie_below_our_own_also_in_a_container() {
+    let dir = tempfile::tempdir().unwrap();
+    let point = |name: &str| dir.path().join(name);
+    fs::create_dir_all(point("memory/x")).unwrap();
+    fs::create_dir_all(point("cpu")).unwrap();
+    let mountinfo = format!(
+        "31 25 0:27 /docker/c1 {} rw shared:1 - cgroup cgroup rw,memory\n\
+         32 25 0:28 / {} rw - cgroup cgroup rw,cpu,cpuacct\n",
+        point("memory").display(),
+        point("cpu").display()
+    );
+    let own = "5:memory:/docker/c1/x\n4:cpu,cpuacct:/elsewhere/../..\n".into();
+    let cgroups = Cgroups::on(&Host { mountinfo, own, root: true }, "t");
+    let bases: Vec<_> =
+        cgroups.places.iter().map(|(_, place)| place.clone().map(|place| place.base)).collect();
+    assert_eq!(bases[0], Ok(point("memory/x/hivekeep-t")));
+    assert!(bases[2].as_ref().unwrap_err().contains("pids"));
+}
+
+/// Whatever this host has: made, joined, limited, emptied and removed.
+#[test]
+fn the_real_hierarchy_holds_and_kills_a_process() {
+    let tag = format!("test{}", std::process::id());
+    let cgroups = Cgroups::detect(&tag);
+    if let Some((name, why)) = cgroups.missing() {
+        eprintln!("SKIPPED: no {name} controller: {why}");
+        return;
+    }
+    let group = cgroups.create("ws_real", &LIMITS);
+    group.require().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    for dir in &group.dirs {
+        fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
+        assert!(members(dir).contains(&(child.id() as i32)));
+    }
+    assert!(cgroups.machines().contains("ws_real"));
+    let reaper = std::thread::spawn(move || child.wait().unwrap());
+    cgroups.remove("ws_real").unwrap();
+    assert!(!reaper.join().unwrap().success());
+    assert!(cgroups.dirs("ws_real").is_empty());
+    cgroups.leave();
+}

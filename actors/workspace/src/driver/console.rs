@@ -1,0 +1,167 @@
+//! The console of a machine, kept in a bounded pair of files.
+//!
+//! A hostile guest may print for ever. A VM's console is therefore a socket of QEMU that the daemon
+//! drains into a [`RollingFile`]; while no daemon is attached QEMU drops what the guest prints. The
+//! drain reads at most about 1.3 MB/s, so printing slows the printer and nobody else.
+//!
+//! A sandbox writes to a plain file opened for appending (its disk is not limited either, and a
+//! pipe would tie it to the daemon's life); [`trim`] cuts that file back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+
+/// Size at which a log is put aside; one older one is kept.
+pub const KEEP_BYTES: u64 = 1024 * 1024;
+const READ_BYTES: usize = 64 * 1024;
+/// Between two reads: lets single characters gather, and bounds the rate.
+const PAUSE: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The name of the older half of a log.
+pub fn older(log: &Path) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+/// A log of at most [`KEEP_BYTES`] and an older one of the same size.
+#[derive(Debug)]
+pub struct RollingFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl RollingFile {
+    /// Goes on with an existing log.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, bytes })
+    }
+
+    /// Appends; puts the file aside first if it would grow beyond [`KEEP_BYTES`].
+    pub fn append(&mut self, chunk: &[u8]) -> io::Result<()> {
+        if self.bytes + chunk.len() as u64 > KEEP_BYTES {
+            std::fs::rename(&self.path, older(&self.path))?;
+            *self = Self::open(&self.path)?;
+        }
+        self.file.write_all(chunk)?;
+        self.bytes += chunk.len() as u64;
+        Ok(())
+    }
+}
+
+/// Cuts a log that another process appends to: the last [`KEEP_BYTES`] go to the older file. What
+/// is written between the copy and the cut is lost. Returns whether it cut.
+pub fn trim(log: &Path) -> io::Result<bool> {
+    let length = match std::fs::metadata(log) {
+        Ok(meta) => meta.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if length <= KEEP_BYTES {
+        return Ok(false);
+    }
+    let kept = super::folders::tail(log, KEEP_BYTES)?;
+    std::fs::write(older(log), kept)?;
+    OpenOptions::new().write(true).open(log)?.set_len(0)?;
+    Ok(true)
+}
+
+/// Copies the console into its log until dropped or until the machine's socket is gone for good
+/// (`socket` removed). Connects again after a loss.
+pub(super) async fn drain(socket: PathBuf, log: PathBuf) {
+    loop {
+        match UnixStream::connect(&socket).await {
+            Ok(stream) => {
+                if let Err(error) = copy(stream, &log).await {
+                    tracing::warn!(log = %log.display(), %error, "console log");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => {}
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn copy(mut stream: UnixStream, log: &Path) -> io::Result<()> {
+    let path = log.to_owned();
+    let opened = tokio::task::spawn_blocking(move || RollingFile::open(&path)).await;
+    let mut file = opened.map_err(io::Error::other)??;
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let count = stream.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        let append = move || {
+            let result = file.append(&buffer[..count]);
+            (file, buffer, result)
+        };
+        let result;
+        (file, buffer, result) =
+            tokio::task::spawn_blocking(append).await.map_err(io::Error::other)?;
+        result?;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Keeps logs that other processes append to within bounds, until dropped.
+pub(super) async fn keep_trimmed(logs: Vec<PathBuf>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(2));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        for log in logs.clone() {
+            let trimmed = tokio::task::spawn_blocking(move || trim(&log)).await;
+            if let Ok(Err(error)) = trimmed {
+                tracing::warn!(%error, "log could not be trimmed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rolling_file_keeps_the_newest_and_stays_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("console.log");
+        let mut file = RollingFile::open(&log).unwrap();
+        let chunk = vec![b'x'; READ_BYTES];
+        for _ in 0..100 {
+            file.append(&chunk).unwrap();
+        }
+        file.append(b"the end").unwrap();
+        let size = |path: &Path| std::fs::metadata(path).unwrap().len();
+        assert!(size(&log) <= KEEP_BYTES && size(&older(&log)) <= KEEP_BYTES);
+        assert!(std::fs::read(&log).unwrap().ends_with(b"the end"));
+        let mut again = RollingFile::open(&log).unwrap();
+        again.append(b"!").unwrap();
+        assert!(std::fs::read(&log).unwrap().ends_with(b"the end!"));
+    }
+
+    #[test]
+    fn trimming_leaves_the_appending_process_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("stderr.log");
+        assert!(!trim(&log).unwrap());
+        let mut writer = OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        writer.write_all(&vec![b'x'; KEEP_BYTES as usize + 10]).unwrap();
+        writer.write_all(b"tail").unwrap();
+        assert!(trim(&log).unwrap());
+        writer.write_all(b"after").unwrap();
+        assert_eq!(std::fs::read(&log).unwrap(), b"after");
+        assert!(std::fs::read(older(&log)).unwrap().ends_with(b"xtail"));
+    }
+}

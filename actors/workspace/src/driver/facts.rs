@@ -1,0 +1,132 @@
+//! What a driver says about itself and about the limits it applied.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Carrier;
+
+/// How a workspace is kept apart from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A virtual machine with a kernel of its own.
+    Vm,
+    /// Namespaces on the host's kernel: weaker than a VM.
+    Sandbox,
+}
+
+impl Isolation {
+    /// As written in configuration and results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// What executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AcceleratorKind {
+    /// Hardware virtualization that passed the speed probe.
+    Kvm,
+    /// QEMU's software emulation.
+    Tcg,
+    /// None: the guest's processes run on the host's kernel.
+    Namespaces,
+}
+
+/// Which cgroup hierarchy holds a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupVersion {
+    /// A hierarchy per controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// What a driver found when it was made. Shown by `check` and `workspace_info`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// What executes the guest.
+    pub accelerator: AcceleratorKind,
+    /// Why this accelerator.
+    pub accelerator_why: String,
+    /// The program and its version, such as "QEMU emulator version 7.2.22".
+    pub program: String,
+    /// The carrier that a plan without a wish gets.
+    pub carrier: Carrier,
+    /// The hierarchy that memory limits use, if any.
+    pub cgroup: Option<CgroupVersion>,
+    /// What machines of this driver cannot do on this host, each with its reason.
+    pub cannot: Vec<String>,
+}
+
+/// Whether something is possible, and if not, why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "support", rename_all = "snake_case")]
+pub enum Support {
+    /// Possible.
+    Yes,
+    /// Refused by name.
+    No {
+        /// For the caller who asked.
+        why: String,
+    },
+}
+
+impl Support {
+    /// A refusal.
+    pub fn no(why: impl Into<String>) -> Self {
+        Self::No { why: why.into() }
+    }
+
+    /// True for [`Support::Yes`].
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes)
+    }
+}
+
+/// What machines of a kind can do in principle. The owner asks here before it tries, and passes
+/// the refusal on to its caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// RAM and device state can be saved and resumed.
+    pub memory_snapshots: Support,
+    /// The guest runs a kernel of its own.
+    pub own_kernel: Support,
+    /// `disk_gb` is a hard limit.
+    pub disk_limit: Support,
+    /// The guest has users besides root.
+    pub several_users: Support,
+}
+
+/// Whether one limit holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "enforced", rename_all = "snake_case")]
+pub enum Enforcement {
+    /// It holds.
+    Yes {
+        /// By which mechanism, such as "cgroup v1 memory.limit_in_bytes = 536870912".
+        by: String,
+    },
+    /// It does not hold.
+    No {
+        /// What is missing.
+        why: String,
+    },
+}
+
+/// Each limit of a started machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AppliedLimits {
+    /// RAM of the guest and of what runs it.
+    pub memory: Enforcement,
+    /// Processor time.
+    pub cpu: Enforcement,
+    /// Number of host processes and threads.
+    pub pids: Enforcement,
+    /// Size of the disk.
+    pub disk: Enforcement,
+}

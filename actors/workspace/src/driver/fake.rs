@@ -1,0 +1,244 @@
+//! The one fake driver, for every test that needs machines but no processes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::handle::{ProcessId, boot_id};
+use super::{
+    AcceleratorKind, AppliedLimits, Capabilities, Carrier, Driver, Endpoint, Enforcement, Error,
+    ExitHow, Facts, Folders, Gone, Images, Isolation, Launched, Logs, LogsOnDiscard, MachineExit,
+    MachineHandle, Memory, Plan, Support,
+};
+
+/// A small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
+pub fn plan(workspace: &str, root: &Path) -> Plan {
+    Plan {
+        workspace: workspace.to_owned(),
+        name: "golden".into(),
+        uuid: Uuid::from_u128(0x6a0e0f4c_3f5e_4f0e_9d8b_2f6f0b6f7a11),
+        slot: 0,
+        vcpus: 1,
+        memory_mb: 256,
+        disk_gb: 1,
+        images: Images::default(),
+        folders: Folders {
+            run_dir: root.join("run").join(workspace),
+            disk_dir: root.join("disk").join(workspace),
+            log_dir: root.join("log").join(workspace),
+        },
+        token_hash_hex: "ab".repeat(32),
+        hostname: "golden".into(),
+        carrier: Carrier::VirtioSerial,
+        cid: None,
+    }
+}
+
+/// What a test can see of, and do to, machines that do not exist.
+pub struct FakeDriver {
+    isolation: Isolation,
+    facts: Facts,
+    capabilities: Capabilities,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    machines: HashMap<String, watch::Sender<Option<MachineExit>>>,
+    failures: Vec<Error>,
+    next_pid: i32,
+}
+
+impl FakeDriver {
+    /// Machines of the given isolation, none running.
+    pub fn new(isolation: Isolation) -> Self {
+        let support = match isolation {
+            Isolation::Vm => Support::Yes,
+            Isolation::Sandbox => Support::no("a sandbox is processes, not a machine with memory"),
+        };
+        let facts = Facts {
+            accelerator: AcceleratorKind::Tcg,
+            accelerator_why: "fake".into(),
+            program: "fake".into(),
+            carrier: Carrier::Unix,
+            cgroup: None,
+            cannot: Vec::new(),
+        };
+        let capabilities = Capabilities {
+            memory_snapshots: support.clone(),
+            own_kernel: support.clone(),
+            disk_limit: support.clone(),
+            several_users: support,
+        };
+        Self { isolation, facts, capabilities, state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every call so far, such as `launch ws_1`.
+    pub fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    /// The next launch fails with this.
+    pub fn fail_next_launch(&self, error: Error) {
+        self.state().failures.push(error);
+    }
+
+    /// Ends a machine as if it had crashed. False if it does not run.
+    pub fn crash(&self, workspace: &str, how: ExitHow) -> bool {
+        let stderr_tail = "fake crash".to_owned();
+        let exit = MachineExit { how, at: chrono::Utc::now(), stderr_tail };
+        match self.state().machines.get(workspace) {
+            Some(machine) if machine.borrow().is_none() => {
+                machine.send_replace(Some(exit));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the machine runs.
+    pub fn is_running(&self, workspace: &str) -> bool {
+        self.state().machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
+    }
+
+    fn note(&self, call: &str, workspace: &str) {
+        self.state().calls.push(format!("{call} {workspace}"));
+    }
+}
+
+#[async_trait]
+impl Driver for FakeDriver {
+    fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+        self.note("prepare", &plan.workspace);
+        plan.check()
+    }
+
+    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+        self.note("launch", &plan.workspace);
+        let mut state = self.state();
+        if let Some(error) = state.failures.pop() {
+            return Err(error);
+        }
+        state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
+        state.next_pid += 1;
+        // Beyond the kernel's largest pid: never a real process.
+        let process = ProcessId { pid: 0x4000_0000 + state.next_pid, start_ticks: 1 };
+        let path = plan.folders.link_socket();
+        let handle = MachineHandle {
+            workspace: plan.workspace.clone(),
+            isolation: self.isolation,
+            process,
+            helpers: Vec::new(),
+            boot_id: boot_id(),
+            uuid: plan.uuid,
+            uid: rustix::process::geteuid().as_raw(),
+            folders: plan.folders.clone(),
+            cgroup_dirs: Vec::new(),
+            endpoint: Endpoint::Unix { path, peer_uid: rustix::process::geteuid().as_raw() },
+        };
+        let no = || Enforcement::No { why: "fake".into() };
+        let limits = AppliedLimits { memory: no(), cpu: no(), pids: no(), disk: no() };
+        Ok(Launched { handle, limits })
+    }
+
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+        self.note("reattach", &handle.workspace);
+        if self.is_running(&handle.workspace) {
+            Ok(())
+        } else {
+            Err(Gone::Ended { pid: handle.process.pid })
+        }
+    }
+
+    async fn watch(&self, handle: &MachineHandle) -> MachineExit {
+        let exit = self.state().machines.get(&handle.workspace).map(watch::Sender::subscribe);
+        let told = match exit {
+            Some(mut exit) => exit.wait_for(Option::is_some).await.ok().and_then(|e| e.clone()),
+            None => None,
+        };
+        told.unwrap_or_else(|| MachineExit {
+            how: ExitHow::Unknown,
+            at: chrono::Utc::now(),
+            stderr_tail: String::new(),
+        })
+    }
+
+    async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error> {
+        self.note("power_down", &handle.workspace);
+        let gone = Gone::Ended { pid: handle.process.pid };
+        self.crash(&handle.workspace, ExitHow::Exited { code: 0 }).then_some(()).ok_or(gone.into())
+    }
+
+    async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
+        self.note("kill", &handle.workspace);
+        self.crash(&handle.workspace, ExitHow::Signaled { signal: 9 });
+        Ok(())
+    }
+
+    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+        self.note("release", &plan.workspace);
+        self.state().machines.remove(&plan.workspace);
+        Ok(())
+    }
+
+    async fn discard(&self, plan: &Plan, _logs: LogsOnDiscard) -> Result<(), Error> {
+        self.note("discard", &plan.workspace);
+        self.state().machines.remove(&plan.workspace);
+        Ok(())
+    }
+
+    async fn memory(&self, _handle: &MachineHandle) -> Result<Memory, Error> {
+        Ok(Memory { rss_bytes: 1 << 20, pss_bytes: Some(1 << 20) })
+    }
+
+    async fn logs(&self, _folders: &Folders) -> Result<Logs, Error> {
+        Ok(Logs { console: "fake console\n".into(), stderr: String::new() })
+    }
+}
+
+/// Sends the link's preamble until the guest daemon behind the stream echoes it. Blocks.
+pub fn sync_echo(
+    mut stream: std::os::unix::net::UnixStream,
+    wait: std::time::Duration,
+) -> std::io::Result<()> {
+    use hivekeep_protocol::{SYNC_LEN, SyncScanner, sync_preamble};
+    use std::io::{ErrorKind, Read, Write};
+    let end = std::time::Instant::now() + wait;
+    let nonce = Uuid::new_v4().into_bytes();
+    let preamble: [u8; SYNC_LEN] = sync_preamble(nonce);
+    let mut scanner = SyncScanner::default();
+    stream.set_read_timeout(Some(std::time::Duration::from_millis(3_000)))?;
+    while std::time::Instant::now() < end {
+        stream.write_all(&preamble)?;
+        let mut buffer = [0; 256];
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) if scanner.push(&buffer[..count]).1 == Some(nonce) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ErrorKind::TimedOut.into())
+}

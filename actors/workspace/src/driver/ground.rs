@@ -1,0 +1,225 @@
+//! What both drivers do alike: watching, killing and clearing away.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::cgroup::{self, Cgroups};
+use super::folders::{self, Folders};
+use super::handle::{MachineHandle, ProcessId};
+use super::options::{MachineUser, Options};
+use super::process::{MachineExit, Pinned, Watcher};
+use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};
+
+/// How long a killed process may take to vanish.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+/// How long a helper may take to end by itself after its machine.
+const HELPER_WAIT: Duration = Duration::from_secs(2);
+
+/// The ground the drivers of one daemon stand on. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    pub(super) options: Options,
+    pub(super) cgroups: Cgroups,
+    pub(super) watcher: Watcher,
+    /// Tasks beside a running machine, by workspace; behind a plain mutex never held across an
+    /// await.
+    beside: Arc<Mutex<HashMap<String, Beside>>>,
+}
+
+/// What goes on beside a running machine.
+#[derive(Debug)]
+struct Beside {
+    tasks: Vec<AbortHandle>,
+    processes: Vec<ProcessId>,
+}
+
+impl Ground {
+    /// Finds the host's cgroups. `run_root` is the folder of all run folders: it tells this
+    /// daemon's cgroups from another's. Blocks for some file system calls.
+    pub fn open(options: Options, run_root: &Path) -> Self {
+        let cgroups = Cgroups::detect(&tag(run_root));
+        Self { options, cgroups, watcher: Watcher::default(), beside: Arc::default() }
+    }
+
+    /// Removes the daemon's cgroup folders where no machine is in them. Legal at the very end of a
+    /// graceful stop.
+    pub fn leave(&self) {
+        self.cgroups.leave();
+    }
+
+    /// Refuses when limits are required and the host lacks a controller. Starts nothing.
+    pub(super) fn check_limits(&self) -> Result<(), Error> {
+        match self.cgroups.missing() {
+            Some((what, why)) if self.options.cgroup_required => {
+                Err(Error::LimitsUnavailable { what, why: why.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn watch(&self, handle: &MachineHandle) -> MachineExit {
+        let how = if handle.boot_id == super::handle::boot_id() {
+            self.watcher.exited(handle.process).await
+        } else {
+            super::ExitHow::Unknown
+        };
+        let folders = handle.folders.clone();
+        let tail = tokio::task::spawn_blocking(move || folders::stderr_tail(&folders)).await;
+        MachineExit { how, at: chrono::Utc::now(), stderr_tail: tail.unwrap_or_default() }
+    }
+
+    /// Ends the machine, then its helpers, then whatever is left in its cgroup.
+    pub(super) async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
+        // After a reboot of the host the same pid and start time may be anybody's.
+        if handle.boot_id != super::handle::boot_id() {
+            return Ok(());
+        }
+        self.watcher.kill(handle.process, KILL_WAIT).await?;
+        for helper in &handle.helpers {
+            // Bubblewrap's outer half is the parent of process 1: it reaps it and ends by itself.
+            if handle.isolation == super::Isolation::Sandbox {
+                let ended = self.watcher.exited(*helper);
+                let _ = tokio::time::timeout(HELPER_WAIT, ended).await;
+            }
+            self.watcher.kill(*helper, KILL_WAIT).await?;
+        }
+        let dirs = handle.cgroup_dirs.clone();
+        let kill = move || dirs.iter().for_each(|dir| cgroup::kill_all(dir));
+        tokio::task::spawn_blocking(kill).await.map_err(Error::lost_task)
+    }
+
+    /// Tasks that run as long as the machine: the trimming of its logs and what the driver adds.
+    /// Replaces those of an earlier call.
+    pub(super) fn begin_beside(&self, handle: &MachineHandle, tasks: Vec<AbortHandle>) {
+        self.watcher.watch(handle.process);
+        for helper in &handle.helpers {
+            self.watcher.watch(*helper);
+        }
+        let mut logs = vec![handle.folders.stderr_log()];
+        if handle.isolation == super::Isolation::Sandbox {
+            logs.push(handle.folders.console_log());
+        }
+        let mut tasks = tasks;
+        tasks.push(tokio::spawn(console::keep_trimmed(logs)).abort_handle());
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let processes = std::iter::once(&handle.process).chain(&handle.helpers).copied().collect();
+        let earlier = beside.insert(handle.workspace.clone(), Beside { tasks, processes });
+        drop(beside);
+        earlier.into_iter().flat_map(|earlier| earlier.tasks).for_each(|task| task.abort());
+    }
+
+    fn end_beside(&self, workspace: &str) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = beside.remove(workspace);
+        drop(beside);
+        if let Some(Beside { tasks, processes }) = ended {
+            tasks.iter().for_each(AbortHandle::abort);
+            processes.into_iter().for_each(|process| self.watcher.forget(process));
+        }
+    }
+
+    pub(super) async fn release(&self, plan: &Plan) -> Result<(), Error> {
+        self.end_beside(&plan.workspace);
+        let (cgroups, plan) = (self.cgroups.clone(), plan.clone());
+        let release = move || {
+            cgroups.remove(&plan.workspace)?;
+            folders::remove(&plan.folders.run_dir)
+        };
+        tokio::task::spawn_blocking(release).await.map_err(Error::lost_task)?
+    }
+
+    pub(super) async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+        self.release(plan).await?;
+        let Folders { disk_dir, log_dir, .. } = plan.folders.clone();
+        let discard = move || {
+            folders::remove(&disk_dir)?;
+            if logs == LogsOnDiscard::Remove { folders::remove(&log_dir) } else { Ok(()) }
+        };
+        tokio::task::spawn_blocking(discard).await.map_err(Error::lost_task)?
+    }
+
+    pub(super) async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
+        handle.verify_process()?;
+        let handle = handle.clone();
+        let measure = move || Memory::of(&memory::processes(&handle));
+        tokio::task::spawn_blocking(measure).await.map_err(Error::lost_task)
+    }
+}
+
+/// The folders of a plan. The run and disk folders may be passed by the machine's user, who must
+/// reach what lies in them; the logs are the daemon's alone.
+pub(super) fn make_folders(plan: &Plan) -> Result<(), Error> {
+    folders::make(&plan.folders.run_dir, 0o711, plan)?;
+    folders::make(&plan.folders.disk_dir, 0o711, plan)?;
+    folders::make(&plan.folders.log_dir, 0o700, plan)
+}
+
+/// Gives a path to the machine's user.
+pub(super) fn give(path: &Path, user: MachineUser) -> Result<(), Error> {
+    if user.switch {
+        std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))
+            .map_err(Error::io("give away", path))?;
+    }
+    Ok(())
+}
+
+/// Eight hex digits for a run root.
+pub(super) fn tag(run_root: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    blake3::hash(run_root.as_os_str().as_bytes()).to_hex()[..8].to_owned()
+}
+
+/// Processes that were started but belong to no handle yet. Dropped without [`Newborn::keep`],
+/// as when a launch fails or is cancelled, it kills them and removes their cgroup.
+pub(super) struct Newborn {
+    ground: Ground,
+    workspace: String,
+    processes: Vec<ProcessId>,
+}
+
+impl Newborn {
+    pub(super) fn new(ground: &Ground, workspace: &str) -> Self {
+        Self { ground: ground.clone(), workspace: workspace.to_owned(), processes: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, process: ProcessId) {
+        self.processes.push(process);
+    }
+
+    /// The machine is up: its life is the handle's from now on.
+    pub(super) fn keep(mut self) {
+        self.processes.clear();
+        self.workspace.clear();
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if self.workspace.is_empty() {
+            return;
+        }
+        for process in &self.processes {
+            // Watched, so that they are reaped.
+            if tokio::runtime::Handle::try_current().is_ok() {
+                self.ground.watcher.watch(*process);
+            }
+            if let Ok(pinned) = Pinned::open(*process) {
+                let _ = pinned.signal(rustix::process::Signal::KILL);
+            }
+        }
+        let (cgroups, workspace) = (self.ground.cgroups.clone(), self.workspace.clone());
+        // A thread of its own: this may run on an async thread, and the removal waits.
+        let removal = std::thread::Builder::new().name("cgroup-removal".into()).spawn(move || {
+            if let Err(error) = cgroups.remove(&workspace) {
+                tracing::warn!(workspace, %error, "cgroup of a failed launch");
+            }
+        });
+        if let Err(error) = removal {
+            tracing::warn!(%error, "cgroup of a failed launch stays");
+        }
+    }
+}

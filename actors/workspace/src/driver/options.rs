@@ -1,0 +1,126 @@
+//! The drivers' part of the configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Which accelerator a VM gets.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// KVM where the speed probe says it is real, software emulation otherwise.
+    #[default]
+    Auto,
+    /// KVM or a refusal.
+    Kvm,
+    /// Software emulation.
+    Tcg,
+}
+
+/// Which carrier a VM's link uses.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierChoice {
+    /// vsock where `/dev/vhost-vsock` exists, virtio-serial otherwise.
+    #[default]
+    Auto,
+    /// The kernel's vsock, or a refusal.
+    Vsock,
+    /// A virtio-serial port.
+    VirtioSerial,
+    /// vsock served by the external `vhost-device-vsock`.
+    VhostUserVsock,
+}
+
+/// Everything about machines that a person can configure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Which accelerator VMs get.
+    pub accelerator: Accelerator,
+    /// Which carrier VMs' links use.
+    pub carrier: CarrierChoice,
+    /// QEMU; a bare name is looked up in `PATH`.
+    pub qemu_path: PathBuf,
+    /// bubblewrap.
+    pub bwrap_path: PathBuf,
+    /// Only for `carrier = "vhost-user-vsock"`.
+    pub vhost_device_vsock_path: PathBuf,
+    /// The static guest daemon that sandboxes run. Set from the workspaces' options.
+    #[serde(skip)]
+    pub guest_path: PathBuf,
+    /// Refuse to start a machine whose memory, CPU and process limits cannot be enforced.
+    pub cgroup_required: bool,
+    /// First of the users that machines run as when the daemon is root: machine number `n` runs as
+    /// `machine_first_uid + n`. 64000 to 64999 is what Debian keeps for such use.
+    pub machine_first_uid: u32,
+    /// How many such users there are.
+    pub machine_uid_count: u32,
+    /// Memory that QEMU itself may use beside the guest's RAM.
+    pub vm_memory_overhead_mb: u64,
+    /// Processes and threads in one sandbox.
+    pub sandbox_max_processes: u32,
+    /// How long a machine may take until it can be controlled (not: until the guest is up).
+    pub launch_timeout_secs: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            accelerator: Accelerator::Auto,
+            carrier: CarrierChoice::Auto,
+            qemu_path: "qemu-system-x86_64".into(),
+            bwrap_path: "bwrap".into(),
+            vhost_device_vsock_path: "vhost-device-vsock".into(),
+            guest_path: "/usr/lib/hivekeep/hivekeep-guest".into(),
+            cgroup_required: false,
+            machine_first_uid: 64100,
+            machine_uid_count: 900,
+            // 64 MiB of translated code, and what an idle QEMU 7.2 was seen to use, doubled.
+            vm_memory_overhead_mb: 256,
+            sandbox_max_processes: 2048,
+            launch_timeout_secs: 20,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn launch_timeout(&self) -> Duration {
+        Duration::from_secs(self.launch_timeout_secs)
+    }
+
+    /// The user that machine number `slot` runs as: one of the configured range when the daemon is
+    /// root, else the daemon's own.
+    pub(super) fn machine_user(&self, slot: u32) -> Result<MachineUser, super::Error> {
+        let own = rustix::process::geteuid();
+        if !own.is_root() {
+            let gid = rustix::process::getegid().as_raw();
+            return Ok(MachineUser { uid: own.as_raw(), gid, switch: false });
+        }
+        if slot >= self.machine_uid_count {
+            let count = self.machine_uid_count;
+            return Err(super::Error::BadPlan(format!(
+                "slot {slot} is beyond machine_uid_count = {count}"
+            )));
+        }
+        let uid = self.machine_first_uid + slot;
+        if uid == 0 {
+            return Err(super::Error::BadPlan("a machine never runs as root".into()));
+        }
+        Ok(MachineUser { uid, gid: uid, switch: true })
+    }
+}
+
+/// Whom a machine runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MachineUser {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Whether that is another user than the daemon's.
+    pub(super) switch: bool,
+}

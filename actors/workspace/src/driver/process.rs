@@ -1,0 +1,225 @@
+//! Watching and ending processes by pidfd: works alike for children of this daemon and for machines
+//! that an earlier daemon started.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::error::{Error, Gone};
+use super::handle::ProcessId;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum ExitHow {
+    /// By itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// By a signal.
+    Signaled {
+        /// Its number.
+        signal: i32,
+    },
+    /// It is gone, but was no child of this daemon, so the kernel tells nobody how.
+    Unknown,
+}
+
+impl fmt::Display for ExitHow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { code } => write!(f, "exit code {code}"),
+            Self::Signaled { signal } => write!(f, "signal {signal}"),
+            Self::Unknown => f.write_str("unknown status"),
+        }
+    }
+}
+
+/// The end of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineExit {
+    /// How.
+    pub how: ExitHow,
+    /// When it was noticed.
+    pub at: DateTime<Utc>,
+    /// The end of its stderr, at most 4 KiB.
+    pub stderr_tail: String,
+}
+
+/// A living process held by a descriptor.
+#[derive(Debug)]
+pub(super) struct Pinned(OwnedFd);
+
+impl Pinned {
+    /// Pins the process. The descriptor is opened before the start time is compared: if both are
+    /// right, it can only be the descriptor of that very process.
+    pub(super) fn open(process: ProcessId) -> Result<Self, Gone> {
+        let gone = Gone::Ended { pid: process.pid };
+        let pid = Pid::from_raw(process.pid).ok_or(gone.clone())?;
+        let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone)?;
+        process.verify()?;
+        Ok(Self(fd))
+    }
+
+    /// Sends a signal; success if the process is already gone.
+    pub(super) fn signal(&self, signal: Signal) -> std::io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.0, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for the end, and reaps the process if it is a child of ours.
+    async fn ended(self) -> ExitHow {
+        let fd = match super::pidfd::register(self.0) {
+            Ok(fd) => fd,
+            Err(error) => {
+                tracing::error!(%error, "pidfd cannot be polled");
+                return ExitHow::Unknown;
+            }
+        };
+        // A pidfd reads as ready for ever once the process has ended.
+        let _ready = fd.readable().await;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        match rustix::process::waitid(WaitId::PidFd(fd.get_ref().as_fd()), options) {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => ExitHow::Exited { code },
+                (None, Some(signal)) => ExitHow::Signaled { signal },
+                (None, None) => ExitHow::Unknown,
+            },
+            Ok(None) | Err(_) => ExitHow::Unknown,
+        }
+    }
+}
+
+/// One task per watched process: reaps it, and keeps its exit for everyone who asks.
+///
+/// The table is behind a plain mutex, held for a lookup and never across an await.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Watcher {
+    exits: Arc<Mutex<HashMap<ProcessId, watch::Receiver<Option<ExitHow>>>>>,
+}
+
+impl Watcher {
+    /// Begins to watch; at once `Unknown` if the process is not there. Must run in a tokio runtime.
+    pub(super) fn watch(&self, process: ProcessId) -> watch::Receiver<Option<ExitHow>> {
+        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(exit) = exits.get(&process) {
+            return exit.clone();
+        }
+        let (told, exit) = watch::channel(None);
+        match Pinned::open(process) {
+            Ok(pinned) => {
+                tokio::spawn(async move {
+                    let how = pinned.ended().await;
+                    told.send_replace(Some(how));
+                });
+            }
+            Err(_) => {
+                told.send_replace(Some(ExitHow::Unknown));
+            }
+        }
+        exits.insert(process, exit.clone());
+        exit
+    }
+
+    /// Resolves with the exit.
+    pub(super) async fn exited(&self, process: ProcessId) -> ExitHow {
+        let mut exit = self.watch(process);
+        match exit.wait_for(Option::is_some).await {
+            Ok(how) => how.unwrap_or(ExitHow::Unknown),
+            Err(_) => ExitHow::Unknown,
+        }
+    }
+
+    /// Forgets an ended process; a living one stays watched, or nobody would reap it.
+    pub(super) fn forget(&self, process: ProcessId) {
+        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        if exits.get(&process).is_some_and(|exit| exit.borrow().is_some()) {
+            exits.remove(&process);
+        }
+    }
+
+    /// SIGKILL, and waits until the process is gone.
+    pub(super) async fn kill(&self, process: ProcessId, wait: Duration) -> Result<(), Error> {
+        let exit = self.exited(process);
+        match Pinned::open(process) {
+            Ok(pinned) => {
+                let path = format!("/proc/{}", process.pid);
+                pinned.signal(Signal::KILL).map_err(Error::io("kill", path.as_ref()))?;
+            }
+            Err(_) => return Ok(()),
+        }
+        tokio::time::timeout(wait, exit)
+            .await
+            .map_err(|_| Error::Unkillable { pid: process.pid, after: wait })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::zombie_processes, reason = "the watcher reaps it")]
+    fn spawn(script: &str) -> ProcessId {
+        let child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+        ProcessId::of_pid(child.id() as i32).unwrap()
+    }
+
+    #[tokio::test]
+    async fn exits_of_children_are_told_to_everyone_and_reaped() {
+        let watcher = Watcher::default();
+        let process = spawn("sleep 0.1; exit 7");
+        let (one, two) = tokio::join!(watcher.exited(process), watcher.exited(process));
+        assert_eq!((one, two), (ExitHow::Exited { code: 7 }, ExitHow::Exited { code: 7 }));
+        assert!(!std::path::Path::new(&format!("/proc/{}", process.pid)).exists());
+        assert_eq!(watcher.exited(process).await, ExitHow::Exited { code: 7 });
+        watcher.forget(process);
+        assert_eq!(watcher.exited(process).await, ExitHow::Unknown);
+    }
+
+    #[tokio::test]
+    async fn kill_waits_until_the_process_is_gone() {
+        let watcher = Watcher::default();
+        let process = spawn("trap '' TERM; exec sleep 60");
+        watcher.kill(process, Duration::from_secs(10)).await.unwrap();
+        assert_eq!(watcher.exited(process).await, ExitHow::Signaled { signal: 9 });
+        watcher.kill(process, Duration::from_secs(10)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_of_someone_else_is_watched_too() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 >&2 & echo $!"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        use std::io::{BufRead, BufReader};
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        child.wait().unwrap();
+        let process = ProcessId::of_pid(line.trim().parse().unwrap()).unwrap();
+        let watcher = Watcher::default();
+        watcher.kill(process, Duration::from_secs(10)).await.unwrap();
+        assert_eq!(watcher.exited(process).await, ExitHow::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_recycled_pid_is_never_killed() {
+        let watcher = Watcher::default();
+        let living = spawn("exec sleep 60");
+        let former = ProcessId { start_ticks: living.start_ticks - 1, ..living };
+        watcher.kill(former, Duration::from_secs(1)).await.unwrap();
+        assert_eq!(living.verify(), Ok(()));
+        watcher.kill(living, Duration::from_secs(10)).await.unwrap();
+    }
+}

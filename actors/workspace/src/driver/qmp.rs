@@ -1,0 +1,193 @@
+//! QEMU's control protocol: one JSON object a line over a Unix socket.
+//!
+//! QEMU serves one client at a time and a second one waits, so the drivers connect for each
+//! request and close again; that is also why a later daemon finds the socket free.
+
+mod wire;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
+
+pub use wire::Event;
+use wire::Incoming;
+
+/// Longest line accepted; `query-*` answers are far below.
+const LINE_BYTES: usize = 1024 * 1024;
+/// Commands that wait to be written.
+const QUEUE: usize = 16;
+/// Events that wait to be read; more are dropped and counted.
+const EVENT_QUEUE: usize = 64;
+
+/// What can go wrong with a control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens.
+    #[error("cannot connect: {0}")]
+    Connect(#[source] std::io::Error),
+    /// No answer in time. The connection stays usable.
+    #[error("no answer to {what} within {} ms", after.as_millis())]
+    Timeout {
+        /// The command, or "the greeting".
+        what: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// QEMU refused the command.
+    #[error("{class}: {description}")]
+    Refused {
+        /// QEMU's error class, such as `CommandNotFound`.
+        class: String,
+        /// For people.
+        description: String,
+    },
+    /// The connection ended.
+    #[error("the connection ended: {0}")]
+    Closed(String),
+}
+
+struct Command {
+    id: u64,
+    line: String,
+    reply: oneshot::Sender<Result<Value, Error>>,
+}
+
+/// A connection. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Client {
+    commands: mpsc::Sender<Command>,
+    next_id: AtomicU64,
+    dropped_events: Arc<AtomicU64>,
+}
+
+/// QEMU's events in order; the newest are dropped while the queue is full.
+pub type Events = mpsc::Receiver<Event>;
+
+impl Client {
+    /// Connects, reads the greeting and leaves negotiation mode, all within `timeout`.
+    pub async fn connect(path: &Path, timeout: Duration) -> Result<(Self, Events), Error> {
+        let connect = async {
+            let stream = UnixStream::connect(path).await.map_err(Error::Connect)?;
+            let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(LINE_BYTES));
+            match next(&mut lines).await? {
+                Incoming::Greeting => {}
+                other => return Err(Error::Closed(format!("expected a greeting, got {other:?}"))),
+            }
+            let (commands, queued) = mpsc::channel(QUEUE);
+            let (event_tx, events) = mpsc::channel(EVENT_QUEUE);
+            let dropped_events = Arc::new(AtomicU64::new(0));
+            let pump = Pump {
+                lines,
+                queued,
+                events: event_tx,
+                dropped: Arc::clone(&dropped_events),
+                waiting: HashMap::new(),
+            };
+            tokio::spawn(pump.run());
+            let client = Self { commands, next_id: AtomicU64::new(0), dropped_events };
+            client.execute("qmp_capabilities", Value::Null, timeout).await?;
+            Ok((client, events))
+        };
+        let late = |_| Error::Timeout { what: "the greeting".into(), after: timeout };
+        tokio::time::timeout(timeout, connect).await.map_err(late)?
+    }
+
+    /// Runs one command. Several may be under way at once. `arguments` is an object or null.
+    pub async fn execute(
+        &self,
+        command: &str,
+        arguments: Value,
+        timeout: Duration,
+    ) -> Result<Value, Error> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let line = wire::command(id, command, arguments);
+        let (reply, answer) = oneshot::channel();
+        let closed = || Error::Closed("QEMU hung up".into());
+        let ask = async {
+            self.commands.send(Command { id, line, reply }).await.map_err(|_| closed())?;
+            answer.await.map_err(|_| closed())?
+        };
+        let late = |_| Error::Timeout { what: command.to_owned(), after: timeout };
+        tokio::time::timeout(timeout, ask).await.map_err(late)?
+    }
+
+    /// How many events were dropped because nobody read them.
+    pub fn dropped_events(&self) -> u64 {
+        self.dropped_events.load(Ordering::Relaxed)
+    }
+}
+
+type Lines = Framed<UnixStream, LinesCodec>;
+
+async fn next(lines: &mut Lines) -> Result<Incoming, Error> {
+    match lines.next().await {
+        Some(Ok(line)) => wire::parse(&line).map_err(|error| Error::Closed(error.to_string())),
+        Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
+            Err(Error::Closed(format!("a line of more than {LINE_BYTES} bytes")))
+        }
+        Some(Err(LinesCodecError::Io(error))) => Err(Error::Closed(error.to_string())),
+        None => Err(Error::Closed("QEMU hung up".into())),
+    }
+}
+
+/// Owns the socket; ends with the client or with the connection.
+struct Pump {
+    lines: Lines,
+    queued: mpsc::Receiver<Command>,
+    events: mpsc::Sender<Event>,
+    dropped: Arc<AtomicU64>,
+    waiting: HashMap<u64, oneshot::Sender<Result<Value, Error>>>,
+}
+
+impl Pump {
+    async fn run(mut self) {
+        let why = loop {
+            tokio::select! {
+                command = self.queued.recv() => {
+                    let Some(command) = command else { return };
+                    // Those whose asker gave up need no answer any more.
+                    self.waiting.retain(|_, reply| !reply.is_closed());
+                    self.waiting.insert(command.id, command.reply);
+                    if let Err(error) = self.lines.send(command.line).await {
+                        break error.to_string();
+                    }
+                }
+                incoming = next(&mut self.lines) => match incoming {
+                    Ok(incoming) => self.take(incoming),
+                    Err(error) => break error.to_string(),
+                },
+            }
+        };
+        for (_, reply) in self.waiting.drain() {
+            let _ = reply.send(Err(Error::Closed(why.clone())));
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Answer { id, result } => {
+                if let Some(reply) = self.waiting.remove(&id) {
+                    let refused = |(class, description)| Error::Refused { class, description };
+                    let _ = reply.send(result.map_err(refused));
+                }
+            }
+            Incoming::Event(event) => {
+                if self.events.try_send(event).is_err() {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Incoming::Greeting => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

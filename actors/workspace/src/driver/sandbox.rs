@@ -1,0 +1,170 @@
+//! Sandboxes by bubblewrap: namespaces on the host's kernel, native speed, weaker than a VM.
+//!
+//! Bubblewrap runs as an unprivileged user and makes user, pid, net, ipc, uts, mount and cgroup
+//! namespaces. In them the guest daemon, as process 1, mounts the overlay over the image's tree,
+//! confines itself and serves the inherited listening socket.
+//!
+//! The machine's process is that process 1: with it dies everything in its pid namespace.
+//! Bubblewrap's outer half is a helper that only waits; `--die-with-parent` is not used, since a
+//! sandbox outlives the daemon.
+
+mod args;
+mod launch;
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+
+use super::ground::{self, Ground};
+use super::options::MachineUser;
+use super::process::{ExitHow, MachineExit, Pinned};
+use super::{
+    AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, Launched,
+    LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,
+};
+
+pub(super) const BWRAP_REMEDY: &str = "apt-get install bubblewrap";
+const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
+
+/// The driver behind `isolation = "sandbox"`.
+pub struct SandboxDriver {
+    ground: Ground,
+    bwrap: PathBuf,
+    guest: PathBuf,
+    facts: Facts,
+    capabilities: Capabilities,
+}
+
+impl SandboxDriver {
+    /// Looks for bubblewrap and the guest daemon. Blocks for some milliseconds.
+    pub fn open(ground: Ground) -> Result<Self, Error> {
+        let bwrap = tools::find(&ground.options.bwrap_path, BWRAP_REMEDY)?;
+        let guest = tools::find(&ground.options.guest_path, GUEST_REMEDY)?;
+        let mut cannot = vec![
+            "limit disk: the overlay shares the host's file system".to_owned(),
+            "give files to users besides root: one user is mapped".to_owned(),
+            "save memory: there is no machine to save".to_owned(),
+        ];
+        if let Some((what, why)) = ground.cgroups.missing() {
+            cannot.push(format!("limit {what}: {why}"));
+        }
+        let facts = Facts {
+            accelerator: AcceleratorKind::Namespaces,
+            accelerator_why: "processes of the host's kernel need none".into(),
+            program: tools::version(&bwrap)?,
+            carrier: Carrier::Unix,
+            cgroup: ground.cgroups.version(),
+            cannot,
+        };
+        let capabilities = Capabilities {
+            memory_snapshots: Support::no("a sandbox is processes, not a machine with memory"),
+            own_kernel: Support::no("a sandbox runs on the host's kernel"),
+            disk_limit: Support::no("a sandbox's files lie on the host's file system"),
+            several_users: Support::no("only root is mapped into the sandbox's user namespace"),
+        };
+        Ok(Self { ground, bwrap, guest, facts, capabilities })
+    }
+}
+
+#[async_trait]
+impl Driver for SandboxDriver {
+    fn isolation(&self) -> Isolation {
+        Isolation::Sandbox
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+        plan.check()?;
+        let user = self.ground.options.machine_user(plan.slot)?;
+        let plan = plan.clone();
+        let prepare = move || {
+            ground::make_folders(&plan)?;
+            make_overlay(&plan, user)
+        };
+        tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
+    }
+
+    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+        let launched = launch::launch(self, plan).await?;
+        self.ground.begin_beside(&launched.handle, Vec::new());
+        Ok(launched)
+    }
+
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+        handle.verify_process()?;
+        self.ground.begin_beside(handle, Vec::new());
+        Ok(())
+    }
+
+    async fn watch(&self, handle: &MachineHandle) -> MachineExit {
+        let mut exit = self.ground.watch(handle).await;
+        // Process 1 is no child of ours; bubblewrap's outer half is, and ends with its status.
+        if let Some(outer) = handle.helpers.first() {
+            let told = self.ground.watcher.exited(*outer);
+            let told = tokio::time::timeout(launch::OUTER_WAIT, told).await;
+            if let Ok(ExitHow::Exited { code }) = told {
+                exit.how = match code {
+                    129..=192 => ExitHow::Signaled { signal: code - 128 },
+                    code => ExitHow::Exited { code },
+                };
+            }
+        }
+        exit
+    }
+
+    async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error> {
+        handle.verify_process()?;
+        let pinned = Pinned::open(handle.process)?;
+        let path = format!("/proc/{}", handle.process.pid);
+        pinned.signal(rustix::process::Signal::TERM).map_err(Error::io("terminate", path.as_ref()))
+    }
+
+    async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
+        self.ground.kill(handle).await
+    }
+
+    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+        self.ground.release(plan).await
+    }
+
+    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+        self.ground.discard(plan, logs).await
+    }
+
+    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
+        self.ground.memory(handle).await
+    }
+}
+
+/// The overlay's upper and work folders, on one file system, the machine's user's own.
+fn overlay_dir(plan: &Plan) -> PathBuf {
+    plan.folders.disk_dir.join("overlay")
+}
+
+fn make_overlay(plan: &Plan, user: MachineUser) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt;
+    let overlay = overlay_dir(plan);
+    let make = |dir: &Path, mode: u32| -> Result<(), Error> {
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+            made => made.map_err(Error::io("make the folder", dir))?,
+        }
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
+            .map_err(Error::io("set the mode of", dir))?;
+        ground::give(dir, user)
+    };
+    make(&overlay, 0o700)?;
+    // The upper folder becomes the guest's root.
+    make(&overlay.join("upper"), 0o755)?;
+    make(&overlay.join("work"), 0o700)
+}
+
+#[cfg(test)]
+mod tests;

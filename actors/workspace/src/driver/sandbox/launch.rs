@@ -1,0 +1,212 @@
+//! From a plan to a running sandbox.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::Deserialize;
+
+use super::args::{self, Sandbox};
+use super::{SandboxDriver, overlay_dir};
+use crate::driver::cgroup::Limits;
+use crate::driver::ground::{Ground, Newborn};
+use crate::driver::handle::{Endpoint, ProcessId, boot_id};
+use crate::driver::options::MachineUser;
+use crate::driver::spawn::{self, Spawn};
+use crate::driver::{
+    AppliedLimits, Carrier, Enforcement, Error, Isolation, Launched, MachineHandle, Plan, folders,
+    sockets,
+};
+
+/// Between the end of process 1 and that of bubblewrap's outer half.
+pub(super) const OUTER_WAIT: Duration = Duration::from_secs(2);
+/// Bubblewrap's report is a few hundred bytes.
+const INFO_BYTES: usize = 16 * 1024;
+
+pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launched, Error> {
+    plan.check()?;
+    if plan.carrier != Carrier::Unix {
+        return Err(Error::BadPlan("a sandbox's carrier is its Unix socket".into()));
+    }
+    driver.ground.check_limits()?;
+    let starter = Starter {
+        ground: driver.ground.clone(),
+        bwrap: driver.bwrap.clone(),
+        guest: driver.guest.clone(),
+        plan: plan.clone(),
+    };
+    // Runs to its end even if this future is dropped; its result then kills what it started.
+    let started = tokio::task::spawn_blocking(move || starter.start());
+    let started = started.await.map_err(Error::lost_task)?;
+    let started = match started {
+        Err(Failure::Refused(error)) => return Err(error),
+        Err(Failure::Silent { outer, newborn }) => {
+            return Err(why_silent(driver, plan, outer, newborn).await);
+        }
+        Ok(started) => started,
+    };
+    started.newborn.keep();
+    Ok(Launched { handle: started.handle, limits: started.limits })
+}
+
+/// Bubblewrap did not report a process 1: it ended, or hangs.
+async fn why_silent(
+    driver: &SandboxDriver,
+    plan: &Plan,
+    outer: ProcessId,
+    newborn: Box<Newborn>,
+) -> Error {
+    let exited = driver.ground.watcher.exited(outer);
+    let exited = tokio::time::timeout(OUTER_WAIT, exited).await;
+    drop(newborn);
+    let stderr_tail = folders::stderr_tail(&plan.folders);
+    match exited {
+        Ok(how) => Error::DiedAtStart { how, stderr_tail },
+        Err(_) => {
+            let after = driver.ground.options.launch_timeout();
+            Error::StartTimeout { after, stderr_tail }
+        }
+    }
+}
+
+struct Started {
+    newborn: Newborn,
+    handle: MachineHandle,
+    limits: AppliedLimits,
+}
+
+enum Failure {
+    Refused(Error),
+    /// Nothing came over the info descriptor.
+    Silent {
+        outer: ProcessId,
+        newborn: Box<Newborn>,
+    },
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The blocking part of a launch.
+struct Starter {
+    ground: Ground,
+    bwrap: PathBuf,
+    guest: PathBuf,
+    plan: Plan,
+}
+
+impl Starter {
+    fn start(self) -> Result<Started, Failure> {
+        let plan = &self.plan;
+        let options = &self.ground.options;
+        let user = options.machine_user(plan.slot)?;
+        let tree = Plan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
+        let overlay = overlay_dir(plan);
+        for path in [&self.guest, &tree.join("x"), &overlay] {
+            spawn::reachable(path, user)?;
+        }
+        let mut newborn = Newborn::new(&self.ground, &plan.workspace);
+        let limits = Limits {
+            memory_bytes: plan.memory_mb << 20,
+            vcpus: plan.vcpus,
+            pids: options.sandbox_max_processes,
+        };
+        let group = self.ground.cgroups.create(&plan.workspace, &limits);
+        if options.cgroup_required {
+            group.require()?;
+        }
+        let link_path = plan.folders.link_socket();
+        let link = sockets::bind(&link_path)?;
+        let (info, info_writer) = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| Error::io("make a pipe for", &self.bwrap)(error.into()))?;
+        let sandbox = Sandbox {
+            guest: &self.guest,
+            tree,
+            overlay: &overlay,
+            link_fd: link.as_raw_fd(),
+            info_fd: info_writer.as_raw_fd(),
+            peer_uid: rustix::process::geteuid().as_raw(),
+        };
+        let outer = Spawn {
+            program: self.bwrap.clone(),
+            args: args::command_line(plan, &sandbox),
+            listen: vec![link.as_raw_fd()],
+            fds: vec![link, info_writer],
+            user,
+            groups: Vec::new(),
+            join: group.join_fds()?,
+            stdout: spawn::append_log(&plan.folders.console_log())?,
+            stderr: spawn::append_log(&plan.folders.stderr_log())?,
+        }
+        .start()?;
+        newborn.add(outer);
+        let Some(process) = read_info(info, options.launch_timeout()) else {
+            return Err(Failure::Silent { outer, newborn: Box::new(newborn) });
+        };
+        newborn.add(process);
+        let endpoint = Endpoint::Unix { path: link_path, peer_uid: user.uid };
+        let handle = self.handle(process, outer, user, group.dirs.clone(), endpoint);
+        let why = "the overlay shares the host's file system".into();
+        let limits = group.applied(Enforcement::No { why });
+        Ok(Started { newborn, handle, limits })
+    }
+
+    fn handle(
+        &self,
+        process: ProcessId,
+        outer: ProcessId,
+        user: MachineUser,
+        cgroup_dirs: Vec<PathBuf>,
+        endpoint: Endpoint,
+    ) -> MachineHandle {
+        MachineHandle {
+            workspace: self.plan.workspace.clone(),
+            isolation: Isolation::Sandbox,
+            process,
+            helpers: vec![outer],
+            boot_id: boot_id(),
+            uuid: self.plan.uuid,
+            uid: user.uid,
+            folders: self.plan.folders.clone(),
+            cgroup_dirs,
+            endpoint,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Info {
+    child_pid: i32,
+}
+
+/// Process 1 of the sandbox, from bubblewrap's JSON; `None` if it ends or says nothing in time.
+fn read_info(info: OwnedFd, timeout: Duration) -> Option<ProcessId> {
+    let end = Instant::now() + timeout;
+    let mut info = File::from(info);
+    let mut text = Vec::new();
+    loop {
+        let left = end.checked_duration_since(Instant::now())?;
+        let left = Timespec::try_from(left).ok()?;
+        let ready = rustix::event::poll(&mut [PollFd::new(&info, PollFlags::IN)], Some(&left));
+        if ready.ok()? == 0 {
+            return None;
+        }
+        let mut buffer = [0; 1024];
+        let count = info.read(&mut buffer).ok()?;
+        text.extend_from_slice(&buffer[..count]);
+        if let Ok(info) = serde_json::from_slice::<Info>(&text) {
+            return ProcessId::of_pid(info.child_pid).ok();
+        }
+        if count == 0 || text.len() > INFO_BYTES {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What an earlier daemon left behind between an intent and its record.
+//!
+//! Only what is provably ours is touched: a folder that carries our mark, a cgroup below our own
+//! base, a process whose command line (QEMU, bubblewrap) or first environment (a sandbox's process
+//! 1) holds the tag of a machine in our run root. Anything else is left alone.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ground::Ground;
+use super::handle::ProcessId;
+use super::{Error, folders, memory};
+
+/// Carries the tag into a sandbox's environment.
+pub(super) const TAG_VARIABLE: &str = "HIVEKEEP_MACHINE";
+const TAG_PREFIX: &str = "hivekeep:";
+/// A command line is read no further.
+const CMDLINE_BYTES: u64 = 256 * 1024;
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// Something without a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leftover {
+    /// A machine or one of its helpers.
+    Process {
+        /// To be ended.
+        process: ProcessId,
+        /// From its tag.
+        workspace: String,
+    },
+    /// A marked folder in the run, disk or log root.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The groups of a machine.
+    Cgroup {
+        /// The machine's name below our base.
+        workspace: String,
+    },
+}
+
+/// Knows where this daemon's machines live.
+#[derive(Debug, Clone)]
+pub struct Sweeper {
+    ground: Ground,
+    /// The folder of the run folders, absolute; decides which processes are ours.
+    run_root: PathBuf,
+    /// Every root whose marked folders belong to a record.
+    roots: Vec<PathBuf>,
+}
+
+impl Sweeper {
+    /// `roots` are further roots besides `run_root`: the disks', and the logs' if they are not to
+    /// outlive their workspace.
+    pub fn new(ground: Ground, run_root: PathBuf, roots: &[PathBuf]) -> Self {
+        let roots = std::iter::once(&run_root).chain(roots).cloned().collect();
+        Self { ground, run_root, roots }
+    }
+
+    /// What no workspace of `known` accounts for, processes first. Changes nothing.
+    ///
+    /// Legal at start only, before anything is launched.
+    pub async fn find(&self, known: &HashSet<String>) -> Result<Vec<Leftover>, Error> {
+        let (sweeper, known) = (self.clone(), known.clone());
+        let find = move || {
+            let mut found = sweeper.processes(&known);
+            let machines = sweeper.ground.cgroups.machines().into_iter();
+            let unknown = machines.filter(|workspace| !known.contains(workspace));
+            found.extend(unknown.map(|workspace| Leftover::Cgroup { workspace }));
+            for root in &sweeper.roots {
+                sweeper.folders(root, &known, &mut found)?;
+            }
+            Ok(found)
+        };
+        tokio::task::spawn_blocking(find).await.map_err(Error::lost_task)?
+    }
+
+    /// Removes one leftover; success if it is gone already.
+    pub async fn remove(&self, leftover: &Leftover) -> Result<(), Error> {
+        match leftover.clone() {
+            Leftover::Process { process, .. } => self.ground.watcher.kill(process, KILL_WAIT).await,
+            Leftover::Cgroup { workspace } => {
+                let cgroups = self.ground.cgroups.clone();
+                let remove = move || cgroups.remove(&workspace);
+                tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
+            }
+            Leftover::Folder { path } => {
+                let remove = move || folders::remove(&path);
+                tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
+            }
+        }
+    }
+
+    /// Finds and removes everything; returns what was removed, and what could not be and why.
+    pub async fn sweep(
+        &self,
+        known: &HashSet<String>,
+    ) -> Result<(Vec<Leftover>, Vec<(Leftover, Error)>), Error> {
+        let (mut removed, mut failed) = (Vec::new(), Vec::new());
+        for leftover in self.find(known).await? {
+            match self.remove(&leftover).await {
+                Ok(()) => removed.push(leftover),
+                Err(error) => failed.push((leftover, error)),
+            }
+        }
+        Ok((removed, failed))
+    }
+
+    fn processes(&self, known: &HashSet<String>) -> Vec<Leftover> {
+        let mut found = Vec::new();
+        for pid in memory::all_pids() {
+            let Ok(process) = ProcessId::of_pid(pid) else { continue };
+            let words = ["cmdline", "environ"].map(|file| read_words(pid, file));
+            let ours = words.iter().flatten().find_map(|word| workspace_of(word, &self.run_root));
+            match ours {
+                Some(workspace) if !known.contains(&workspace) && pid != own_pid() => {
+                    found.push(Leftover::Process { process, workspace });
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn folders(
+        &self,
+        root: &Path,
+        known: &HashSet<String>,
+        found: &mut Vec<Leftover>,
+    ) -> Result<(), Error> {
+        let entries = match fs::read_dir(root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Error::io("list", root)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::io("list", root))?;
+            let path = entry.path();
+            let is_known = entry.file_name().to_str().is_some_and(|name| known.contains(name));
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_dir && !is_known && folders::owner(&path).is_some() {
+                found.push(Leftover::Folder { path });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn own_pid() -> i32 {
+    std::process::id() as i32
+}
+
+/// The words of a file of `/proc/PID` whose words end with NUL.
+fn read_words(pid: i32, file: &str) -> Vec<String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let read = fs::File::open(format!("/proc/{pid}/{file}"))
+        .and_then(|file| file.take(CMDLINE_BYTES).read_to_end(&mut bytes));
+    if read.is_err() {
+        return Vec::new();
+    }
+    bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The workspace, if the word is a tag (`hivekeep:UUID:RUN_ROOT/WORKSPACE`) of our run root.
+fn workspace_of(word: &str, run_root: &Path) -> Option<String> {
+    let tag = word
+        .strip_prefix("guest=")
+        .or_else(|| word.strip_prefix(TAG_VARIABLE)?.strip_prefix('='))
+        .unwrap_or(word);
+    let (uuid, run_dir) = tag.strip_prefix(TAG_PREFIX)?.split_once(':')?;
+    uuid.parse::<uuid::Uuid>().ok()?;
+    let run_dir = PathBuf::from(run_dir.replace(",,", ","));
+    if run_dir.parent()? != run_root {
+        return None;
+    }
+    Some(run_dir.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

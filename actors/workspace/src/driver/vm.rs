@@ -1,0 +1,222 @@
+//! Virtual machines by QEMU.
+//!
+//! QEMU runs as an unprivileged user with its system call filter on, in a session and a cgroup of
+//! its own. It opens nothing by a path of ours: sockets, disk, base image, kernel and initrd come
+//! as descriptors. It is told what to do over QMP, one short connection a request.
+
+mod args;
+mod launch;
+mod tsc;
+mod vhost;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::ground::{self, Ground};
+use super::options::{Accelerator, CarrierChoice};
+use super::process::MachineExit;
+use super::{
+    AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, KvmVerdict,
+    Launched, LogsOnDiscard, MachineHandle, Memory, Options, Plan, Support, console, folders, qmp,
+    tools,
+};
+
+const QMP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const QEMU_REMEDY: &str = "apt-get install qemu-system-x86";
+
+/// Makes an overlay: backing image, size in bytes, path of the new file. Called on a blocking
+/// thread with a temporary path; the driver syncs and renames.
+pub type OverlayMaker = Arc<dyn Fn(&Path, u64, &Path) -> std::io::Result<()> + Send + Sync>;
+
+/// The driver behind `isolation = "vm"`.
+pub struct VmDriver {
+    ground: Ground,
+    qemu: PathBuf,
+    accelerator: AcceleratorKind,
+    tsc_khz: u64,
+    make_overlay: OverlayMaker,
+    facts: Facts,
+    capabilities: Capabilities,
+}
+
+impl VmDriver {
+    /// Looks the host over: QEMU's version, the time stamp counter, the carrier. `kvm` is
+    /// [`super::probe_kvm`]'s verdict, taken once per daemon. Blocks for some 150 ms.
+    pub fn open(
+        ground: Ground,
+        kvm: &KvmVerdict,
+        make_overlay: OverlayMaker,
+    ) -> Result<Self, Error> {
+        let options = &ground.options;
+        let qemu = tools::find(&options.qemu_path, QEMU_REMEDY)?;
+        let accelerator = choose_accelerator(options.accelerator, kvm)?;
+        let carrier = choose_carrier(options)?;
+        let mut cannot = Vec::new();
+        if let Some((what, why)) = ground.cgroups.missing() {
+            cannot.push(format!("limit {what}: {why}"));
+        }
+        let memory_snapshots = if carrier == Carrier::VhostUserVsock {
+            Support::no("QEMU cannot save a machine with a vhost-user-vsock device")
+        } else {
+            Support::Yes
+        };
+        let facts = Facts {
+            accelerator,
+            accelerator_why: match options.accelerator {
+                Accelerator::Tcg => "accelerator = \"tcg\"".into(),
+                Accelerator::Auto | Accelerator::Kvm => kvm.reason.clone(),
+            },
+            program: tools::version(&qemu)?,
+            carrier,
+            cgroup: ground.cgroups.version(),
+            cannot,
+        };
+        let capabilities = Capabilities {
+            memory_snapshots,
+            own_kernel: Support::Yes,
+            disk_limit: Support::Yes,
+            several_users: Support::Yes,
+        };
+        let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
+        Ok(Self { ground, qemu, accelerator, tsc_khz, make_overlay, facts, capabilities })
+    }
+
+    /// Connects, asks one thing, and leaves the socket to the next.
+    async fn ask(&self, handle: &MachineHandle, command: &str) -> Result<Value, qmp::Error> {
+        let (client, _events) = qmp::Client::connect(&handle.qmp_path(), QMP_TIMEOUT).await?;
+        client.execute(command, Value::Null, QMP_TIMEOUT).await
+    }
+
+    fn begin_beside(&self, handle: &MachineHandle) {
+        let folders = &handle.folders;
+        let drain = console::drain(folders.console_socket(), folders.console_log());
+        let mut tasks = vec![tokio::spawn(drain).abort_handle()];
+        if let Some(helper) = handle.helpers.first() {
+            let end = vhost::end_with_helper(self.ground.watcher.clone(), handle.process, *helper);
+            tasks.push(tokio::spawn(end).abort_handle());
+        }
+        self.ground.begin_beside(handle, tasks);
+    }
+}
+
+#[async_trait]
+impl Driver for VmDriver {
+    fn isolation(&self) -> Isolation {
+        Isolation::Vm
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+        plan.check()?;
+        let (plan, make_overlay) = (plan.clone(), Arc::clone(&self.make_overlay));
+        let prepare = move || {
+            ground::make_folders(&plan)?;
+            make_disk(&plan, &make_overlay)
+        };
+        tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
+    }
+
+    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+        let launched = launch::launch(self, plan).await?;
+        self.begin_beside(&launched.handle);
+        Ok(launched)
+    }
+
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+        handle.verify_process()?;
+        let reason = match self.ask(handle, "query-uuid").await {
+            Ok(answer) if answer["UUID"] == handle.uuid.to_string() => None,
+            Ok(answer) => Some(format!("it says its uuid is {}", answer["UUID"])),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = reason {
+            handle.verify_process()?;
+            return Err(Gone::Uncontrollable { reason });
+        }
+        self.begin_beside(handle);
+        Ok(())
+    }
+
+    async fn watch(&self, handle: &MachineHandle) -> MachineExit {
+        self.ground.watch(handle).await
+    }
+
+    async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error> {
+        handle.verify_process()?;
+        self.ask(handle, "system_powerdown").await?;
+        Ok(())
+    }
+
+    async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
+        self.ground.kill(handle).await
+    }
+
+    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+        self.ground.release(plan).await
+    }
+
+    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+        self.ground.discard(plan, logs).await
+    }
+
+    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
+        self.ground.memory(handle).await
+    }
+}
+
+fn choose_accelerator(wish: Accelerator, kvm: &KvmVerdict) -> Result<AcceleratorKind, Error> {
+    match (wish, kvm.usable) {
+        (Accelerator::Tcg, _) | (Accelerator::Auto, false) => Ok(AcceleratorKind::Tcg),
+        (Accelerator::Auto | Accelerator::Kvm, true) => Ok(AcceleratorKind::Kvm),
+        (Accelerator::Kvm, false) => Err(Error::KvmUnusable { reason: kvm.reason.clone() }),
+    }
+}
+
+fn choose_carrier(options: &Options) -> Result<Carrier, Error> {
+    let vsock = Path::new(launch::VHOST_VSOCK).exists();
+    match (options.carrier, vsock) {
+        (CarrierChoice::Vsock | CarrierChoice::Auto, true) => Ok(Carrier::Vsock),
+        (CarrierChoice::VirtioSerial, _) | (CarrierChoice::Auto, false) => {
+            Ok(Carrier::VirtioSerial)
+        }
+        (CarrierChoice::Vsock, false) => Err(Error::ToolMissing {
+            program: launch::VHOST_VSOCK.into(),
+            detail: "modprobe vhost_vsock, or choose another carrier".into(),
+        }),
+        (CarrierChoice::VhostUserVsock, _) => {
+            tools::find(&options.vhost_device_vsock_path, vhost::REMEDY)?;
+            Ok(Carrier::VhostUserVsock)
+        }
+    }
+}
+
+/// The overlay appears under its name complete and synced, or not at all.
+fn make_disk(plan: &Plan, make_overlay: &OverlayMaker) -> Result<(), Error> {
+    let disk = plan.folders.disk();
+    if disk.exists() {
+        return Ok(());
+    }
+    let base = Plan::image(&plan.images.rootfs_ext4, "root file system")?;
+    let fresh = disk.with_extension("new");
+    let _ = std::fs::remove_file(&fresh);
+    let size_bytes = u64::from(plan.disk_gb) << 30;
+    let made = make_overlay(base, size_bytes, &fresh)
+        .and_then(|()| std::fs::File::open(&fresh)?.sync_all())
+        .and_then(|()| std::fs::rename(&fresh, &disk))
+        .and_then(|()| std::fs::File::open(&plan.folders.disk_dir)?.sync_all());
+    made.map_err(Error::io("make the disk", &disk))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! File operations that survive a power cut. All of them block.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use uuid::Uuid;
+
+use super::{Error, Result};
+
+/// What unfinished files start with; `sweep` removes them.
+pub(super) const TEMP_PREFIX: &str = ".tmp-";
+
+/// A temporary name beside `path`, so that a rename to it stays in one filesystem.
+pub(super) fn temp_beside(path: &Path) -> PathBuf {
+    path.with_file_name(format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple()))
+}
+
+/// The folder of `path`.
+pub(super) fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
+}
+
+/// Replaces `path` by a file with these bytes; after a crash it is the old file or the new one.
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temp = temp_beside(path);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&temp)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&temp, path))
+        .map_err(Error::io("write", path));
+    if written.is_err() {
+        // Best effort: the sweep at the next open takes what stays.
+        let _ = fs::remove_file(&temp);
+    }
+    written?;
+    sync_dir(parent(path))
+}
+
+/// Moves a file to a name that must be free.
+pub(super) fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE).map_err(Into::into)
+}
+
+/// Removes unfinished files in `dir` that no living writer can still own (older than ten minutes;
+/// writing one takes milliseconds).
+pub(super) fn sweep(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let entry = entry.map_err(Error::io("list", dir))?;
+        let stale = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(600)));
+        if stale && entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+            fs::remove_file(entry.path()).map_err(Error::io("remove", entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is mounted at or below `dir`; then nothing there may be removed.
+pub(super) fn has_mounts(dir: &Path) -> Result<bool> {
+    let table = "/proc/self/mountinfo";
+    let text = fs::read_to_string(table).map_err(Error::io("read", table))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|point| Path::new(&point.replace("\\040", " ")).starts_with(dir)))
+}

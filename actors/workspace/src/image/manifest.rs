@@ -1,0 +1,124 @@
+//! What an image consists of, as kept in `images/<name>.json`.
+
+use std::path::Path;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::files::write_durably;
+use super::{Error, Hash, ImageName, KernelChoice, Result, Suite};
+
+/// Raised when a field changes its meaning; a manifest of another format is refused.
+const FORMAT: u32 = 1;
+
+/// A file in the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectRef {
+    /// BLAKE3 of the content, and the name of the object's folder.
+    pub hash: Hash,
+    /// The file's name in that folder.
+    pub file: String,
+    /// Length of the content in bytes; a sparse file takes less on disk.
+    pub bytes: u64,
+    /// The version of what the file holds, where it has one (the kernel's release).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// A directory in the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreeRef {
+    /// BLAKE3 of `entries.jsonl`, which lists every path with type, mode, owner and content hash.
+    pub hash: Hash,
+    /// How many files, directories and links there are.
+    pub entries: u64,
+    /// The sum of the file sizes in bytes.
+    pub bytes: u64,
+}
+
+/// A Debian package that went into the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Package {
+    /// The package's name.
+    pub name: String,
+    /// The version that was installed.
+    pub version: String,
+}
+
+/// An image: its objects, and what they were made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub(super) format: u32,
+    /// The image's name; the same as the file's.
+    pub name: ImageName,
+    /// When the objects were last put together.
+    pub built_at: DateTime<Utc>,
+    /// The kernel: an ELF with a PVH entry.
+    pub kernel: ObjectRef,
+    /// Where the kernel came from.
+    pub kernel_choice: KernelChoice,
+    /// The kernel's modules and their load order, as the part of the initrd that outlives a
+    /// change of the guest binary.
+    pub modules: ObjectRef,
+    /// What the kernel boots into: the guest daemon as `/init`, and the modules.
+    pub initrd: ObjectRef,
+    /// The root filesystem: raw ext4, sparse.
+    pub rootfs_ext4: ObjectRef,
+    /// The same files as a directory, for the sandbox's read-only lower layer.
+    pub rootfs_tree: Option<TreeRef>,
+    /// BLAKE3 of the guest binary inside the initrd.
+    pub guest_hash: Hash,
+    /// The suite the packages came from.
+    pub debian_suite: Suite,
+    /// The packages that went in, sorted by name.
+    pub packages: Vec<Package>,
+    /// Hash of everything but the guest binary that decides the outcome of a build. Differs from
+    /// the current one when a newer hivekeep would build the image differently.
+    pub recipe: Hash,
+    /// The part of the recipe that decides the kernel, so images can share one.
+    pub kernel_recipe: Hash,
+}
+
+impl Manifest {
+    pub(super) const FORMAT: u32 = FORMAT;
+
+    /// Reads and checks a manifest. `Ok(None)` when there is no such file. Blocks.
+    pub(super) fn load(path: &Path, name: ImageName) -> Result<Option<Self>> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", path)(error)),
+        };
+        let refuse = |reason: String| Error::Manifest { path: path.to_path_buf(), reason };
+        let manifest: Self =
+            serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        if manifest.format != FORMAT {
+            return Err(refuse(format!(
+                "it has format {}, this version reads format {FORMAT}; run: hivekeep image build {name}",
+                manifest.format
+            )));
+        }
+        if manifest.name != name {
+            return Err(refuse(format!("it describes image `{}`", manifest.name)));
+        }
+        for object in [&manifest.kernel, &manifest.modules, &manifest.initrd, &manifest.rootfs_ext4]
+        {
+            if object.file.contains('/') || object.file.starts_with('.') {
+                return Err(refuse(format!("`{}` is not a file name", object.file)));
+            }
+        }
+        Ok(Some(manifest))
+    }
+
+    /// Writes the manifest in one step: readers see the old one or this one. Blocks.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("a manifest has no map with keys that are not text");
+        text.push('\n');
+        write_durably(path, text.as_bytes())
+    }
+}

@@ -1,0 +1,103 @@
+//! Workspace disks: copies of an empty qcow2 that was made once.
+//!
+//! `qemu-img create` costs about 30 ms, nearly all of it the start of the process; a copy of its
+//! result is a fraction of a millisecond. So one empty overlay for each image and size is kept.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use super::build::run::{run, tool};
+use super::files::{parent, rename_new, sync_dir, temp_beside};
+use super::store::ImageStore;
+use super::{Error, Hash, Result, VerifiedImage};
+
+/// The largest disk in GiB: what the filesystem's reserved descriptor blocks can grow to.
+pub const MAX_DISK_GB: u64 = 1024;
+
+/// See [`ImageStore::overlay`].
+pub(super) async fn create(
+    store: &ImageStore,
+    image: &VerifiedImage,
+    path: &Path,
+    disk_gb: u64,
+) -> Result<()> {
+    let min_gb = image.min_disk_gb();
+    if !(min_gb..=MAX_DISK_GB).contains(&disk_gb) {
+        return Err(Error::DiskSize {
+            image: image.manifest.name,
+            asked_gb: disk_gb,
+            min_gb,
+            max_gb: MAX_DISK_GB,
+        });
+    }
+    let template = template_path(store, image, disk_gb);
+    if !template.exists() {
+        make_template(&template, image.rootfs(), disk_gb).await?;
+    }
+    let path = path.to_path_buf();
+    store.blocking(move |_| copy_new(&template, &path)).await
+}
+
+/// The key covers the base's path, so a store that was moved makes its templates anew.
+fn template_path(store: &ImageStore, image: &VerifiedImage, disk_gb: u64) -> PathBuf {
+    let key = Hash::of(image.rootfs().as_os_str().as_encoded_bytes()).to_string();
+    store.root().join("overlays").join(format!("{}-{disk_gb}g.qcow2", &key[..16]))
+}
+
+async fn make_template(template: &Path, base: &Path, disk_gb: u64) -> Result<()> {
+    let temp = temp_beside(template);
+    let mut command = Command::new(tool("qemu-img")?);
+    command
+        .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+        .arg(base)
+        .arg(&temp)
+        .arg(format!("{disk_gb}G"));
+    let made = run(command, Duration::from_secs(30), &CancellationToken::new()).await;
+    let finish = async {
+        made?;
+        let template = template.to_path_buf();
+        let temp = temp.clone();
+        tokio::task::spawn_blocking(move || publish(&temp, &template))
+            .await
+            .map_err(|_| Error::Cancelled)?
+    };
+    let result = finish.await;
+    if result.is_err() {
+        // Best effort: the sweep at the next open takes what stays.
+        let _ = tokio::fs::remove_file(&temp).await;
+    }
+    result
+}
+
+fn publish(temp: &Path, template: &Path) -> Result<()> {
+    File::open(temp).and_then(|file| file.sync_all()).map_err(Error::io("sync", temp))?;
+    // Two makers at once produce the same content; the later rename wins.
+    fs::rename(temp, template).map_err(Error::io("rename", template))?;
+    sync_dir(parent(template))
+}
+
+fn copy_new(template: &Path, path: &Path) -> Result<()> {
+    let temp = temp_beside(path);
+    let copy = || {
+        fs::copy(template, &temp).map_err(Error::io("copy", &temp))?;
+        File::open(&temp).and_then(|file| file.sync_all()).map_err(Error::io("sync", &temp))?;
+        rename_new(&temp, path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::AlreadyExists {
+                Error::OverlayExists { path: path.to_path_buf() }
+            } else {
+                Error::io("rename", path)(error)
+            }
+        })
+    };
+    let copied = copy();
+    if copied.is_err() {
+        // The name is ours alone, and nothing else would remove it.
+        let _ = fs::remove_file(&temp);
+    }
+    copied?;
+    sync_dir(parent(path))
+}

@@ -1,0 +1,158 @@
+//! Directory objects: the list of their entries, its hash, and checking one against the other.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::remedy;
+use super::{Error, Hash, ImageName, Result, TreeRef};
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Dir,
+    File { bytes: u64, blake3: Hash },
+    Link { target: String },
+}
+
+/// One line of `entries.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Relative to the tree's root; the root itself is the empty path.
+    pub(super) path: String,
+    /// Permission bits, with set-user-id and the like.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    #[serde(flatten)]
+    pub(super) kind: Kind,
+}
+
+/// Who owns the files of a tree.
+#[derive(Debug, Clone)]
+pub(super) enum Owners {
+    /// As the files on disk say: the builder is root.
+    OnDisk,
+    /// As listed by path; root owns the rest. For a builder that cannot give files away.
+    Listed(HashMap<String, (u32, u32)>),
+}
+
+impl Owners {
+    /// `OnDisk` for root, otherwise everything is root's except what `listed` names.
+    pub(super) fn for_builder(listed: HashMap<String, (u32, u32)>) -> Self {
+        if rustix::process::geteuid().is_root() { Self::OnDisk } else { Self::Listed(listed) }
+    }
+
+    fn of(&self, path: &str, meta: &fs::Metadata) -> (u32, u32) {
+        match self {
+            Self::OnDisk => (meta.uid(), meta.gid()),
+            Self::Listed(listed) => listed.get(path).copied().unwrap_or((0, 0)),
+        }
+    }
+}
+
+/// Every entry of a tree, sorted by path.
+#[derive(Debug)]
+pub(super) struct List(pub(super) Vec<Entry>);
+
+impl List {
+    pub(super) fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for entry in &self.0 {
+            serde_json::to_writer(&mut text, entry).expect("an entry is plain data");
+            text.push(b'\n');
+        }
+        text
+    }
+
+    pub(super) fn reference(&self) -> TreeRef {
+        TreeRef { hash: Hash::of(&self.text()), entries: self.0.len() as u64, bytes: self.bytes() }
+    }
+
+    /// The sum of the file sizes.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |entry: &Entry| match entry.kind {
+            Kind::File { bytes, .. } => bytes,
+            Kind::Dir | Kind::Link { .. } => 0,
+        };
+        self.0.iter().map(size).sum()
+    }
+}
+
+/// Lists a tree, hashing every file. Blocks.
+pub(super) fn scan(root: &Path, owners: &Owners) -> Result<List> {
+    let mut list = Vec::new();
+    visit(root, "", owners, &mut list)?;
+    list.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(List(list))
+}
+
+fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Result<()> {
+    let meta = fs::symlink_metadata(path).map_err(Error::io("stat", path))?;
+    let (uid, gid) = owners.of(name, &meta);
+    let odd = |what: &str| Error::Rootfs { reason: format!("{} {what}", path.display()) };
+    let kind = if meta.is_dir() {
+        for child in fs::read_dir(path).map_err(Error::io("list", path))? {
+            let child = child.map_err(Error::io("list", path))?;
+            let file = child.file_name();
+            let file = file.to_str().ok_or_else(|| odd("holds a name that is not UTF-8"))?;
+            let below = if name.is_empty() { file.to_owned() } else { format!("{name}/{file}") };
+            visit(&child.path(), &below, owners, list)?;
+        }
+        Kind::Dir
+    } else if meta.is_symlink() {
+        let target = fs::read_link(path).map_err(Error::io("read link", path))?;
+        let target = target.to_str().ok_or_else(|| odd("points to a name that is not UTF-8"))?;
+        Kind::Link { target: target.to_owned() }
+    } else if meta.is_file() {
+        Kind::File { bytes: meta.len(), blake3: Hash::of_file(path)? }
+    } else {
+        return Err(odd("is neither file, directory nor link"));
+    };
+    // A link's own mode bits mean nothing and differ between filesystems.
+    let mode = if meta.is_symlink() { 0o777 } else { meta.mode() & 0o7777 };
+    list.push(Entry { path: name.to_owned(), mode, uid, gid, kind });
+    Ok(())
+}
+
+/// Compares a tree on disk with its list, and the list with its hash. Blocks, and reads all.
+pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result<()> {
+    let text = fs::read(entries).map_err(Error::io("read", entries))?;
+    let corrupt = |path: &Path, found| Error::Corrupt {
+        path: path.to_path_buf(),
+        expected: reference.hash,
+        found,
+        remedy: remedy(ImageName::Base),
+    };
+    if Hash::of(&text) != reference.hash {
+        return Err(corrupt(entries, Hash::of(&text)));
+    }
+    let mut owners = HashMap::new();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let entry: Entry = serde_json::from_slice(line).map_err(|error| Error::Manifest {
+            path: entries.to_path_buf(),
+            reason: error.to_string(),
+        })?;
+        owners.insert(entry.path, (entry.uid, entry.gid));
+    }
+    let found = scan(tree, &Owners::Listed(owners))?.reference();
+    if found.hash == reference.hash { Ok(()) } else { Err(corrupt(tree, found.hash)) }
+}
+
+/// A script for `debugfs -w` that gives every inode the owner its entry names. `mke2fs -d` takes
+/// owners from the files it reads, which are the builder's when the builder is not root.
+pub(super) fn chown_script(list: &List) -> Vec<u8> {
+    let mut script = Vec::new();
+    for entry in list.0.iter().filter(|entry| !entry.path.is_empty()) {
+        for (field, id) in [("uid", entry.uid), ("gid", entry.gid)] {
+            writeln!(script, "sif \"/{}\" {field} {id}", entry.path)
+                .expect("writing to memory does not fail");
+        }
+    }
+    script
+}

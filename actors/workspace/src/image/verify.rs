@@ -1,0 +1,156 @@
+//! Handing out images only after their content was checked against the manifest.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dashmap::DashMap;
+
+use super::error::remedy;
+use super::objects::Objects;
+use super::{Error, Hash, ImageName, Manifest, ObjectRef, Result, TreeRef, tree};
+
+/// An image whose kernel, initrd and root filesystem were compared with their hashes.
+#[derive(Debug, Clone)]
+pub struct VerifiedImage {
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) kernel: PathBuf,
+    pub(super) initrd: PathBuf,
+    pub(super) rootfs: PathBuf,
+}
+
+impl VerifiedImage {
+    /// What the image is made of.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The ELF kernel, an absolute path; for `-kernel`.
+    pub fn kernel(&self) -> &Path {
+        &self.kernel
+    }
+
+    /// The initrd, an absolute path; for `-initrd`.
+    pub fn initrd(&self) -> &Path {
+        &self.initrd
+    }
+
+    /// The raw ext4 that overlays stand on. Open it read-only.
+    pub fn rootfs(&self) -> &Path {
+        &self.rootfs
+    }
+
+    /// The smallest disk a workspace of this image can have, in GiB.
+    pub fn min_disk_gb(&self) -> u64 {
+        self.manifest.rootfs_ext4.bytes.div_ceil(1 << 30)
+    }
+}
+
+/// What the system says of a file without reading it. The change time cannot be set back by a
+/// program, so a file that was written to has another stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+}
+
+/// Remembers, for the life of the process, which files were checked and what they looked like.
+#[derive(Debug, Default)]
+pub(super) struct Verified {
+    seen: DashMap<PathBuf, (Stamp, Hash)>,
+}
+
+impl Verified {
+    /// Checks the three files a VM is started from. Blocks; microseconds when they were checked
+    /// before and are unchanged.
+    pub(super) fn image(&self, objects: &Objects, manifest: Manifest) -> Result<VerifiedImage> {
+        let name = manifest.name;
+        Ok(VerifiedImage {
+            kernel: self.object(objects, &manifest.kernel, name)?,
+            initrd: self.object(objects, &manifest.initrd, name)?,
+            rootfs: self.object(objects, &manifest.rootfs_ext4, name)?,
+            manifest: Arc::new(manifest),
+        })
+    }
+
+    /// Checks one object and answers its path.
+    pub(super) fn object(
+        &self,
+        objects: &Objects,
+        object: &ObjectRef,
+        image: ImageName,
+    ) -> Result<PathBuf> {
+        let path = objects.path(object);
+        let stamp = stamp(&path, image)?;
+        if self.knows(&path, stamp, object.hash) {
+            return Ok(path);
+        }
+        let found = Hash::of_file(&path)?;
+        if found != object.hash {
+            return Err(Error::Corrupt {
+                path,
+                expected: object.hash,
+                found,
+                remedy: remedy(image),
+            });
+        }
+        self.seen.insert(path.clone(), (stamp, found));
+        Ok(path)
+    }
+
+    /// Checks a tree object and answers its directory. All files are read the first time; after
+    /// that the list's stamp stands for the tree, which nothing but this store writes.
+    pub(super) fn tree(
+        &self,
+        objects: &Objects,
+        reference: &TreeRef,
+        image: ImageName,
+    ) -> Result<PathBuf> {
+        let tree = objects.tree_path(reference);
+        let entries = objects.entries_path(reference);
+        let list_stamp = stamp(&entries, image)?;
+        stamp(&tree, image)?;
+        if self.knows(&entries, list_stamp, reference.hash) {
+            return Ok(tree);
+        }
+        tree::verify(&tree, &entries, reference).map_err(|error| match error {
+            Error::Corrupt { path, expected, found, .. } => {
+                Error::Corrupt { path, expected, found, remedy: remedy(image) }
+            }
+            other => other,
+        })?;
+        self.seen.insert(entries, (list_stamp, reference.hash));
+        Ok(tree)
+    }
+
+    fn knows(&self, path: &Path, stamp: Stamp, hash: Hash) -> bool {
+        self.seen.get(path).is_some_and(|known| *known == (stamp, hash))
+    }
+}
+
+fn stamp(path: &Path, image: ImageName) -> Result<Stamp> {
+    match Stamp::of(path) {
+        Ok(stamp) => Ok(stamp),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::missing(image, path.display().to_string()))
+        }
+        Err(error) => Err(Error::io("stat", path)(error)),
+    }
+}

@@ -1,0 +1,109 @@
+//! One background job, followed until it ends.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Entity, Fault, JobId, Me};
+use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::{
+    link::{LinkError, Wait},
+    records::Record,
+    shared::Desk,
+    workspace::Line,
+};
+
+/// A job whose end was not told is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What a job's actor can be told.
+pub enum Msg {
+    /// Its end was announced: look.
+    Look,
+    /// A look found this.
+    Seen(Option<JobSummary>),
+}
+
+/// What an incarnation is made from.
+#[derive(Clone)]
+pub(crate) struct Seed {
+    pub(crate) job: JobId,
+    pub(crate) desk: Desk,
+    pub(crate) line: watch::Receiver<Line>,
+}
+
+/// A job.
+pub(crate) struct Job {
+    seed: Seed,
+    me: Me<Msg>,
+}
+
+impl Entity for Job {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        let address = me.address.clone();
+        let _detached = me.workers.spawn(async move {
+            // The first look finds jobs that ended while nobody watched.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            while address.send(Msg::Look).is_ok() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+        Ok(Self { seed, me })
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Look => {
+                let (seed, address) = (self.seed.clone(), self.me.address.clone());
+                let _detached = self.me.workers.spawn(async move {
+                    if let Some(seen) = look(seed).await {
+                        let _gone = address.send(Msg::Seen(seen));
+                    }
+                });
+            }
+            Msg::Seen(None) => self.end(json!({ "job_id": self.seed.job, "lost": true })),
+            Msg::Seen(Some(summary)) if summary.exit.is_some() || summary.interrupted => {
+                let (code, signal) = summary.exit.map_or((None, None), |exit| match exit {
+                    hivekeep_protocol::Exit::Code(code) => (Some(code), None),
+                    hivekeep_protocol::Exit::Signal(signal) => (None, Some(signal)),
+                });
+                self.end(json!({
+                    "job_id": self.seed.job, "exit_code": code, "signal": signal,
+                    "interrupted": summary.interrupted,
+                }));
+            }
+            Msg::Seen(Some(_)) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    fn end(&self, event: serde_json::Value) {
+        let (desk, job, me) = (self.seed.desk.clone(), self.seed.job, self.me.clone());
+        let _detached = self.me.workers.spawn(async move {
+            match desk.commit(vec![Record::JobEnded { job }], Some(("job.ended", event))).await {
+                Ok(()) => me.stop("the job ended"),
+                Err(error) => tracing::error!(%job, %error, "a job's end could not be recorded"),
+            }
+        });
+    }
+}
+
+/// `None` when the guest cannot be asked now; `Some(None)` when it has no such job.
+async fn look(mut seed: Seed) -> Option<Option<JobSummary>> {
+    let link = match seed.line.wait_for(|line| matches!(line, Line::Up(_))).await.ok()?.clone() {
+        Line::Up(link) => link,
+        _ => return None,
+    };
+    let poll = JobPoll { job_id: seed.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
+    match link.ask(poll, Wait::at_most(Duration::from_secs(20))).await {
+        Ok(report) => Some(Some(report.summary)),
+        Err(LinkError::Guest(error)) if error.code == GuestCode::UnknownJob => Some(None),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,248 @@
+//! What the records of a workspace add up to. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{JobId, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    driver::{AppliedLimits, MachineHandle},
+    records::{Planned, Record},
+};
+
+/// The durable state of one workspace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Size, kind, name.
+    pub plan: Planned,
+    /// Who owns it; `None` is nobody.
+    pub owner: Option<SessionId>,
+    /// Set once creation was acknowledged.
+    pub created: bool,
+    /// Set when creation failed: code and message.
+    pub failed: Option<(String, String)>,
+    /// What the machine is, or was meant to be when the daemon last wrote.
+    pub machine: MachineFact,
+    /// What its disk was made over.
+    pub base: Option<PathBuf>,
+    /// Persistent environment of its commands.
+    pub env: BTreeMap<String, String>,
+    /// Jobs started and not known to have ended.
+    pub jobs: BTreeSet<JobId>,
+    /// The workspace is to be removed.
+    pub destroying: bool,
+    /// Of the last start.
+    pub boot_time_ms: Option<u64>,
+    /// When it last came up.
+    pub up_at: Option<DateTime<Utc>>,
+}
+
+/// The machine as last recorded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum MachineFact {
+    /// Never started, or stopped.
+    Stopped,
+    /// A start was intended; a process may exist that no record names.
+    Starting,
+    /// A process was started.
+    Launched {
+        /// How to find it.
+        handle: MachineHandle,
+        /// Limits on it.
+        limits: AppliedLimits,
+        /// The guest answered.
+        up: bool,
+        /// A stop was intended.
+        stopping: bool,
+    },
+    /// It ended by itself.
+    Crashed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Ledger {
+    /// Folds a stream's records, optionally from a snapshot. `None` when the
+    /// first record is not a plan, which no sound stream has.
+    pub fn replay(snapshot: Option<Self>, records: impl IntoIterator<Item = Record>) -> Option<Self> {
+        let mut records = records.into_iter();
+        let mut ledger = match snapshot {
+            Some(ledger) => ledger,
+            None => match records.next()? {
+                Record::Planned(plan) => Self::new(plan),
+                _ => return None,
+            },
+        };
+        records.for_each(|record| ledger.apply(record));
+        Some(ledger)
+    }
+
+    /// The state right after the plan.
+    pub fn new(plan: Planned) -> Self {
+        Self {
+            owner: Some(plan.owner),
+            plan,
+            created: false,
+            failed: None,
+            machine: MachineFact::Stopped,
+            base: None,
+            env: BTreeMap::new(),
+            jobs: BTreeSet::new(),
+            destroying: false,
+            boot_time_ms: None,
+            up_at: None,
+        }
+    }
+
+    /// Adds one record.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Planned(_) => {}
+            Record::Created { boot_time_ms } => {
+                self.created = true;
+                self.boot_time_ms = Some(boot_time_ms);
+            }
+            Record::CreateFailed { code, message } => {
+                self.failed = Some((code, message));
+                self.machine = MachineFact::Stopped;
+            }
+            Record::DiskMade { base } => self.base = Some(base),
+            Record::StartWanted => self.machine = MachineFact::Starting,
+            Record::Launched { handle, limits } => {
+                self.machine = MachineFact::Launched { handle, limits, up: false, stopping: false };
+            }
+            Record::Up { boot_time_ms, at } => {
+                if let MachineFact::Launched { up, .. } = &mut self.machine {
+                    *up = true;
+                }
+                // A re-attached machine did not boot.
+                if boot_time_ms > 0 {
+                    self.boot_time_ms = Some(boot_time_ms);
+                }
+                self.up_at = Some(at);
+            }
+            Record::StopWanted => {
+                if let MachineFact::Launched { stopping, .. } = &mut self.machine {
+                    *stopping = true;
+                }
+            }
+            Record::Stopped { .. } => self.machine = MachineFact::Stopped,
+            Record::Crashed { reason, .. } => self.machine = MachineFact::Crashed { reason },
+            Record::EnvSet { vars } => vars.into_iter().for_each(|(name, value)| {
+                match value {
+                    Some(value) => self.env.insert(name, value),
+                    None => self.env.remove(&name),
+                };
+            }),
+            Record::Owned { by } => self.owner = by,
+            Record::JobWanted { job, .. } => {
+                self.jobs.insert(job);
+            }
+            Record::JobRefused { job } | Record::JobEnded { job } => {
+                self.jobs.remove(&job);
+            }
+            Record::DestroyWanted => self.destroying = true,
+        }
+    }
+
+    /// Whether it counts against its owner's quota: failed ones hold nothing.
+    pub fn counts(&self) -> bool {
+        self.failed.is_none()
+    }
+
+    /// The recorded machine, if one was launched and not seen to end.
+    pub fn handle(&self) -> Option<&MachineHandle> {
+        match &self.machine {
+            MachineFact::Launched { handle, .. } => Some(handle),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        driver::Isolation,
+        link::LinkToken,
+        records::{Spec, StopHow},
+    };
+    use proptest::prelude::*;
+
+    fn plan() -> Planned {
+        let id = hivekeep_kernel::WorkspaceId::new();
+        Planned {
+            id,
+            name: crate::name::Name::default_for(id),
+            owner: SessionId::new(),
+            spec: Spec {
+                image: "base".to_owned(),
+                isolation: Isolation::Vm,
+                vcpus: 1,
+                memory_mb: 256,
+                disk_gb: 1,
+            },
+            at: Utc::now(),
+            token: LinkToken::from_bytes([7; 32]),
+            slot: 3,
+            uuid: uuid::Uuid::nil(),
+        }
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let at = Utc::now();
+        prop_oneof![
+            Just(Record::StartWanted),
+            Just(Record::Created { boot_time_ms: 5 }),
+            Just(Record::Up { boot_time_ms: 7, at }),
+            Just(Record::StopWanted),
+            Just(Record::Stopped { at, how: StopHow::Guest }),
+            Just(Record::Crashed { at, reason: "oom".to_owned() }),
+            Just(Record::DestroyWanted),
+            Just(Record::Owned { by: None }),
+            "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, Some("1".to_owned()))].into() }),
+            "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, None)].into() }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_snapshot_anywhere_changes_nothing(
+            records in proptest::collection::vec(record(), 0..40),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let plan = plan();
+            let all = std::iter::once(Record::Planned(plan)).chain(records);
+            let all: Vec<_> = all.collect();
+            let json = |ledger: &Ledger| serde_json::to_value(ledger).expect("serialises");
+            let whole = Ledger::replay(None, all.clone()).expect("a plan");
+            let cut = 1 + cut.index(all.len());
+            let first = Ledger::replay(None, all[..cut.min(all.len())].to_vec()).expect("a plan");
+            let stored = serde_json::from_value(json(&first)).expect("reads back");
+            let rest = all[cut.min(all.len())..].to_vec();
+            let continued = Ledger::replay(Some(stored), rest).expect("a snapshot");
+            prop_assert_eq!(json(&whole), json(&continued));
+        }
+    }
+
+    #[test]
+    fn a_stream_without_a_plan_is_none() {
+        assert!(Ledger::replay(None, [Record::StartWanted]).is_none());
+        assert!(Ledger::replay(None, []).is_none());
+    }
+
+    #[test]
+    fn records_read_back() {
+        let record = Record::EnvSet { vars: [("A".to_owned(), None)].into() };
+        let json = serde_json::to_string(&record).expect("serialises");
+        assert_eq!(json, r#"{"record":"env_set","vars":{"A":null}}"#);
+        let planned = serde_json::to_string(&Record::Planned(plan())).expect("serialises");
+        assert!(matches!(serde_json::from_str(&planned), Ok(Record::Planned(plan)) if plan.slot == 3));
+    }
+}

@@ -1,0 +1,201 @@
+//! The caller's side of one call: how long it waits, and what happens when it stops.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_protocol::{GuestCode, limits::INITIAL_CREDIT_BYTES};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    calls::Call,
+    core::Core,
+    error::{Ending, LinkError},
+    inbox::{Inbox, Reply, Taken},
+};
+
+/// Credit is granted in portions of this, so that the guest never runs dry while
+/// the caller keeps up, and credit frames stay rare.
+const GRANT_BYTES: u32 = INITIAL_CREDIT_BYTES / 4;
+
+/// How long a caller waits.
+#[derive(Debug, Clone)]
+pub struct Wait {
+    /// When to give up.
+    pub deadline: Instant,
+    /// Gives up at once.
+    pub cancel: CancellationToken,
+}
+
+impl Wait {
+    /// Waits for this long, not cancellable.
+    pub fn at_most(time: Duration) -> Self {
+        Self { deadline: Instant::now() + time, cancel: CancellationToken::new() }
+    }
+
+    /// Resolves when it is time to give up.
+    pub(super) async fn over(&self) -> Stop {
+        tokio::select! {
+            biased;
+            _ = self.cancel.cancelled() => Stop::Cancelled,
+            _ = sleep_until(self.deadline) => Stop::Deadline,
+        }
+    }
+
+    fn is_over(&self) -> Option<Stop> {
+        if self.cancel.is_cancelled() {
+            Some(Stop::Cancelled)
+        } else {
+            (Instant::now() >= self.deadline).then_some(Stop::Deadline)
+        }
+    }
+}
+
+/// Why a caller gave up.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stop {
+    Deadline,
+    Cancelled,
+}
+
+impl Stop {
+    pub(super) fn error(self, ending: Ending) -> LinkError {
+        match self {
+            Self::Deadline => LinkError::Deadline(ending),
+            Self::Cancelled => LinkError::Cancelled(ending),
+        }
+    }
+}
+
+/// A call that was sent. Dropped before its reply it is cancelled in the guest.
+pub(super) struct OpenCall {
+    core: Arc<Core>,
+    call: Arc<Call>,
+    /// Received and not yet granted anew.
+    consumed: u32,
+    /// There is nothing left to cancel.
+    ended: bool,
+}
+
+impl OpenCall {
+    pub(super) fn new(core: Arc<Core>, call: Arc<Call>) -> Self {
+        Self { core, call, consumed: 0, ended: false }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.call.id
+    }
+
+    /// Waits for the reply alone.
+    pub(super) async fn reply(&mut self, wait: &Wait) -> Result<Reply, LinkError> {
+        self.until(wait, Inbox::take_reply).await
+    }
+
+    /// Waits for data or the reply, and takes all there is.
+    pub(super) async fn turn(&mut self, wait: &Wait) -> Result<Taken, LinkError> {
+        self.until(wait, Inbox::take).await
+    }
+
+    /// Waits until `look` finds something in the inbox.
+    ///
+    /// When the wait is over the guest is told to end the call, and is given the
+    /// grace to say how it did: a call that succeeded after all has succeeded.
+    pub(super) async fn until<T>(
+        &mut self,
+        wait: &Wait,
+        mut look: impl FnMut(&mut Inbox) -> Option<T>,
+    ) -> Result<T, LinkError> {
+        loop {
+            if let Some(found) = self.look(&mut look) {
+                return Ok(found);
+            }
+            if self.core.down().is_some() {
+                self.ended = true;
+                return Err(self.core.down_error());
+            }
+            let stop = match wait.is_over() {
+                Some(stop) => stop,
+                None => tokio::select! {
+                    biased;
+                    _ = self.call.wake.notified() => continue,
+                    stop = wait.over() => stop,
+                },
+            };
+            return self.stop(stop, look).await;
+        }
+    }
+
+    fn look<T>(&mut self, look: &mut impl FnMut(&mut Inbox) -> Option<T>) -> Option<T> {
+        let mut inbox = self.call.inbox();
+        let answered = inbox.reply().is_some();
+        let found = look(&mut inbox);
+        self.ended |= answered;
+        found
+    }
+
+    async fn stop<T>(
+        &mut self,
+        stop: Stop,
+        mut look: impl FnMut(&mut Inbox) -> Option<T>,
+    ) -> Result<T, LinkError> {
+        self.core.outbox.cancel(self.call.id);
+        let answered = timeout(self.core.options.cancel_grace(), async {
+            while self.call.inbox().reply().is_none() && self.core.down().is_none() {
+                self.call.wake.notified().await;
+            }
+        });
+        // The outcome of the wait is read from the inbox.
+        let _ = answered.await;
+        let was_cancelled =
+            |reply: &Reply| reply.as_ref().is_err_and(|error| error.code == GuestCode::Cancelled);
+        let confirmed = self.call.inbox().reply().map(was_cancelled);
+        if confirmed == Some(false)
+            && let Some(found) = self.look(&mut look)
+        {
+            return Ok(found);
+        }
+        // The cancel is sent; what is left is to let go.
+        self.core.calls.abandon(&self.call);
+        self.ended = true;
+        Err(stop.error(match confirmed {
+            Some(_) => Ending::Confirmed,
+            None => Ending::Unconfirmed,
+        }))
+    }
+
+    /// Lets the guest send as much again as the caller is done with.
+    pub(super) fn consumed(&mut self, bytes: usize) {
+        // At most the credit outstanding, which fits.
+        self.consumed += u32::try_from(bytes).unwrap_or(u32::MAX);
+        if self.consumed >= GRANT_BYTES && !self.ended {
+            let bytes = std::mem::take(&mut self.consumed);
+            self.call.inbox().grant(bytes);
+            self.core.outbox.credit(self.call.id, bytes);
+        }
+    }
+
+    /// Runs the caller's own I/O (a source, a sink) under the call's wait.
+    pub(super) async fn run<F: Future>(
+        &mut self,
+        wait: &Wait,
+        work: F,
+    ) -> Result<F::Output, LinkError> {
+        tokio::select! {
+            biased;
+            down = self.core.closed() => Err(LinkError::Down(down)),
+            stop = wait.over() => Err(stop.error(Ending::Unconfirmed)),
+            output = work => Ok(output),
+        }
+    }
+
+    pub(super) fn shared(&self) -> Arc<Core> {
+        self.core.clone()
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        if !self.ended && self.core.calls.abandon(&self.call) {
+            self.core.outbox.cancel(self.call.id);
+        }
+    }
+}

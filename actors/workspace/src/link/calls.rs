@@ -1,0 +1,153 @@
+//! The calls that are open on a link.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_protocol::limits::MAX_CALLS_IN_FLIGHT;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+use super::inbox::{Exchange, Inbox};
+
+/// Slots kept for calls that must pass when every other slot is taken.
+const RESERVED: usize = 8;
+
+/// A call that the guest has not closed this long after it was given up. The
+/// guest has to kill at most one process tree.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+/// From which slots a call takes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// As most calls.
+    Ordinary,
+    /// Liveness, kill, shutdown.
+    Reserved,
+}
+
+/// One open call. Lives until the guest's reply, also when nobody waits for it.
+pub(super) struct Call {
+    pub(super) id: u32,
+    /// Woken by each change of the inbox and by the end of the link.
+    pub(super) wake: Notify,
+    inbox: Mutex<Inbox>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Call {
+    /// The inbox, for a moment: never held across an await.
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All open calls. As many as the guest serves at once; further ones wait here
+/// for a slot, so that no call is refused for being one too many.
+pub(super) struct Calls {
+    table: Mutex<Table>,
+    ordinary: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u32, Arc<Call>>,
+    /// Calls nobody waits for, with the time since when.
+    abandoned: HashMap<u32, Instant>,
+    last_id: u32,
+}
+
+impl Calls {
+    /// Ids count on from `first_id`. A random one tells the calls of this link
+    /// from those of an older one whose replies are still in the stream.
+    pub(super) fn new(first_id: u32) -> Self {
+        Self {
+            table: Mutex::new(Table { last_id: first_id, ..Table::default() }),
+            ordinary: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT - RESERVED)),
+            reserved: Arc::new(Semaphore::new(RESERVED)),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a slot; `None` when the link is down.
+    pub(super) async fn slot(&self, kind: Slot) -> Option<OwnedSemaphorePermit> {
+        let slots = match kind {
+            Slot::Ordinary => &self.ordinary,
+            Slot::Reserved => &self.reserved,
+        };
+        slots.clone().acquire_owned().await.ok()
+    }
+
+    pub(super) fn open(&self, exchange: Exchange, slot: OwnedSemaphorePermit) -> Arc<Call> {
+        let mut table = self.table();
+        let id = table.free_id();
+        let inbox = Mutex::new(Inbox::new(id, exchange));
+        let call = Arc::new(Call { id, wake: Notify::new(), inbox, _slot: slot });
+        table.open.insert(id, call.clone());
+        call
+    }
+
+    pub(super) fn find(&self, id: u32) -> Option<Arc<Call>> {
+        self.table().open.get(&id).cloned()
+    }
+
+    /// Removes the call, which the guest has answered.
+    pub(super) fn close(&self, id: u32) {
+        let mut table = self.table();
+        table.abandoned.remove(&id);
+        table.open.remove(&id);
+    }
+
+    /// Nobody waits for the call any more. False when it was closed already.
+    pub(super) fn abandon(&self, call: &Call) -> bool {
+        call.inbox().abandon();
+        let mut table = self.table();
+        let open = table.open.contains_key(&call.id);
+        if open {
+            table.abandoned.insert(call.id, Instant::now());
+        }
+        open
+    }
+
+    /// Whether the guest leaves a given-up call open for too long.
+    pub(super) fn stuck(&self) -> bool {
+        self.table().abandoned.values().any(|since| since.elapsed() > STUCK_AFTER)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.table().open.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> Vec<usize> {
+        self.table().open.values().map(|call| call.inbox().held_bytes()).collect()
+    }
+
+    /// The link is down: nobody gets a slot any more, and everybody wakes.
+    pub(super) fn end(&self) {
+        self.ordinary.close();
+        self.reserved.close();
+        let open = std::mem::take(&mut self.table().open);
+        open.values().for_each(|call| call.wake.notify_one());
+    }
+}
+
+impl Table {
+    /// Ids go round; at most `MAX_CALLS_IN_FLIGHT` are taken. 0 is not a call.
+    fn free_id(&mut self) -> u32 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if self.last_id != 0 && !self.open.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+}

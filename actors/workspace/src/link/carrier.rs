@@ -1,0 +1,71 @@
+//! How bytes reach the guest. One small trait, four implementations, one protocol over all.
+
+mod unix;
+mod vhost_user;
+mod virtio_serial;
+mod vsock;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::UnixStream,
+};
+
+pub use self::{
+    unix::UnixCarrier, vhost_user::VhostUserCarrier, virtio_serial::VirtioSerialCarrier,
+    vsock::VsockCarrier,
+};
+use super::error::AttemptError;
+
+/// Receiving half of a connection.
+pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
+/// Sending half of a connection.
+pub type Writing = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Two halves of one byte stream to the guest, before any handshake.
+pub struct Connection {
+    /// Bytes from the guest.
+    pub reader: Reading,
+    /// Bytes to the guest.
+    pub writer: Writing,
+}
+
+/// A way to the guest.
+#[async_trait]
+pub trait Carrier: Send + Sync {
+    /// Name for reports: `unix`, `virtio-serial`, `vsock` or `vhost-user-vsock`.
+    fn name(&self) -> &'static str;
+
+    /// Whether a connection here is a new one for the guest too. Where it is
+    /// not, the stream may hold bytes of an older connection, the guest's end is
+    /// not told when ours closes, and the preamble has to be repeated until it
+    /// is heard.
+    fn has_connections(&self) -> bool;
+
+    /// Dials once. The caller bounds the time.
+    ///
+    /// # Errors
+    /// When there is nobody there yet, or the peer is not who was expected.
+    async fn connect(&self) -> Result<Connection, AttemptError>;
+}
+
+/// Connects to a Unix socket and checks who made it: with `SO_PEERCRED` the
+/// kernel tells the uid of the process that called `listen`.
+async fn dial_unix(path: &Path, peer_uid: u32) -> Result<UnixStream, AttemptError> {
+    let stream = UnixStream::connect(path).await.map_err(AttemptError::Connect)?;
+    let actual = stream.peer_cred().map_err(AttemptError::Connect)?.uid();
+    if actual == peer_uid {
+        Ok(stream)
+    } else {
+        Err(AttemptError::WrongPeer { expected: peer_uid, actual })
+    }
+}
+
+impl From<UnixStream> for Connection {
+    fn from(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        Self { reader: Box::new(reader), writer: Box::new(writer) }
+    }
+}

@@ -1,0 +1,59 @@
+use hivekeep_protocol::{FileRead, FileReadDone, ToGuest};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
+
+impl Link {
+    /// Copies a byte range of a guest's file into `sink`, and flushes it.
+    /// `on_progress` gets the bytes written so far.
+    ///
+    /// A slow sink holds back this call alone. Without a `limit` the guest
+    /// decides how much it sends: give one where the sink's space matters. On an
+    /// error the sink may hold a part.
+    ///
+    /// # Errors
+    /// As [`Link::ask`]; [`LinkError::Sink`]; [`LinkError::Miscounted`] when the
+    /// guest sends more than the limit or another number than it says.
+    pub async fn download(
+        &self,
+        path: &str,
+        offset: u64,
+        limit: Option<u64>,
+        mut sink: impl AsyncWrite + Send + Unpin,
+        wait: Wait,
+        mut on_progress: impl FnMut(u64) + Send,
+    ) -> Result<FileReadDone, LinkError> {
+        let core = self.core();
+        let request = FileRead { path: path.to_owned(), offset, limit };
+        let mut call = core
+            .open(ToGuest::FileRead(request), Exchange::Download, Slot::Ordinary, &wait)
+            .await?;
+        let mut written = 0u64;
+        loop {
+            let taken = call.turn(&wait).await?;
+            for chunk in &taken.chunks {
+                let content = chunk.content();
+                let after = written + content.len() as u64;
+                if let Some(limit) = limit.filter(|limit| after > *limit) {
+                    return Err(LinkError::Miscounted { told_bytes: limit, passed_bytes: after });
+                }
+                let wrote = call.run(&wait, sink.write_all(content)).await?;
+                wrote.map_err(LinkError::Sink)?;
+                written = after;
+                call.consumed(content.len());
+                on_progress(written);
+            }
+            if let Some(reply) = taken.reply {
+                let done = core.typed::<FileRead>(reply)?;
+                if done.sent_bytes != written {
+                    return Err(LinkError::Miscounted {
+                        told_bytes: done.sent_bytes,
+                        passed_bytes: written,
+                    });
+                }
+                call.run(&wait, sink.flush()).await?.map_err(LinkError::Sink)?;
+                return Ok(done);
+            }
+        }
+    }
+}

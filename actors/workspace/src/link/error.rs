@@ -1,0 +1,192 @@
+use std::io;
+
+use hivekeep_protocol::{EncodeError, FrameError, GuestError, Kind, Refusal};
+
+/// Why a link could not be made, or a call on it did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The guest is there and will not serve this host. Trying again is useless.
+    #[error("the guest refuses the link: {0}")]
+    Refused(Refusal),
+    /// Somebody else than the guest's machine holds the socket. Not retried.
+    #[error("the socket belongs to uid {actual}, not to uid {expected}")]
+    WrongPeer {
+        /// Uid given in the endpoint.
+        expected: u32,
+        /// Uid of the listener.
+        actual: u32,
+    },
+    /// The deadline for connecting passed; the guest may come up later.
+    #[error("no guest after {attempts} attempts: {last}")]
+    Unreachable {
+        /// How often it was tried.
+        attempts: u32,
+        /// What the last attempt met.
+        last: AttemptError,
+    },
+    /// The link is gone; whether the call took effect is unknown.
+    #[error("the link is down: {0}")]
+    Down(LinkDown),
+    /// The call's deadline passed first.
+    #[error("the deadline passed ({0})")]
+    Deadline(Ending),
+    /// The caller cancelled.
+    #[error("the call was cancelled ({0})")]
+    Cancelled(Ending),
+    /// The guest answered with an error.
+    #[error(transparent)]
+    Guest(GuestError),
+    /// The request does not fit a frame; nothing was sent.
+    #[error(transparent)]
+    Request(EncodeError),
+    /// The upload's source held fewer or more bytes than announced; the guest
+    /// keeps the old file.
+    #[error("the source ended at {read_bytes} bytes of {size_bytes} announced, or goes on beyond")]
+    SourceSize {
+        /// Announced.
+        size_bytes: u64,
+        /// Read so far; equal to `size_bytes` when there is more.
+        read_bytes: u64,
+    },
+    /// The upload's source failed; the guest keeps the old file.
+    #[error("the source could not be read: {0}")]
+    Source(io::Error),
+    /// The download's sink failed.
+    #[error("the sink could not be written: {0}")]
+    Sink(io::Error),
+    /// What the guest says it transferred is not what passed.
+    #[error("the guest counts {told_bytes} bytes where {passed_bytes} passed")]
+    Miscounted {
+        /// In the guest's reply.
+        told_bytes: u64,
+        /// By our count.
+        passed_bytes: u64,
+    },
+}
+
+/// What is known of a call that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The guest never saw it.
+    NotSent,
+    /// The guest confirms that it was ended.
+    Confirmed,
+    /// The guest was told and has not answered: it may yet take effect.
+    Unconfirmed,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotSent => "it had not been sent",
+            Self::Confirmed => "the guest ended it",
+            Self::Unconfirmed => "the guest has not confirmed its end",
+        })
+    }
+}
+
+/// Why one attempt to connect failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttemptError {
+    /// Nobody listens, or the connection broke.
+    #[error("{0}")]
+    Connect(io::Error),
+    /// The peer closed without an answer: its port is not open yet.
+    #[error("closed without an answer")]
+    Closed,
+    /// The peer took the connection and said nothing usable in time.
+    #[error("no answer in time")]
+    Silent,
+    /// What answers does not speak the protocol.
+    #[error("{0}")]
+    NotAGuest(&'static str),
+    /// The listener's uid is not the expected one. Final.
+    #[error("the socket belongs to uid {actual}, not to uid {expected}")]
+    WrongPeer {
+        /// Uid given in the endpoint.
+        expected: u32,
+        /// Uid of the listener.
+        actual: u32,
+    },
+    /// The guest refused. Final.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+impl AttemptError {
+    /// The error to answer with at once, if trying again is useless.
+    pub(super) fn into_final(self) -> Result<LinkError, Self> {
+        match self {
+            Self::WrongPeer { expected, actual } => Ok(LinkError::WrongPeer { expected, actual }),
+            Self::Refused(refusal) => Ok(LinkError::Refused(refusal)),
+            other => Err(other),
+        }
+    }
+}
+
+/// Why a link ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkDown {
+    /// The host closed it.
+    #[error("closed by the host")]
+    Closed,
+    /// The guest's end closed.
+    #[error("closed by the guest")]
+    Ended,
+    /// The connection failed.
+    #[error("connection failed: {0}")]
+    Io(String),
+    /// The keeper gave up on a guest that answers no pings.
+    #[error("the guest stopped answering")]
+    Unresponsive,
+    /// The stream could not be followed. Also how a restarted guest shows.
+    #[error(transparent)]
+    Frame(FrameError),
+    /// The guest broke the protocol.
+    #[error("the guest broke the protocol: {0}")]
+    Violation(Violation),
+}
+
+/// How a guest broke the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A payload is not of its frame's type.
+    #[error("undecodable {0:?} frame")]
+    Undecodable(Kind),
+    /// A frame that only a host may send, or one out of place.
+    #[error("unexpected {0:?} frame")]
+    UnexpectedKind(Kind),
+    /// A reply to, or data for, a call that is not open.
+    #[error("{0:?} frame for call {1}, which is not open")]
+    UnknownCall(Kind, u32),
+    /// The reply answers another kind of request.
+    #[error("reply of the wrong kind")]
+    WrongReply,
+    /// More data than credit was granted for.
+    #[error("data beyond the credit of call {0}")]
+    CreditOverrun(u32),
+    /// A data frame larger than a chunk, or without its stream byte.
+    #[error("data frame of {0} bytes")]
+    DataSize(usize),
+    /// Data of a stream that the call does not have.
+    #[error("data on a stream that call {0} does not have")]
+    WrongStream(u32),
+    /// An event larger than [`super::events::MAX_EVENT_BYTES`].
+    #[error("event of {0} bytes")]
+    EventSize(usize),
+    /// Calls that the host gave up were never closed, until no slot was left.
+    #[error("given-up calls are not closed")]
+    CallsUnanswered,
+}
+
+impl From<Violation> for LinkDown {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl From<FrameError> for LinkDown {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}

@@ -1,0 +1,37 @@
+use hivekeep_protocol::GuestEvent;
+use tokio::sync::broadcast;
+
+/// Largest event payload accepted. An event is a job's summary.
+pub const MAX_EVENT_BYTES: usize = 16 * 1024;
+
+/// Events kept for a receiver that is behind.
+pub(super) const KEPT_EVENTS: usize = 256;
+
+/// What the guest tells without being asked. Hints: a receiver that is more than
+/// 256 behind loses the oldest, and asks the guest for the truth.
+pub struct Events {
+    receiver: broadcast::Receiver<GuestEvent>,
+    dropped: u64,
+}
+
+impl Events {
+    pub(super) fn new(receiver: broadcast::Receiver<GuestEvent>) -> Self {
+        Self { receiver, dropped: 0 }
+    }
+
+    /// The next event; `None` once the link is down and all are read.
+    pub async fn recv(&mut self) -> Option<GuestEvent> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.dropped += missed,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Events lost to this receiver because it was behind.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}

@@ -1,0 +1,166 @@
+//! A scripted guest for tests: it speaks the protocol, and breaks it where told.
+
+mod carrier;
+mod serve;
+
+use std::sync::Arc;
+
+use hivekeep_protocol::{
+    Containment, ExecDone, Exit, FileReadDone, FromGuest, GuestCode, GuestError, PROTOCOL_VERSION,
+    Pong, Refusal, Stream, ToGuest, Welcome,
+};
+use tokio::sync::mpsc;
+
+pub use self::carrier::FakeCarrier;
+
+/// How the guest takes a connection.
+#[derive(Debug, Clone)]
+pub enum Opening {
+    /// As it should.
+    Welcome,
+    /// After these bytes of an older connection.
+    StaleBytes(Vec<u8>),
+    /// Only the n-th preamble is heard; those before are lost.
+    HearsPreamble(u32),
+    /// The hello after the first echo is lost, as after a late preamble.
+    LosesFirstHello,
+    /// Takes the connection and never says anything.
+    Silent,
+    /// Closes at once.
+    HangsUp,
+    /// Sends rubbish without end.
+    EndlessRubbish,
+    /// Refuses.
+    Refuses(Refusal),
+}
+
+/// What the guest does with a request.
+#[derive(Clone)]
+pub enum Act {
+    /// Answers.
+    Reply(Result<FromGuest, GuestError>),
+    /// Sends data under credit, then answers.
+    Send(Vec<(Stream, Vec<u8>)>, Result<FromGuest, GuestError>),
+    /// Sends this many bytes of content under credit, then says that it did.
+    Content(u64),
+    /// Takes content up to its end, then answers.
+    Receive(Result<FromGuest, GuestError>),
+    /// Waits for the cancel and confirms it.
+    Stall,
+    /// Does not answer, cancelled or not.
+    Ignore,
+    /// Sends raw bytes, made for the call's id, in place of frames.
+    Raw(Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>),
+    /// Closes the connection.
+    HangUp,
+}
+
+/// What the guest has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// A hello with this token.
+    Hello([u8; 32]),
+    /// A request and its call.
+    Request(u32, ToGuest),
+    /// Content of a call: bytes.
+    Data(u32, usize),
+    /// The end of a call's content.
+    End(u32),
+    /// A cancel.
+    Cancel(u32),
+    /// The connection has ended.
+    Gone,
+}
+
+type Script = Arc<dyn Fn(&ToGuest) -> Act + Send + Sync>;
+
+/// A guest that acts by a script.
+#[derive(Clone)]
+pub struct FakeGuest {
+    opening: Opening,
+    script: Script,
+    seen: mpsc::UnboundedSender<Seen>,
+}
+
+impl Act {
+    /// [`Act::Raw`] of a function.
+    pub fn raw(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::Raw(Arc::new(bytes))
+    }
+}
+
+impl FakeGuest {
+    /// A guest and what it sees. The script decides for each request.
+    pub fn new(
+        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+    ) -> (Self, mpsc::UnboundedReceiver<Seen>) {
+        #[expect(clippy::disallowed_methods, reason = "bounded by the test's own calls")]
+        let (seen, receiver) = mpsc::unbounded_channel();
+        (Self { opening: Opening::Welcome, script: Arc::new(script), seen }, receiver)
+    }
+
+    /// A guest that answers pings, repeats a shell script on stdout, and has
+    /// every file with its path as content.
+    pub fn obliging() -> (Self, mpsc::UnboundedReceiver<Seen>) {
+        Self::new(obliging)
+    }
+
+    /// The same guest with another opening.
+    pub fn opening(mut self, opening: Opening) -> Self {
+        self.opening = opening;
+        self
+    }
+
+    /// A carrier that reaches this guest in memory.
+    pub fn carrier(self) -> FakeCarrier {
+        FakeCarrier::new(self)
+    }
+
+    fn saw(&self, seen: Seen) {
+        // A test that does not look drops the receiver.
+        let _ = self.seen.send(seen);
+    }
+}
+
+/// The script of [`FakeGuest::obliging`].
+pub fn obliging(request: &ToGuest) -> Act {
+    match request {
+        ToGuest::Ping(ping) => {
+            Act::Reply(Ok(FromGuest::Ping(Pong { payload: ping.payload.clone() })))
+        }
+        ToGuest::Exec(exec) => {
+            let output = format!("{:?}", exec.argv).into_bytes();
+            let done = exec_done(output.len() as u64, 0);
+            Act::Send(vec![(Stream::Stdout, output)], Ok(FromGuest::Exec(done)))
+        }
+        ToGuest::FileRead(read) => {
+            let content = read.path.clone().into_bytes();
+            let bytes = content.len() as u64;
+            let done = FileReadDone { sent_bytes: bytes, size_bytes: bytes, mode: 0o644 };
+            Act::Send(vec![(Stream::Content, content)], Ok(FromGuest::FileRead(done)))
+        }
+        _ => Act::Reply(Err(GuestError::new(GuestCode::Unsupported, "not in this script"))),
+    }
+}
+
+/// A command that exited with 0 after writing so many bytes.
+pub fn exec_done(stdout_total_bytes: u64, stderr_total_bytes: u64) -> ExecDone {
+    ExecDone {
+        exit: Exit::Code(0),
+        timed_out: false,
+        stdout_total_bytes,
+        stderr_total_bytes,
+        killed_stragglers: 0,
+        elapsed_ms: 1,
+    }
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        version: PROTOCOL_VERSION,
+        guest_version: "0.0.0-fake".into(),
+        boot_id: "00000000-0000-0000-0000-000000000000".into(),
+        daemon_starts: 1,
+        containment: Containment::Subreaper,
+    }
+}

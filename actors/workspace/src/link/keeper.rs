@@ -1,0 +1,249 @@
+//! An actor that keeps one link up.
+//!
+//! ```text
+//!            ┌────────── Lost, after a pause ──────────┐
+//!            ▼                                         │
+//!       Connecting ── Connected(Ok) ──► Up ⇄ (silent, answers)
+//!        │   ▲  └──── Connected(refused) ──► Refused
+//!        └───┘ Connected(unreachable), after a pause   │
+//!            ▲──────────────── reconnect ──────────────┘
+//! ```
+//! No handler waits: connecting and watching run in tasks that post back to the
+//! mailbox, with the round they belong to, so that late posts are told apart.
+
+mod watch;
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use hivekeep_protocol::Welcome;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Link, LinkToken,
+    carrier::Carrier,
+    error::{LinkDown, LinkError},
+    options::KeeperOptions,
+};
+
+/// What becomes of the link.
+#[derive(Debug)]
+pub enum LinkNews {
+    /// It is up; calls may be made on it.
+    Up {
+        /// The link.
+        link: Link,
+        /// What the guest said of itself.
+        welcome: Welcome,
+    },
+    /// It was up and is not any more; it is being made anew.
+    Down {
+        /// Why.
+        reason: LinkDown,
+    },
+    /// A whole connecting phase passed without a guest; the next one follows.
+    Unreachable {
+        /// What it met.
+        error: LinkError,
+    },
+    /// The guest (or whoever holds its socket) will not do. Nothing more is
+    /// tried until [`KeeperMsg::reconnect`].
+    Refused {
+        /// Why.
+        error: LinkError,
+    },
+    /// The link is up and the guest answers no pings.
+    Unresponsive,
+    /// It answers again.
+    Responsive,
+}
+
+/// What a keeper is given.
+pub struct KeeperArgs {
+    /// The way to the guest: [`super::Endpoint::carrier`].
+    pub carrier: Arc<dyn Carrier>,
+    /// The machine's token.
+    pub token: LinkToken,
+    /// How to keep the link.
+    pub options: KeeperOptions,
+    /// Called from the keeper's mailbox with each piece of news, in order. Must
+    /// not block: it posts to its owner.
+    pub on_news: Arc<dyn Fn(LinkNews) + Send + Sync>,
+}
+
+/// A message to a keeper. It is stopped as any actor; that closes the link.
+#[derive(Debug)]
+pub struct KeeperMsg(Msg);
+
+impl KeeperMsg {
+    /// Connects again after a refusal. Does nothing otherwise.
+    pub fn reconnect() -> Self {
+        Self(Msg::Reconnect)
+    }
+}
+
+#[derive(Debug)]
+enum Msg {
+    Reconnect,
+    Connected { round: u64, outcome: Result<(Link, Welcome), LinkError> },
+    Lost { round: u64, reason: LinkDown },
+    Silent { round: u64 },
+    Answers { round: u64 },
+    WorkerDied,
+}
+
+/// The actor; its state is made from [`KeeperArgs`].
+#[derive(Debug)]
+pub struct LinkKeeper;
+
+/// State of a [`LinkKeeper`].
+pub struct Keeping {
+    args: KeeperArgs,
+    phase: Phase,
+    /// Counts connecting phases; posts of an older one are dropped.
+    round: u64,
+    pause: Duration,
+    /// Ends the tasks with the actor, however it ends.
+    stop: CancellationToken,
+}
+
+enum Phase {
+    Connecting,
+    Up { link: Link, since: Instant },
+    Refused,
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Phase::Up { link, .. } = &self.phase {
+            link.close(LinkDown::Closed);
+        }
+    }
+}
+
+impl Actor for LinkKeeper {
+    type Msg = KeeperMsg;
+    type State = Keeping;
+    type Arguments = KeeperArgs;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<KeeperMsg>,
+        args: KeeperArgs,
+    ) -> Result<Keeping, ActorProcessingErr> {
+        let pause = Duration::from_millis(args.options.reconnect_first_ms);
+        let stop = CancellationToken::new();
+        let mut keeping = Keeping { args, phase: Phase::Connecting, round: 0, pause, stop };
+        keeping.connect(&myself, Duration::ZERO);
+        Ok(keeping)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<KeeperMsg>,
+        KeeperMsg(message): KeeperMsg,
+        keeping: &mut Keeping,
+    ) -> Result<(), ActorProcessingErr> {
+        let current = keeping.round;
+        match message {
+            Msg::Connected { round, outcome } if round == current => {
+                keeping.connected(&myself, outcome);
+            }
+            Msg::Lost { round, reason } if round == current => keeping.lost(&myself, reason),
+            Msg::Silent { round } if round == current => keeping.tell(LinkNews::Unresponsive),
+            Msg::Answers { round } if round == current => keeping.tell(LinkNews::Responsive),
+            Msg::Reconnect if matches!(keeping.phase, Phase::Refused) => {
+                keeping.connect(&myself, Duration::ZERO);
+            }
+            Msg::WorkerDied => return Err("a task of the link keeper panicked".into()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Keeping {
+    fn tell(&self, news: LinkNews) {
+        (self.args.on_news)(news);
+    }
+
+    fn connect(&mut self, myself: &ActorRef<KeeperMsg>, after: Duration) {
+        self.phase = Phase::Connecting;
+        self.round += 1;
+        let (round, stop) = (self.round, self.stop.clone());
+        let (carrier, token) = (self.args.carrier.clone(), self.args.token.clone());
+        let options = self.args.options.link.clone();
+        self.work(myself, async move {
+            sleep(after).await;
+            let outcome = Link::connect_over(&*carrier, &token, &options, &stop).await;
+            Msg::Connected { round, outcome }
+        });
+    }
+
+    fn connected(
+        &mut self,
+        myself: &ActorRef<KeeperMsg>,
+        outcome: Result<(Link, Welcome), LinkError>,
+    ) {
+        match outcome {
+            Ok((link, welcome)) => {
+                self.phase = Phase::Up { link: link.clone(), since: Instant::now() };
+                let watch = watch::Watch {
+                    link: link.clone(),
+                    options: self.args.options.clone(),
+                    has_connections: self.args.carrier.has_connections(),
+                    round: self.round,
+                    keeper: myself.clone(),
+                };
+                self.tell(LinkNews::Up { link, welcome });
+                self.work(myself, watch.run());
+            }
+            Err(error @ (LinkError::Refused(_) | LinkError::WrongPeer { .. })) => {
+                self.phase = Phase::Refused;
+                self.tell(LinkNews::Refused { error });
+            }
+            Err(error) => {
+                self.tell(LinkNews::Unreachable { error });
+                let pause = self.next_pause();
+                self.connect(myself, pause);
+            }
+        }
+    }
+
+    fn lost(&mut self, myself: &ActorRef<KeeperMsg>, reason: LinkDown) {
+        let Phase::Up { since, .. } = &self.phase else { return };
+        if since.elapsed() >= Duration::from_millis(self.args.options.stable_after_ms) {
+            self.pause = Duration::from_millis(self.args.options.reconnect_first_ms);
+        }
+        self.tell(LinkNews::Down { reason });
+        let pause = self.next_pause();
+        self.connect(myself, pause);
+    }
+
+    /// The pause to make now; the next one is twice as long.
+    fn next_pause(&mut self) -> Duration {
+        let longest = Duration::from_millis(self.args.options.reconnect_max_ms);
+        // Never none at all: a link that is lost at once must not become a hot loop.
+        let pause =
+            self.pause.clamp(Duration::from_millis(1), longest.max(Duration::from_millis(1)));
+        self.pause = pause * 2;
+        pause
+    }
+
+    /// Runs a task that ends with a post to the mailbox, or with the actor.
+    fn work(&self, myself: &ActorRef<KeeperMsg>, task: impl Future<Output = Msg> + Send + 'static) {
+        let (stop, myself) = (self.stop.clone(), myself.clone());
+        tokio::spawn(async move {
+            let message = tokio::select! {
+                biased;
+                _ = stop.cancelled() => return,
+                outcome = AssertUnwindSafe(task).catch_unwind() => outcome.unwrap_or(Msg::WorkerDied),
+            };
+            // An error says that the actor has gone, and the message with it.
+            let _ = myself.cast(KeeperMsg(message));
+        });
+    }
+}

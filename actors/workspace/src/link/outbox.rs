@@ -1,0 +1,90 @@
+//! Frames on their way to the writer.
+//!
+//! Two lanes. Control frames (requests, cancels, credit) pass data frames, so
+//! that a small call does not wait behind an upload. A lane keeps its order, and
+//! the writer sends a control frame that was queued before a data frame before
+//! it; so a request always precedes its data.
+
+use std::sync::Arc;
+
+use hivekeep_protocol::{Frame, HEADER_LEN, Kind, limits::MAX_PAYLOAD_BYTES};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+/// Data frames that wait for the writer, of all uploads together.
+const DATA_FRAMES: usize = 8;
+
+/// Bytes of requests that wait for the writer.
+const REQUEST_BYTES: usize = 8 * MAX_PAYLOAD_BYTES;
+
+pub(super) struct Outgoing {
+    pub(super) header: [u8; HEADER_LEN],
+    pub(super) payload: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Outgoing {
+    fn new(kind: Kind, id: u32, payload: Vec<u8>) -> Self {
+        Self { header: Frame::header(kind, id, payload.len()), payload, _room: None }
+    }
+}
+
+pub(super) struct Outbox {
+    /// Not bounded by the channel, since a dropped call has to cancel without
+    /// waiting, but by what is put in: a request takes room first, a call has
+    /// two cancels at most, and credit is granted only for bytes received.
+    control: mpsc::UnboundedSender<Outgoing>,
+    data: mpsc::Sender<Outgoing>,
+    room: Arc<Semaphore>,
+}
+
+/// The writer's ends.
+pub(super) struct Queues {
+    pub(super) control: mpsc::UnboundedReceiver<Outgoing>,
+    pub(super) data: mpsc::Receiver<Outgoing>,
+}
+
+impl Outbox {
+    pub(super) fn new() -> (Self, Queues) {
+        #[expect(clippy::disallowed_methods, reason = "bounded by what is put in, see `control`")]
+        let (control, control_end) = mpsc::unbounded_channel();
+        let (data, data_end) = mpsc::channel(DATA_FRAMES);
+        let room = Arc::new(Semaphore::new(REQUEST_BYTES));
+        (Self { control, data, room }, Queues { control: control_end, data: data_end })
+    }
+
+    /// Waits for room for a request. At most [`MAX_PAYLOAD_BYTES`].
+    pub(super) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).ok()?;
+        self.room.clone().acquire_many_owned(bytes).await.ok()
+    }
+
+    pub(super) fn request(&self, id: u32, payload: Vec<u8>, room: OwnedSemaphorePermit) {
+        let mut frame = Outgoing::new(Kind::Request, id, payload);
+        frame._room = Some(room);
+        self.send_control(frame);
+    }
+
+    pub(super) fn cancel(&self, id: u32) {
+        self.send_control(Outgoing::new(Kind::Cancel, id, Vec::new()));
+    }
+
+    pub(super) fn credit(&self, id: u32, bytes: u32) {
+        self.send_control(Outgoing::new(Kind::Credit, id, bytes.to_be_bytes().to_vec()));
+    }
+
+    fn send_control(&self, frame: Outgoing) {
+        // Without a writer the link is down, which the caller learns by itself.
+        let _ = self.control.send(frame);
+    }
+
+    /// Waits for a place and queues content (its stream byte in front). False
+    /// when the link is down.
+    pub(super) async fn data(&self, id: u32, payload: Vec<u8>) -> bool {
+        self.data.send(Outgoing::new(Kind::Data, id, payload)).await.is_ok()
+    }
+
+    /// Queues the end of a call's content, behind it.
+    pub(super) async fn end(&self, id: u32) -> bool {
+        self.data.send(Outgoing::new(Kind::End, id, Vec::new())).await.is_ok()
+    }
+}

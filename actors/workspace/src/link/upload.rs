@@ -1,0 +1,136 @@
+use bytes::BufMut;
+use hivekeep_protocol::{FileWrite, FileWritten, Stream, ToGuest, limits::DATA_CHUNK_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::{
+    Link,
+    call::{OpenCall, Wait},
+    calls::Slot,
+    error::LinkError,
+    inbox::{Exchange, Inbox, Reply},
+};
+
+impl Link {
+    /// Writes `size_bytes` of `source` to a file of the guest, which replaces the
+    /// file in one step once all is there; on any error the old file stays.
+    /// `on_progress` gets the bytes handed to the link, at most the call's credit
+    /// (1 MiB) ahead of the guest.
+    ///
+    /// # Errors
+    /// As [`Link::ask`]; [`LinkError::SourceSize`] when the source is shorter or
+    /// longer; [`LinkError::Source`] when it fails. After
+    /// [`LinkError::Deadline`], [`LinkError::Cancelled`] with an unconfirmed end
+    /// or [`LinkError::Down`] the file may be the old or the new one.
+    pub async fn upload(
+        &self,
+        path: &str,
+        mode: Option<u32>,
+        size_bytes: u64,
+        mut source: impl AsyncRead + Send + Unpin,
+        wait: Wait,
+        on_progress: impl FnMut(u64) + Send,
+    ) -> Result<FileWritten, LinkError> {
+        let core = self.core();
+        let request = FileWrite { path: path.to_owned(), mode, size_bytes };
+        let mut call =
+            core.open(ToGuest::FileWrite(request), Exchange::Upload, Slot::Ordinary, &wait).await?;
+        let early = send(&mut call, size_bytes, &mut source, &wait, on_progress).await?;
+        let reply = match early {
+            Some(reply) => reply,
+            None => call.reply(&wait).await?,
+        };
+        let written = core.typed::<FileWrite>(reply)?;
+        if written.bytes != size_bytes {
+            let told_bytes = written.bytes;
+            return Err(LinkError::Miscounted { told_bytes, passed_bytes: size_bytes });
+        }
+        Ok(written)
+    }
+}
+
+/// What an upload waits for between two chunks.
+enum Go {
+    /// The guest has answered already (it cannot take the file).
+    Answered(Reply),
+    /// So many bytes may be sent.
+    Send(u64),
+}
+
+/// Sends the content and its end. Returns a reply that came before that.
+async fn send(
+    call: &mut OpenCall,
+    size_bytes: u64,
+    source: &mut (impl AsyncRead + Send + Unpin),
+    wait: &Wait,
+    mut on_progress: impl FnMut(u64) + Send,
+) -> Result<Option<Reply>, LinkError> {
+    let mut sent = 0;
+    while sent < size_bytes {
+        let want = (size_bytes - sent).min(DATA_CHUNK_BYTES as u64);
+        let allowed = match call.until(wait, |inbox| go(inbox, want)).await? {
+            Go::Answered(reply) => return Ok(Some(reply)),
+            Go::Send(bytes) => bytes,
+        };
+        // At most a chunk, so the conversion is exact.
+        let payload = read_chunk(call, source, allowed as usize, wait).await?;
+        let content = (payload.len() - 1) as u64;
+        if content < allowed {
+            return Err(LinkError::SourceSize { size_bytes, read_bytes: sent + content });
+        }
+        queue(call, wait, Some(payload)).await?;
+        sent += content;
+        on_progress(sent);
+    }
+    let beyond = read_chunk(call, source, 1, wait).await?;
+    if beyond.len() > 1 {
+        return Err(LinkError::SourceSize { size_bytes, read_bytes: sent });
+    }
+    queue(call, wait, None).await?;
+    Ok(None)
+}
+
+fn go(inbox: &mut Inbox, want: u64) -> Option<Go> {
+    if let Some(reply) = inbox.take_reply() {
+        return Some(Go::Answered(reply));
+    }
+    let bytes = inbox.take_credit(want);
+    (bytes > 0).then_some(Go::Send(bytes))
+}
+
+/// A data payload with `len` bytes of the source, fewer only at its end.
+async fn read_chunk(
+    call: &mut OpenCall,
+    source: &mut (impl AsyncRead + Send + Unpin),
+    len: usize,
+    wait: &Wait,
+) -> Result<Vec<u8>, LinkError> {
+    let mut payload = Vec::with_capacity(len + 1);
+    payload.push(Stream::Content as u8);
+    while payload.len() < len + 1 {
+        let missing = len + 1 - payload.len();
+        let mut rest = (&mut payload).limit(missing);
+        let read = call.run(wait, source.read_buf(&mut rest)).await?;
+        if read.map_err(LinkError::Source)? == 0 {
+            break;
+        }
+    }
+    Ok(payload)
+}
+
+/// Queues a chunk, or with `None` the end, behind what is queued already.
+async fn queue(
+    call: &mut OpenCall,
+    wait: &Wait,
+    payload: Option<Vec<u8>>,
+) -> Result<(), LinkError> {
+    let (core, id) = (call.shared(), call.id());
+    let queued = call
+        .run(wait, async {
+            match payload {
+                Some(payload) => core.outbox.data(id, payload).await,
+                None => core.outbox.end(id).await,
+            }
+        })
+        .await?;
+    if queued { Ok(()) } else { Err(core.down_error()) }
+}

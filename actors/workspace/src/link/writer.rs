@@ -1,0 +1,85 @@
+use std::{
+    io::{self, IoSlice},
+    sync::Arc,
+};
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::{
+    carrier::Writing,
+    core::Core,
+    error::LinkDown,
+    outbox::{Outgoing, Queues},
+};
+
+/// Data frames written at once: a quarter of a mebibyte, so that a control frame
+/// never waits behind more.
+const DATA_AT_ONCE: usize = 4;
+
+/// Writes what is queued until the link is down.
+pub(super) async fn write_until_down(core: Arc<Core>, mut writer: Writing, queues: Queues) {
+    tokio::select! {
+        biased;
+        _ = core.closed() => {}
+        error = write(&mut writer, queues) => core.close(LinkDown::Io(error.to_string())),
+    }
+    // Tells a guest behind a connection that we are gone, bounded by the close itself.
+    drop(writer);
+}
+
+async fn write(writer: &mut Writing, mut queues: Queues) -> io::Error {
+    let (mut batch, mut data) = (Vec::new(), Vec::new());
+    loop {
+        tokio::select! {
+            biased;
+            Some(frame) = queues.control.recv() => batch.push(frame),
+            Some(frame) = queues.data.recv() => data.push(frame),
+            else => return io::ErrorKind::BrokenPipe.into(),
+        }
+        while data.len() < DATA_AT_ONCE
+            && let Ok(frame) = queues.data.try_recv()
+        {
+            data.push(frame);
+        }
+        // After the data was taken: whatever control was queued before it is here now.
+        for _ in 0..queues.control.len() {
+            batch.extend(queues.control.try_recv());
+        }
+        batch.append(&mut data);
+        if let Err(error) = write_frames(writer, &batch).await {
+            return error;
+        }
+        batch.clear();
+    }
+}
+
+/// Writes frames with as few system calls as the carrier allows.
+async fn write_frames<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    frames: &[Outgoing],
+) -> io::Result<()> {
+    if writer.is_write_vectored() {
+        let mut slices: Vec<IoSlice<'_>> = frames
+            .iter()
+            .flat_map(|frame| [&frame.header[..], &frame.payload[..]])
+            .filter(|part| !part.is_empty())
+            .map(IoSlice::new)
+            .collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match writer.write_vectored(rest).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut rest, written),
+            }
+        }
+    } else {
+        let len = frames.iter().map(|frame| frame.header.len() + frame.payload.len()).sum();
+        let mut bytes = Vec::with_capacity(len);
+        for frame in frames {
+            bytes.extend_from_slice(&frame.header);
+            bytes.extend_from_slice(&frame.payload);
+        }
+        writer.write_all(&bytes).await?;
+    }
+    writer.flush().await
+}

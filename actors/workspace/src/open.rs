@@ -1,0 +1,200 @@
+//! From configuration to everything workspaces work with.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use hivekeep_kernel::{Census, Layer, ToolError, ports::Sessions};
+use hivekeep_store::Journal;
+
+use crate::{
+    Options,
+    driver::{
+        Driver, Ground, probe_kvm, sandbox::SandboxDriver, sweep::Sweeper,
+        vm::{OverlayMaker, VmDriver},
+    },
+    image::{ImageName, ImageStore},
+    shared::{Folders, Shared},
+};
+
+/// How the temporary files of downloads begin.
+pub(crate) const TEMPORARY: &str = ".hivekeep-";
+
+/// What the daemon brings.
+pub struct Parts {
+    /// Section `[workspace]`.
+    pub options: Options,
+    /// The daemon's state directory.
+    pub state_dir: PathBuf,
+    /// Its directory for sockets; gone after a reboot.
+    pub run_dir: PathBuf,
+    /// Its directory for logs.
+    pub log_dir: PathBuf,
+    /// The journal.
+    pub journal: Journal,
+    /// Who owns what.
+    pub sessions: Arc<dyn Sessions>,
+    /// Vital signs.
+    pub census: Census,
+}
+
+/// Where images are, by configuration.
+pub fn image_dir(options: &Options, state_dir: &Path) -> PathBuf {
+    or_below(&options.image_dir, state_dir, "images")
+}
+
+fn or_below(configured: &Path, base: &Path, name: &str) -> PathBuf {
+    if configured.as_os_str().is_empty() { base.join(name) } else { configured.to_owned() }
+}
+
+/// The guest daemon's binary: as configured, or `lib/hivekeep/hivekeep-guest`
+/// beside the folder of this program.
+///
+/// # Errors
+/// `guest_binary_missing`, with the way to build it.
+pub fn guest_binary(options: &Options) -> Result<PathBuf, ToolError> {
+    let path = if options.guest_binary.as_os_str().is_empty() {
+        // As `/usr/lib/hivekeep` is to `/usr/bin`.
+        let me = std::env::current_exe().ok();
+        let prefix = me.as_deref().and_then(Path::parent).and_then(Path::parent);
+        prefix.unwrap_or(Path::new("/usr")).join("lib/hivekeep/hivekeep-guest")
+    } else {
+        options.guest_binary.clone()
+    };
+    if path.is_file() {
+        return Ok(path);
+    }
+    let message = format!("the guest daemon is not at {}", path.display());
+    Err(ToolError::new(Layer::Machine, "guest_binary_missing", message)
+        .next("build it with `cargo xtask guest`, or set workspace.guest_binary"))
+}
+
+impl Shared {
+    /// Makes the folders, opens the images, finds out what this host can do.
+    ///
+    /// A kind of isolation that the host cannot do is left out; asking for it is
+    /// then refused by name.
+    ///
+    /// # Errors
+    /// When a folder or the image store cannot be opened.
+    pub async fn open(parts: Parts) -> Result<Arc<Self>, ToolError> {
+        let Parts { mut options, state_dir, run_dir, log_dir, journal, sessions, census } = parts;
+        let folders = Folders {
+            disks: state_dir.join("disks"),
+            run: run_dir.join("machines"),
+            logs: log_dir.join("machines"),
+            transfers: or_below(&options.transfer_dir, &state_dir, "transfers"),
+        };
+        for folder in [&folders.disks, &folders.run, &folders.logs, &folders.transfers] {
+            make(folder)?;
+        }
+        let folders = Folders { transfers: canonical(&folders.transfers)?, ..folders };
+        let transfers = folders.transfers.clone();
+        tokio::task::spawn_blocking(move || remove_cut_downloads(&transfers, 16))
+            .await
+            .map_err(|error| ToolError::internal(error.to_string()))?;
+        let image_dir = image_dir(&options, &state_dir);
+        make(&image_dir)?;
+        let images = tokio::task::spawn_blocking(move || ImageStore::open(image_dir))
+            .await
+            .map_err(|error| ToolError::internal(error.to_string()))??;
+        if let Ok(guest) = guest_binary(&options) {
+            options.driver.guest_path = guest;
+        }
+        let found = find_drivers(&options, &folders, images.clone()).await?;
+        let roots = [folders.disks.clone(), folders.logs.clone()];
+        let sweeper = Sweeper::new(found.ground, folders.run.clone(), &roots);
+        let events = journal.events();
+        Ok(Arc::new(Self {
+            options,
+            folders,
+            journal,
+            events,
+            sessions,
+            images,
+            drivers: found.drivers,
+            sweeper,
+            census,
+            directory: Default::default(),
+            young: Default::default(),
+            booted: Default::default(),
+        }))
+    }
+}
+
+struct Found {
+    ground: Ground,
+    drivers: Vec<Arc<dyn Driver>>,
+}
+
+/// Probing takes a fraction of a second and blocks.
+async fn find_drivers(
+    options: &Options,
+    folders: &Folders,
+    images: ImageStore,
+) -> Result<Found, ToolError> {
+    let (options, run) = (options.driver.clone(), folders.run.clone());
+    let overlays = overlays(images, tokio::runtime::Handle::current());
+    let look = move || {
+        let ground = Ground::open(options, &run);
+        let mut drivers: Vec<Arc<dyn Driver>> = Vec::new();
+        match VmDriver::open(ground.clone(), &probe_kvm(), overlays) {
+            Ok(vm) => drivers.push(Arc::new(vm)),
+            Err(error) => tracing::warn!(%error, "no virtual machines on this host"),
+        }
+        match SandboxDriver::open(ground.clone()) {
+            Ok(sandbox) => drivers.push(Arc::new(sandbox)),
+            Err(error) => tracing::warn!(%error, "no sandboxes on this host"),
+        }
+        Found { ground, drivers }
+    };
+    tokio::task::spawn_blocking(look).await.map_err(|error| ToolError::internal(error.to_string()))
+}
+
+/// Disks come from the image store's prepared overlays.
+fn overlays(images: ImageStore, runtime: tokio::runtime::Handle) -> OverlayMaker {
+    Arc::new(move |backing, bytes, path| {
+        runtime.block_on(async {
+            for name in ImageName::ALL {
+                let Ok(image) = images.resolve(name).await else { continue };
+                if image.rootfs() == backing {
+                    let made = images.overlay(&image, path, bytes >> 30).await;
+                    return made.map_err(std::io::Error::other);
+                }
+            }
+            let gone = format!("no image has the root file system {}", backing.display());
+            Err(std::io::Error::new(std::io::ErrorKind::NotFound, gone))
+        })
+    })
+}
+
+fn make(folder: &Path) -> Result<(), ToolError> {
+    std::fs::create_dir_all(folder).map_err(|error| folder_error(folder, &error))
+}
+
+fn canonical(folder: &Path) -> Result<PathBuf, ToolError> {
+    folder.canonicalize().map_err(|error| folder_error(folder, &error))
+}
+
+fn folder_error(folder: &Path, error: &std::io::Error) -> ToolError {
+    ToolError::new(Layer::Machine, "folder_unusable", format!("{}: {error}", folder.display()))
+        .next("`hivekeep check` looks at the folders")
+}
+
+/// Removes the temporary files of downloads that a crash cut short. Follows no
+/// symlink and goes `depth` folders deep.
+fn remove_cut_downloads(folder: &Path, depth: usize) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        let name = entry.file_name();
+        if kind.is_dir() && depth > 0 {
+            remove_cut_downloads(&entry.path(), depth - 1);
+        } else if kind.is_file() && name.to_string_lossy().starts_with(TEMPORARY) {
+            if let Err(error) = std::fs::remove_file(entry.path()) {
+                tracing::warn!(file = %entry.path().display(), %error, "a cut download stays");
+            }
+        }
+    }
+}

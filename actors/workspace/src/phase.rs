@@ -1,0 +1,140 @@
+//! What a workspace is doing now, and what may be asked of it then. Pure.
+//!
+//! ```text
+//!            ┌──────────────── start ───────────────┐
+//!            ▼                                      │
+//! Creating ─► Starting ─► Running ─► Stopping ─► Stopped
+//!    │           │           │                      ▲
+//!    │ fails     │ fails     │ machine ends         │
+//!    ▼           ▼           ▼                      │
+//!  Failed     Crashed ◄── Crashed ───── stop ───────┘
+//!
+//! from any but Destroying: destroy ─► Destroying ─► gone
+//! ```
+
+use hivekeep_kernel::{Layer, ToolError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The state that clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Being made for the first time.
+    Creating,
+    /// A machine is being started.
+    Starting,
+    /// The guest answers.
+    Running,
+    /// The machine is being stopped.
+    Stopping,
+    /// No machine; the disk is kept.
+    Stopped,
+    /// The machine ended without having been told to; the disk is kept.
+    Crashed,
+    /// Could not be made; only its logs are kept.
+    Failed,
+    /// Being removed.
+    Destroying,
+}
+
+/// What may be asked of a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Something from the guest.
+    Guest,
+    /// Start the machine.
+    Start,
+    /// Stop the machine.
+    Stop,
+    /// Remove everything.
+    Destroy,
+}
+
+impl Phase {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Crashed => "crashed",
+            Self::Failed => "failed",
+            Self::Destroying => "destroying",
+        }
+    }
+
+    /// The phase that a wish leads to at once.
+    ///
+    /// # Errors
+    /// `workspace_busy` while another change is under way (retryable), or
+    /// `workspace_state` when the wish makes no sense now.
+    pub fn on(self, want: Want) -> Result<Self, ToolError> {
+        match (want, self) {
+            (Want::Guest, Self::Running) => Ok(Self::Running),
+            (Want::Start, Self::Stopped | Self::Crashed) => Ok(Self::Starting),
+            (Want::Stop, Self::Running | Self::Crashed) => Ok(Self::Stopping),
+            (Want::Destroy, Self::Destroying) => Err(self.busy()),
+            // A machine that never comes up must not be indestructible.
+            (Want::Destroy, _) => Ok(Self::Destroying),
+            (_, Self::Creating | Self::Starting | Self::Stopping | Self::Destroying) => Err(self.busy()),
+            (want, _) => Err(self.wrong(want)),
+        }
+    }
+
+    fn busy(self) -> ToolError {
+        ToolError::new(Layer::Actor, "workspace_busy", format!("the workspace is {}", self.word()))
+            .next("wait until workspace_info shows another state")
+            .detail("state", self.word())
+            .retry_after(std::time::Duration::from_secs(1))
+    }
+
+    fn wrong(self, want: Want) -> ToolError {
+        let step = match (want, self) {
+            (_, Self::Failed) => "read workspace_logs, then call workspace_destroy",
+            (Want::Guest, _) => "call workspace_start first",
+            _ => "workspace_info shows the state",
+        };
+        ToolError::new(Layer::Actor, "workspace_state", format!("the workspace is {}", self.word()))
+            .next(step)
+            .detail("state", self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Phase::*;
+
+    const ALL: [Phase; 8] =
+        [Creating, Starting, Running, Stopping, Stopped, Crashed, Failed, Destroying];
+
+    #[test]
+    fn only_a_running_guest_is_asked_anything() {
+        for phase in ALL {
+            assert_eq!(phase.on(Want::Guest).is_ok(), phase == Running, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn everything_can_be_destroyed_once() {
+        for phase in ALL {
+            assert_eq!(phase.on(Want::Destroy).is_ok(), phase != Destroying, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn passing_states_say_that_they_pass() {
+        for phase in ALL {
+            for want in [Want::Guest, Want::Start, Want::Stop] {
+                if let Err(error) = phase.on(want) {
+                    let passing = matches!(phase, Creating | Starting | Stopping | Destroying);
+                    assert_eq!(error.retryable, passing, "{phase:?} {want:?}");
+                    assert!(error.next_step.is_some());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What is written about a workspace, in the order in which it happened.
+//!
+//! A record is an intent (`…Wanted`, `Planned`) made before the world is
+//! touched, or a fact learnt after. Records are JSON; new kinds and new optional
+//! fields may be added, none may change its meaning.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{JobId, Resources, SessionId, WorkspaceId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    driver::{AppliedLimits, Isolation, MachineHandle},
+    link::LinkToken,
+    name::Name,
+};
+
+/// One entry of the stream `workspace/<id>`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// A workspace shall be made. Until [`Record::Created`] it is undone by a restart.
+    Planned(Planned),
+    /// It was made and answered its first call.
+    Created {
+        /// From the call to the first answer of the guest.
+        boot_time_ms: u64,
+    },
+    /// Making it failed; its logs are kept, its resources are not.
+    CreateFailed {
+        /// Code of the error the caller got.
+        code: String,
+        /// Its message.
+        message: String,
+    },
+    /// The disk is made over this base, which later starts must use again whatever
+    /// image is current by then.
+    DiskMade {
+        /// The base's file system (vm) or folder (sandbox).
+        base: PathBuf,
+    },
+    /// A machine shall be started.
+    StartWanted,
+    /// A machine runs.
+    Launched {
+        /// How to find it again.
+        handle: MachineHandle,
+        /// Which limits really apply to it.
+        limits: AppliedLimits,
+    },
+    /// The guest answers and is configured.
+    Up {
+        /// From the start of the machine to the first answer; 0 when it was attached again.
+        boot_time_ms: u64,
+        /// When.
+        at: DateTime<Utc>,
+    },
+    /// The machine shall stop.
+    StopWanted,
+    /// No machine runs.
+    Stopped {
+        /// When.
+        at: DateTime<Utc>,
+        /// The guest shut down by itself, or what was done instead.
+        how: StopHow,
+    },
+    /// The machine ended without having been told to, or could not be started.
+    Crashed {
+        /// When it was noticed.
+        at: DateTime<Utc>,
+        /// Why, as far as it is known.
+        reason: String,
+    },
+    /// Environment variables were set, or removed where the value is `None`.
+    EnvSet {
+        /// By name.
+        vars: BTreeMap<String, Option<String>>,
+    },
+    /// The owner changed.
+    Owned {
+        /// `None`: orphaned.
+        by: Option<SessionId>,
+    },
+    /// A background job shall be started.
+    JobWanted {
+        /// Its id in the guest too.
+        job: JobId,
+        /// What it runs.
+        command: String,
+    },
+    /// The guest refused to start the job.
+    JobRefused {
+        /// The job.
+        job: JobId,
+    },
+    /// A background job ended.
+    JobEnded {
+        /// The job.
+        job: JobId,
+    },
+    /// Everything of the workspace shall be removed.
+    DestroyWanted,
+}
+
+/// The plan of a workspace, fixed at its creation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its id.
+    pub id: WorkspaceId,
+    /// Its unique name.
+    pub name: Name,
+    /// The session that asked for it.
+    pub owner: SessionId,
+    /// Size and kind.
+    pub spec: Spec,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// The link's secret; the guest knows only its hash.
+    pub token: LinkToken,
+    /// A small number, unique among the workspaces that have a machine; gives the
+    /// machine its user on the host.
+    pub slot: u32,
+    /// Proves that a process is this workspace's machine.
+    pub uuid: uuid::Uuid,
+}
+
+/// Size and kind of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Name of the image it was made from.
+    pub image: String,
+    /// How it is isolated.
+    pub isolation: Isolation,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Usable size of its disk in GiB.
+    pub disk_gb: u64,
+}
+
+impl Spec {
+    /// What it counts against a quota.
+    pub fn resources(&self) -> Resources {
+        Resources::workspace(self.memory_mb, self.disk_gb)
+    }
+}
+
+/// How a machine came to its end when it was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopHow {
+    /// The guest ended its processes, synced its disk and powered off.
+    Guest,
+    /// It was killed after the grace period; unsynced writes of the guest are lost.
+    Killed,
+    /// It had ended already.
+    AlreadyGone,
+}

@@ -1,0 +1,199 @@
+//! What all workspaces of a daemon share, and how one writes its records.
+
+use std::{path::PathBuf, sync::Arc};
+
+use hivekeep_kernel::{Address, Census, Layer, ToolError, WorkspaceId, ports::Sessions};
+use hivekeep_store::{Events, Journal, NewEvent, StreamId};
+use serde_json::Value;
+
+use crate::{
+    Options,
+    directory::Directory,
+    driver::{Driver, Isolation, sweep::Sweeper},
+    image::ImageStore,
+    ledger::Ledger,
+    records::Record,
+    workspace,
+};
+
+/// Kind of the streams that hold workspaces.
+pub(crate) const STREAM: &str = "workspace";
+
+/// Records after which a stream is folded into a snapshot.
+const SNAPSHOT_EVERY: usize = 256;
+
+/// Where workspaces keep things.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// Disks; a folder a workspace.
+    pub disks: PathBuf,
+    /// Sockets of running machines; a folder a workspace.
+    pub run: PathBuf,
+    /// Consoles; a folder a workspace.
+    pub logs: PathBuf,
+    /// The host's side of file_transfer.
+    pub transfers: PathBuf,
+}
+
+/// Everything outside one workspace that it works with.
+pub struct Shared {
+    /// Configuration.
+    pub options: Options,
+    /// Places.
+    pub folders: Folders,
+    /// The journal.
+    pub journal: Journal,
+    /// The event bus.
+    pub events: Events,
+    /// Who owns what.
+    pub sessions: Arc<dyn Sessions>,
+    /// Images.
+    pub images: ImageStore,
+    /// The drivers, one a kind of isolation that this host can do.
+    pub drivers: Vec<Arc<dyn Driver>>,
+    /// Finds what a crash left behind.
+    pub(crate) sweeper: Sweeper,
+    /// Vital signs.
+    pub census: Census,
+    /// Who is there.
+    pub directory: Directory,
+    /// Planned in this daemon's life and not yet taken up by an actor.
+    pub(crate) young: dashmap::DashSet<WorkspaceId>,
+    /// The keeper has started before in this daemon's life.
+    pub(crate) booted: std::sync::atomic::AtomicBool,
+}
+
+impl Shared {
+    /// The driver of a kind of isolation.
+    ///
+    /// # Errors
+    /// `isolation_unavailable`; never another kind instead.
+    pub fn driver(&self, isolation: Isolation) -> Result<Arc<dyn Driver>, ToolError> {
+        self.drivers.iter().find(|driver| driver.isolation() == isolation).cloned().ok_or_else(|| {
+            let message = format!("this host offers no `{}` isolation", isolation.as_str());
+            ToolError::new(Layer::Machine, "isolation_unavailable", message)
+                .next("run `hivekeep check` on the host to see what is missing")
+        })
+    }
+
+    /// Whether a workspace was just planned: true once. Any later incarnation of
+    /// its actor finds a creation that was cut short.
+    pub(crate) fn take_young(&self, id: WorkspaceId) -> bool {
+        self.young.remove(&id).is_some()
+    }
+
+    /// True once in a daemon's life.
+    pub(crate) fn first_boot(&self) -> bool {
+        !self.booted.swap(true, std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Tells the event bus; a full queue loses the event and says so later.
+    pub(crate) fn tell(&self, kind: &str, subject: impl ToString, data: Value) {
+        let event = NewEvent { kind: kind.to_owned(), subject: subject.to_string(), data };
+        let _counted_when_lost = self.events.publish_later(event);
+    }
+
+    /// Reads a workspace back. Blocks.
+    ///
+    /// # Errors
+    /// When the stream cannot be read or does not begin with a plan.
+    pub(crate) fn load(&self, stream: &StreamId) -> Result<(Ledger, usize), ToolError> {
+        let unreadable = |what: String| {
+            ToolError::new(Layer::Store, "state_unreadable", format!("{}: {what}", stream.as_str()))
+                .next("restore the state directory from a backup; nothing was overwritten")
+        };
+        let replay = self.journal.replay(stream).map_err(store_error)?;
+        let snapshot = match replay.snapshot {
+            Some((_, bytes)) => {
+                Some(serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?)
+            }
+            None => None,
+        };
+        let count = replay.records.len();
+        let mut records = Vec::with_capacity(count);
+        for (_, bytes) in replay.records {
+            records.push(serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?);
+        }
+        let ledger = Ledger::replay(snapshot, records)
+            .ok_or_else(|| unreadable("the first record is no plan".to_owned()))?;
+        Ok((ledger, count))
+    }
+}
+
+/// A journal's failure as a caller sees it.
+pub(crate) fn store_error(error: hivekeep_store::Error) -> ToolError {
+    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+        .next("free disk space in the state directory; `hivekeep check` looks at it")
+        .retryable()
+}
+
+/// Writes one workspace's records: durable first, then known to its actor.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) id: WorkspaceId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) actor: Address<workspace::Msg>,
+    pub(crate) stream: StreamId,
+}
+
+impl Desk {
+    /// Appends records, with an event in the same commit, and waits until the
+    /// actor has applied them.
+    ///
+    /// # Errors
+    /// When they could not be made durable; then nothing was acknowledged.
+    pub(crate) async fn commit(
+        &self,
+        records: Vec<Record>,
+        event: Option<(&str, Value)>,
+    ) -> Result<(), ToolError> {
+        let bytes = records
+            .iter()
+            .map(serde_json::to_vec)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| ToolError::internal(error.to_string()))?;
+        let events = event.map(|(kind, data)| NewEvent {
+            kind: kind.to_owned(),
+            subject: self.id.to_string(),
+            data,
+        });
+        self.shared
+            .journal
+            .append_and_publish(&self.stream, bytes, events.into_iter().collect())
+            .await
+            .map_err(store_error)?;
+        // An actor that is gone reads the records when it comes back.
+        let patience = std::time::Duration::from_secs(10);
+        let _applied = self
+            .actor
+            .ask(patience, |applied| workspace::Msg::Recorded { records, applied })
+            .await;
+        Ok(())
+    }
+
+    /// Appends one record without an event.
+    pub(crate) async fn note(&self, record: Record) -> Result<(), ToolError> {
+        self.commit(vec![record], None).await
+    }
+
+    /// Folds the stream into a snapshot once it is long.
+    pub(crate) async fn fold(&self, records: usize) {
+        if records < SNAPSHOT_EVERY {
+            return;
+        }
+        let (desk, stream) = (self.clone(), self.stream.clone());
+        let loaded = tokio::task::spawn_blocking(move || {
+            let last = desk.shared.journal.replay(&stream).map_err(store_error)?.last();
+            Ok::<_, ToolError>((last, desk.shared.load(&stream)?.0))
+        });
+        let Ok(Ok((last, ledger))) = loaded.await else { return };
+        let Ok(bytes) = serde_json::to_vec(&ledger) else { return };
+        if let Err(error) = self.shared.journal.snapshot(&self.stream, last, bytes).await {
+            tracing::warn!(workspace = %self.id, %error, "no snapshot was made; the stream stays long");
+        }
+    }
+
+    pub(crate) fn tell(&self, kind: &str, data: Value) {
+        self.shared.tell(kind, self.id, data);
+    }
+}

@@ -1,0 +1,25 @@
+//! The tools of this crate: a family a file, each a declaration and its handlers.
+
+pub mod diagnostics;
+pub mod execution;
+pub mod files;
+pub mod lifecycle;
+pub mod parallel;
+pub mod session;
+
+use hivekeep_kernel::ToolInfo;
+
+/// Families served by one workspace.
+pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Workspace>] =
+    &[&lifecycle::ONE, &execution::FAMILY, &files::FAMILY, &diagnostics::FAMILY];
+
+/// Families served by the keeper of all workspaces.
+pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] =
+    &[&lifecycle::ALL, &parallel::FAMILY, &session::FAMILY];
+
+/// Every tool of this crate.
+pub fn catalogue() -> Vec<&'static ToolInfo> {
+    let one = OF_WORKSPACE.iter().flat_map(|family| family.rows).map(|row| &row.0);
+    let all = OF_WORKSPACES.iter().flat_map(|family| family.rows).map(|row| &row.0);
+    all.chain(one).collect()
+}

@@ -1,0 +1,271 @@
+//! One workspace: its phase, its records, the machine and link it keeps.
+//!
+//! Handlers decide; work (booting, stopping, commands) runs beside the mailbox
+//! and posts its outcome back, so that `workspace_info` answers and a kill works
+//! while a command of ten minutes runs.
+
+mod adoption;
+mod attach;
+mod bring_up;
+mod describe;
+mod destroy;
+mod env;
+mod exec;
+mod files;
+mod jobs;
+mod line;
+mod recover;
+mod take_down;
+mod transfer;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, SessionId, ToolCall,
+    ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
+};
+use hivekeep_protocol::GuestEvent;
+use hivekeep_store::StreamId;
+use tokio::sync::{oneshot, watch};
+
+pub(crate) use adoption::Adopt;
+pub(crate) use bring_up::unknown_image;
+pub(crate) use exec::ExecRequest;
+pub(crate) use line::Line;
+
+use crate::{
+    driver::{MachineExit, MachineHandle},
+    job,
+    ledger::Ledger,
+    link::LinkNews,
+    phase::Phase,
+    records::Record,
+    shared::{Desk, STREAM, Shared},
+    tools,
+};
+
+/// What a workspace can be told.
+pub enum Msg {
+    /// A routed call.
+    Tool(ToolCall),
+    /// Records became durable.
+    Recorded {
+        /// In the order of the journal.
+        records: Vec<Record>,
+        /// Answered when they are applied.
+        applied: oneshot::Sender<()>,
+    },
+    /// Make the machine for the first time.
+    Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
+    /// A machine runs: keep it and a link into it.
+    Attach(Box<MachineHandle>, oneshot::Sender<watch::Receiver<Line>>),
+    /// Let go of the machine: its end is expected. Answers which one it was.
+    Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
+    /// A change of phase came to its end.
+    Settled(Phase, Option<String>),
+    /// The machine's process ended.
+    Exited(MachineExit),
+    /// News of the link.
+    Link(LinkNews),
+    /// News from the guest.
+    Guest(GuestEvent),
+    /// Take over.
+    Adopt(Adopt),
+    /// A take-over came to its end.
+    Adopted,
+    /// Run a command on behalf of a call that names several workspaces.
+    Exec(Box<ExecRequest>),
+    /// Stop the machine for the daemon's own stop.
+    Stop(oneshot::Sender<()>),
+    /// Remove what a failed creation left.
+    Forget,
+    /// Try a crashed machine again, by policy.
+    RestartDue,
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self::Tool(call)
+    }
+}
+
+/// What an incarnation is made from.
+#[derive(Clone)]
+pub struct Seed {
+    /// Which workspace.
+    pub id: WorkspaceId,
+    /// What it works with.
+    pub shared: Arc<Shared>,
+    /// Its keeper, told when it is gone.
+    pub keeper: Address<crate::workspaces::Msg>,
+}
+
+/// A workspace.
+pub struct Workspace {
+    me: Me<Msg>,
+    desk: Desk,
+    keeper: Address<crate::workspaces::Msg>,
+    ledger: Ledger,
+    /// Records in the stream since its snapshot.
+    records: usize,
+    phase: Phase,
+    /// Why it crashed or failed.
+    reason: Option<String>,
+    nursery: Nursery,
+    machine: Option<MachineHandle>,
+    jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
+    line: watch::Sender<Line>,
+    /// An adoption is under way.
+    adopting: bool,
+    /// Calls' work. A clone held by work keeps that work alive past the actor.
+    ops: Workers,
+    crashes: Meter,
+}
+
+impl Entity for Workspace {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        let Seed { id, shared, keeper } = seed;
+        let stream = StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
+        let (reader, from) = (shared.clone(), stream.clone());
+        let (ledger, records) = tokio::task::spawn_blocking(move || reader.load(&from))
+            .await
+            .map_err(|error| Fault::new(error.to_string()))?
+            .map_err(|error| Fault::new(error.to_string()))?;
+        let nursery = Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let crashes = Meter::new(shared.options.machine_policy());
+        let desk = Desk { id, shared, actor: me.address.clone(), stream };
+        let (line, _) = watch::channel(Line::Absent);
+        let mut workspace = Self {
+            me,
+            desk,
+            keeper,
+            ledger,
+            records,
+            phase: Phase::Creating,
+            reason: None,
+            nursery,
+            machine: None,
+            jobs: Default::default(),
+            line,
+            adopting: false,
+            ops: Workers::default(),
+            crashes,
+        };
+        workspace.recover();
+        Ok(workspace)
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Tool(call) => {
+                let ops = self.ops.clone();
+                serve::serve(self, tools::OF_WORKSPACE, &ops, call);
+            }
+            Msg::Recorded { records, applied } => {
+                self.records += records.len();
+                records.into_iter().for_each(|record| self.ledger.apply(record));
+                self.sync_card();
+                let _asker_gone = applied.send(());
+                if self.records >= 256 {
+                    self.records = 0;
+                    let desk = self.desk.clone();
+                    let _detached = self.me.workers.spawn(async move { desk.fold(256).await });
+                }
+            }
+            Msg::Create(cx, reply) => self.create(cx, reply),
+            Msg::Attach(handle, reply) => {
+                self.attach(*handle)?;
+                let _asker_gone = reply.send(self.line.subscribe());
+            }
+            Msg::Detach(reply) => {
+                self.detach("told to let go of the machine");
+                let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
+            }
+            Msg::Settled(phase, reason) => self.settle(phase, reason)?,
+            Msg::Exited(exit) => self.machine_exited(exit),
+            Msg::Link(news) => self.link_news(news),
+            Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
+            Msg::Adopt(adopt) => self.adopt(adopt),
+            Msg::Adopted => self.adopting = false,
+            Msg::Exec(request) => self.exec_for(*request),
+            Msg::Stop(done) => self.stop_for_daemon(done),
+            Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),
+            Msg::Forget => {}
+            Msg::RestartDue => self.restart_due(),
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        match self.nursery.hear(news)? {
+            Outcome::GaveUp { name, reason } => {
+                self.desk.tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));
+            }
+            Outcome::Gone { name, .. } => {
+                if let Ok(job) = name.parse() {
+                    self.jobs.remove(&job);
+                }
+            }
+            Outcome::Restarting { .. } | Outcome::Stranger => {}
+        }
+        Ok(())
+    }
+}
+
+impl Workspace {
+    /// What it is doing.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Only the owner's session operates a workspace.
+    ///
+    /// # Errors
+    /// `not_owner`.
+    pub(crate) fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
+        self.authorize_session(cx.session)
+    }
+
+    fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
+        if self.ledger.owner == Some(session) {
+            return Ok(());
+        }
+        let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };
+        let message = format!("workspace `{}` belongs to {whose}", self.ledger.plan.name);
+        Err(ToolError::new(Layer::Policy, "not_owner", message)
+            .next("workspace_adopt takes over a workspace whose session is gone"))
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.me.address.probe().set_state(phase.word());
+        self.sync_card();
+    }
+
+    fn sync_card(&self) {
+        let (phase, owner) = (self.phase, self.ledger.owner);
+        self.desk.shared.directory.update(self.desk.id, |card| {
+            card.phase = phase;
+            card.owner = owner;
+        });
+    }
+
+    fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
+        // A machine may have ended between the last step of its start and now.
+        let gone = phase == Phase::Running && self.machine.is_none();
+        self.reason = reason;
+        if gone {
+            self.reason = Some("the machine ended right after its start".to_owned());
+            self.set_phase(Phase::Crashed);
+        } else {
+            self.set_phase(phase);
+        }
+        if self.phase == Phase::Running {
+            self.follow_jobs()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Changing the owner.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, SessionId, ToolError, ports::Standing};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::Workspace;
+use crate::{records::Record, shared::Desk};
+
+/// A session that was idle for this long may be robbed by force.
+const IDLE_ENOUGH: Duration = Duration::from_secs(60);
+
+/// A wish to take a workspace over.
+pub struct Adopt {
+    /// The new owner.
+    pub(crate) by: SessionId,
+    /// Take it from a session that still exists.
+    pub(crate) force: bool,
+    /// `Ok(None)`: it was the caller's already; `Ok(Some(forced))` otherwise.
+    pub(crate) reply: oneshot::Sender<Result<Option<bool>, ToolError>>,
+}
+
+impl Workspace {
+    pub(super) fn adopt(&mut self, wish: Adopt) {
+        let Adopt { by, force, reply } = wish;
+        let owner = self.ledger.owner;
+        if owner == Some(by) {
+            return drop(reply.send(Ok(None)));
+        }
+        if self.adopting {
+            let error = ToolError::new(Layer::Actor, "workspace_busy", "another session is taking it over");
+            return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
+        }
+        self.adopting = true;
+        let desk = self.desk.clone();
+        let holds = self.ledger.counts().then(|| self.ledger.plan.spec.resources());
+        let _detached = self.ops.spawn(async move {
+            let outcome = take_over(&desk, owner, by, force, holds).await;
+            let _actor_gone = desk.actor.send(super::Msg::Adopted);
+            let _caller_gone = reply.send(outcome.map(Some));
+        });
+    }
+}
+
+async fn take_over(
+    desk: &Desk,
+    owner: Option<SessionId>,
+    by: SessionId,
+    force: bool,
+    holds: Option<hivekeep_kernel::Resources>,
+) -> Result<bool, ToolError> {
+    let sessions = &desk.shared.sessions;
+    let forced = match owner {
+        None => false,
+        Some(owner) => may_take(sessions.standing(owner).await, force)?,
+    };
+    if let Some(holds) = holds {
+        sessions.reserve(by, holds).await?;
+    }
+    let event = ("workspace.adopted", json!({ "by": by, "from": owner, "forced": forced }));
+    if let Err(error) = desk.commit(vec![Record::Owned { by: Some(by) }], Some(event)).await {
+        holds.into_iter().for_each(|holds| sessions.release(by, holds));
+        return Err(error);
+    }
+    if let (Some(owner), Some(holds)) = (owner, holds) {
+        sessions.release(owner, holds);
+    }
+    Ok(forced)
+}
+
+/// Whether a workspace may be taken from a session of this standing, and whether
+/// that takes force. A session with a call running is never idle.
+fn may_take(standing: Standing, force: bool) -> Result<bool, ToolError> {
+    if standing.ended {
+        return Ok(false);
+    }
+    let busy = standing.calls_in_flight > 0;
+    let idle = !busy && standing.idle_for >= IDLE_ENOUGH;
+    if force && idle {
+        return Ok(true);
+    }
+    // A session whose client went away without a word keeps its things for a
+    // while, in case the client comes back.
+    if !busy && !standing.attached && idle {
+        return Ok(false);
+    }
+    let error = ToolError::new(Layer::Policy, "owner_active", "its session is in use")
+        .detail("idle_secs", standing.idle_for.as_secs())
+        .detail("calls_in_flight", standing.calls_in_flight);
+    Err(if standing.attached && !force {
+        error.next("pass force: true; it is taken once its session was idle for 60 s")
+    } else {
+        error.next("try again when its session has been idle for 60 s").retryable()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(attached: bool, calls: u32, idle_secs: u64) -> Standing {
+        Standing { attached, calls_in_flight: calls, idle_for: Duration::from_secs(idle_secs), ended: false }
+    }
+
+    #[test]
+    fn only_idle_sessions_lose_anything() {
+        assert!(may_take(Standing { ended: true, ..standing(false, 0, 0) }, false).is_ok());
+        assert_eq!(may_take(standing(false, 0, 61), false).ok(), Some(false));
+        assert_eq!(may_take(standing(true, 0, 61), true).ok(), Some(true));
+        for refused in [
+            may_take(standing(true, 0, 3600), false),
+            may_take(standing(true, 0, 59), true),
+            may_take(standing(true, 1, 3600), true),
+            may_take(standing(false, 1, 3600), true),
+            may_take(standing(false, 0, 10), false),
+        ] {
+            assert_eq!(refused.expect_err("taken").code, "owner_active");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The machine's keeper and the link's keeper, as children of the workspace.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Fault, Policy, supervise::Verdict};
+use serde_json::json;
+
+use super::{Line, Msg, Workspace};
+use crate::{
+    driver::{MachineExit, MachineHandle},
+    link::{KeeperArgs, LinkKeeper, LinkNews},
+    machine::{self, Machine},
+    phase::Phase,
+    records::Record,
+};
+
+const MACHINE: &str = "machine";
+const LINK: &str = "link";
+
+impl Workspace {
+    /// Keeps a machine that runs, and a link into it.
+    pub(super) fn attach(&mut self, handle: MachineHandle) -> Result<(), Fault> {
+        let driver = self
+            .desk
+            .shared
+            .driver(self.ledger.plan.spec.isolation)
+            .map_err(|error| Fault::new(error.to_string()))?;
+        let endpoint = crate::endpoint::of(&handle);
+        self.line.send_replace(Line::Connecting("the machine has just been started".to_owned()));
+
+        let seed = machine::Seed { driver, handle: handle.clone(), workspace: self.me.address.clone() };
+        let address = self.nursery.address(MACHINE, "machine", Policy::ENTITY);
+        self.nursery.start::<Machine>(MACHINE, Policy::ENTITY, &address, seed)?;
+
+        let (token, workspace) = (self.ledger.plan.token.clone(), self.me.address.clone());
+        let options = self.desk.shared.options.link.clone();
+        let args = move || KeeperArgs {
+            carrier: endpoint.carrier(),
+            token: token.clone(),
+            options: options.clone(),
+            on_news: {
+                let workspace = workspace.clone();
+                Arc::new(move |news| drop(workspace.send(Msg::Link(news))))
+            },
+        };
+        let probe = self.nursery.probe(LINK, "link", Policy::ENTITY);
+        self.nursery.start_actor(LINK, Policy::ENTITY, probe, move |supervisor| {
+            ractor::ActorRuntime::spawn_linked_instant(None, LinkKeeper, args(), supervisor)
+                .map(|(keeper, _)| keeper.get_cell())
+                .map_err(|error| Fault::new(error.to_string()))
+        })?;
+        self.machine = Some(handle);
+        Ok(())
+    }
+
+    /// Lets go of the machine; its end is no crash then.
+    pub(super) fn detach(&mut self, why: &str) {
+        self.machine = None;
+        self.nursery.stop(MACHINE, why);
+        self.nursery.stop(LINK, why);
+        self.line.send_replace(Line::Absent);
+    }
+
+    /// The machine's process ended while it was kept: a crash.
+    pub(super) fn machine_exited(&mut self, exit: MachineExit) {
+        if self.machine.is_none() {
+            return;
+        }
+        let reason = reason(&exit);
+        self.detach("the machine ended");
+        self.line.send_replace(Line::Gone(reason.clone()));
+        // During a start or a stop the worker under way sees the line and decides.
+        if self.phase != Phase::Running {
+            return;
+        }
+        tracing::warn!(workspace = %self.desk.id, %reason, "machine crashed");
+        self.reason = Some(reason.clone());
+        self.set_phase(Phase::Crashed);
+        let verdict = self.crashes.judge(self.me.address.probe().age(), true);
+        let desk = self.desk.clone();
+        let restarts = matches!(verdict, Verdict::RestartAfter(_));
+        let _detached = self.me.workers.spawn(async move {
+            let at = chrono::Utc::now();
+            let data = json!({ "reason": reason, "restarting": restarts });
+            let record = Record::Crashed { at, reason };
+            if let Err(error) = desk.commit(vec![record], Some(("workspace.crashed", data))).await {
+                tracing::error!(workspace = %desk.id, %error, "a crash could not be recorded");
+            }
+            if let Verdict::RestartAfter(wait) = verdict {
+                tokio::time::sleep(wait).await;
+                let _gone = desk.actor.send(Msg::RestartDue);
+            }
+        });
+    }
+
+    pub(super) fn link_news(&mut self, news: LinkNews) {
+        let probe = self.nursery.probe(LINK, "link", Policy::ENTITY);
+        if self.machine.is_none() {
+            return;
+        }
+        let line = match news {
+            LinkNews::Up { link, welcome } => {
+                probe.set_state(format!("up, guest {}", bounded(&welcome.guest_version)));
+                self.listen(&link);
+                if self.phase == Phase::Running {
+                    self.relinked(link.clone());
+                }
+                Line::Up(link)
+            }
+            LinkNews::Down { reason } => {
+                probe.set_error(reason.to_string());
+                Line::Connecting(reason.to_string())
+            }
+            LinkNews::Unreachable { error } => Line::Connecting(error.to_string()),
+            LinkNews::Refused { error } => {
+                probe.set_error(error.to_string());
+                Line::Refused(error.to_string())
+            }
+            LinkNews::Unresponsive => match &*self.line.borrow() {
+                Line::Up(link) => Line::Unresponsive(link.clone()),
+                other => other.clone(),
+            },
+            LinkNews::Responsive => match &*self.line.borrow() {
+                Line::Unresponsive(link) => Line::Up(link.clone()),
+                other => other.clone(),
+            },
+        };
+        if !matches!(line, Line::Up(_)) {
+            probe.set_state(line.word());
+        }
+        self.line.send_replace(line);
+    }
+
+    /// Passes the guest's events on to the mailbox while this link lasts.
+    fn listen(&self, link: &crate::link::Link) {
+        let (mut events, address) = (link.events(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            while let Some(event) = events.recv().await {
+                if address.send(Msg::Guest(event)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// A link was made anew under a running guest: its clock is set again.
+    fn relinked(&self, link: crate::link::Link) {
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let _detached = self.me.workers.spawn(async move {
+            if let Err(error) = super::bring_up::configure(&link, &plan, false).await {
+                tracing::warn!(workspace = %desk.id, %error, "the guest was not configured anew");
+            }
+        });
+    }
+}
+
+fn reason(exit: &MachineExit) -> String {
+    let last = exit.stderr_tail.lines().next_back().unwrap_or_default();
+    let last = if last.is_empty() { String::new() } else { format!(": {}", bounded(last)) };
+    format!("the machine's process ended with {}{last}", exit.how)
+}
+
+fn bounded(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}

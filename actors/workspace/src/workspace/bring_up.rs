@@ -1,0 +1,290 @@
+//! From a plan to a guest that answers, one journalled step after the other.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, fault_point};
+use hivekeep_protocol::Configure;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{Line, Msg, Workspace, line};
+use crate::{
+    driver::{Images, Isolation, LogsOnDiscard},
+    image::ImageName,
+    link::{Link, Wait},
+    phase::Phase,
+    records::{Planned, Record},
+    shared::Desk,
+    tools::lifecycle::WorkspaceStarted,
+};
+
+/// Time for the guest to take its host name, clock and disk size. Growing a file
+/// system to 100 GiB under emulation takes seconds.
+const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Workspace {
+    /// Makes the machine for the first time; the answer is the boot time in ms.
+    pub(super) fn create(&mut self, cx: CallCx, reply: oneshot::Sender<Result<u64, ToolError>>) {
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let span = cx.span.clone();
+        let work = async move {
+            let made = cx.guard(bring_up(&desk, &plan, None, &cx)).await;
+            let outcome = match made {
+                Ok(boot_time_ms) => {
+                    fault_point!("create.before_created");
+                    let event = ("workspace.created", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    match desk.commit(vec![Record::Created { boot_time_ms }], Some(event)).await {
+                        Ok(()) => {
+                            settle(&desk, Phase::Running, None).await;
+                            Ok(boot_time_ms)
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            fault_point!("create.after_created");
+            if let Err(error) = &outcome {
+                fail_creation(&desk, &plan, error).await;
+            }
+            let _caller_gone = reply.send(outcome);
+        };
+        let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
+    }
+
+    /// `workspace_start`.
+    pub(crate) fn start_again(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceStarted> {
+        self.set_phase(next);
+        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let base = self.ledger.base.clone();
+        Reply::later(async move {
+            match cx.guard(bring_up(&desk, &plan, base, &cx)).await {
+                Ok(boot_time_ms) => {
+                    desk.tell("workspace.started", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    settle(&desk, Phase::Running, None).await;
+                    Ok(WorkspaceStarted {
+                        workspace_id: plan.id,
+                        name: plan.name.to_string(),
+                        state: Phase::Running,
+                        ip: None,
+                        boot_time_ms,
+                    })
+                }
+                Err(error) => {
+                    fail_start(&desk, &plan, &error).await;
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// A crashed machine's restart is due by policy.
+    pub(super) fn restart_due(&mut self) {
+        if self.phase != Phase::Crashed {
+            return;
+        }
+        self.set_phase(Phase::Starting);
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (cx, base) = (internal_cx(&desk), self.ledger.base.clone());
+        let _detached = self.ops.spawn(async move {
+            match bring_up(&desk, &plan, base, &cx).await {
+                Ok(boot_time_ms) => {
+                    desk.tell("workspace.restarted", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    settle(&desk, Phase::Running, None).await;
+                }
+                Err(error) => fail_start(&desk, &plan, &error).await,
+            }
+        });
+    }
+}
+
+/// A context for work that no client asked for.
+pub(super) fn internal_cx(desk: &Desk) -> CallCx {
+    let patience = Duration::from_secs(desk.shared.options.boot_timeout_secs * 2);
+    CallCx {
+        id: hivekeep_kernel::CallId::new(),
+        session: hivekeep_kernel::SessionId::new(),
+        tool: "internal",
+        door: hivekeep_kernel::Door::Internal,
+        deadline: tokio::time::Instant::now() + patience,
+        cancel: Default::default(),
+        progress: Default::default(),
+        span: tracing::info_span!("recover", workspace = %desk.id),
+    }
+}
+
+pub(super) async fn settle(desk: &Desk, phase: Phase, reason: Option<String>) {
+    // An actor that is gone derives the phase from its records when it returns.
+    let _gone = desk.actor.send(Msg::Settled(phase, reason));
+}
+
+async fn bring_up(
+    desk: &Desk,
+    plan: &Planned,
+    base: Option<PathBuf>,
+    cx: &CallCx,
+) -> Result<u64, ToolError> {
+    let begun = Instant::now();
+    let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+
+    step(0, "preparing the disk");
+    let mut machine = super::take_down::machine_plan(desk, plan)?;
+    machine.images = images(desk, plan, base).await?;
+    fault_point!("start.before_prepare");
+    driver.prepare(&machine).await?;
+    fault_point!("start.after_prepare");
+
+    step(1, "starting the machine");
+    desk.note(Record::StartWanted).await?;
+    fault_point!("start.after_intent");
+    let launched = driver.launch(&machine).await?;
+    fault_point!("start.after_launch");
+    let handle = launched.handle.clone();
+    let record = Record::Launched { handle: launched.handle, limits: launched.limits };
+    if let Err(error) = desk.note(record).await {
+        // No record names it, so nobody else would end it before the next start.
+        driver.kill(&handle).await?;
+        return Err(error);
+    }
+    fault_point!("start.after_launched");
+
+    step(2, "waiting for the guest");
+    let patience = Duration::from_secs(10);
+    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(Box::new(handle), reply)).await?;
+    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
+    let link = first_link(&mut line, boot).await?;
+
+    step(3, "configuring the guest");
+    let grow = plan.spec.isolation == Isolation::Vm;
+    configure(&link, plan, grow).await?;
+    let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    desk.note(Record::Up { boot_time_ms, at: chrono::Utc::now() }).await?;
+    step(4, "running");
+    Ok(boot_time_ms)
+}
+
+/// What to boot from. The first start decides about the base of the disk; later
+/// ones must find it again, whatever image is current by then.
+async fn images(
+    desk: &Desk,
+    plan: &Planned,
+    base: Option<PathBuf>,
+) -> Result<Images, ToolError> {
+    let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
+    let store = &desk.shared.images;
+    let image = store.resolve(name).await?;
+    let first = base.is_none();
+    let base = match (base, plan.spec.isolation) {
+        (Some(base), _) => base,
+        (None, Isolation::Vm) => image.rootfs().to_owned(),
+        (None, Isolation::Sandbox) => store.resolve_tree(&image).await?,
+    };
+    if first {
+        if plan.spec.disk_gb < image.min_disk_gb() {
+            let (image, least) = (&plan.spec.image, image.min_disk_gb());
+            return Err(ToolError::invalid(format!("image {image} needs disk_gb of at least {least}"))
+                .detail("least", least));
+        }
+        desk.note(Record::DiskMade { base: base.clone() }).await?;
+    } else if !tokio::fs::try_exists(&base).await.unwrap_or(false) {
+        let message = format!("the base of the workspace's disk is gone: {}", base.display());
+        return Err(ToolError::new(Layer::Machine, "image_missing", message)
+            .next("restore the image directory; the workspace's own data is intact"));
+    }
+    let vm = plan.spec.isolation == Isolation::Vm;
+    Ok(Images {
+        kernel: Some(image.kernel().to_owned()),
+        initrd: Some(image.initrd().to_owned()),
+        rootfs_ext4: vm.then(|| base.clone()),
+        rootfs_tree: (!vm).then_some(base),
+    })
+}
+
+pub(crate) fn unknown_image(name: &str) -> ToolError {
+    let shown: String = name.chars().take(80).collect();
+    ToolError::new(Layer::Machine, "image_unknown", format!("no image `{shown}`"))
+        .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
+}
+
+async fn first_link(
+    line: &mut tokio::sync::watch::Receiver<Line>,
+    boot: Duration,
+) -> Result<Link, ToolError> {
+    let decided = line.wait_for(|line| {
+        matches!(line, Line::Up(_) | Line::Refused(_) | Line::Gone(_) | Line::Unresponsive(_))
+    });
+    match tokio::time::timeout(boot, decided).await {
+        Ok(Ok(line)) => match &*line {
+            Line::Up(link) | Line::Unresponsive(link) => Ok(link.clone()),
+            other => Err(ToolError::new(Layer::Machine, "boot_failed", format!("the guest did not come up: {}", other.word()))
+                .next("workspace_logs shows the console and the hypervisor's messages")),
+        },
+        Ok(Err(_)) => Err(ToolError::internal("the workspace's actor ended during the boot")),
+        Err(_) => Err(ToolError::new(
+            Layer::Machine,
+            "boot_timeout",
+            format!("no answer from the guest within {} s", boot.as_secs()),
+        )
+        .next("workspace_logs shows the console; workspace.boot_timeout_secs sets the limit")
+        .retryable()),
+    }
+}
+
+/// Gives the guest its name, its clock and entropy, and makes its disk its full
+/// size; what was promised is checked, not assumed.
+pub(super) async fn configure(link: &Link, plan: &Planned, grow_root: bool) -> Result<(), ToolError> {
+    let mut entropy = vec![0; 64];
+    getrandom::fill(&mut entropy)
+        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
+    let request = Configure {
+        hostname: plan.name.to_string(),
+        clock_unix_ms: u64::try_from(chrono::Utc::now().timestamp_millis()).ok(),
+        entropy,
+        grow_root,
+    };
+    let configured = link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
+    if configured.hostname != plan.name.as_str() {
+        return Err(ToolError::new(Layer::Guest, "guest_not_configured", "the guest kept another host name"));
+    }
+    if let Some(error) = configured.grow_error {
+        let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
+        return Err(ToolError::new(Layer::Guest, "disk_not_grown", message)
+            .next("workspace_logs shows the guest's console"));
+    }
+    Ok(())
+}
+
+/// Undoes a creation that failed, and keeps its logs.
+async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
+    if let Err(left) = super::take_down::remove_machine(desk, plan, LogsOnDiscard::Keep).await {
+        // Not recorded as failed: the next start of the daemon undoes it again.
+        tracing::error!(workspace = %desk.id, %left, "a failed creation could not be undone");
+        return settle(desk, Phase::Crashed, Some(left.to_text())).await;
+    }
+    let record = Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
+    let event = ("workspace.create_failed", json!({ "name": plan.name, "error": error.code }));
+    if let Err(error) = desk.commit(vec![record], Some(event)).await {
+        tracing::error!(workspace = %desk.id, %error, "a failed creation could not be recorded");
+    }
+    desk.shared.sessions.release(plan.owner, plan.spec.resources());
+    desk.shared.directory.release(plan);
+    settle(desk, Phase::Failed, Some(error.to_text())).await;
+}
+
+async fn fail_start(desk: &Desk, plan: &Planned, error: &ToolError) {
+    let mut reason = error.to_text();
+    if let Err(left) = super::take_down::kill_machine(desk, plan).await {
+        tracing::error!(workspace = %desk.id, %left, "a failed start could not be undone");
+        reason = format!("{reason}; and it could not be undone: {left}");
+    }
+    let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
+    let event = ("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
+    if let Err(error) = desk.commit(vec![record], Some(event)).await {
+        tracing::error!(workspace = %desk.id, %error, "a failed start could not be recorded");
+    }
+    settle(desk, Phase::Crashed, Some(reason)).await;
+}

@@ -1,0 +1,94 @@
+//! `workspace_info` and `workspace_logs`.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_protocol::Usage;
+
+use super::{Line, Workspace, take_down};
+use crate::{
+    ledger::MachineFact,
+    link::Wait,
+    tools::{
+        diagnostics::{LogType, Logs},
+        lifecycle::{MachineDetails, Network, Size, WorkspaceDetails},
+    },
+};
+
+/// A guest that does not answer within this is described without its figures.
+const GUEST_PATIENCE: Duration = Duration::from_secs(3);
+
+impl Workspace {
+    /// `workspace_info`.
+    pub(crate) fn describe(&mut self, cx: &CallCx) -> Reply<WorkspaceDetails> {
+        let ledger = &self.ledger;
+        let plan = ledger.plan.clone();
+        let mut details = WorkspaceDetails {
+            workspace_id: plan.id,
+            name: plan.name.to_string(),
+            state: self.phase,
+            reason: self.reason.clone(),
+            base_image: plan.spec.image.clone(),
+            ip: None,
+            resources: Size::of(&plan.spec),
+            network: Network::default(),
+            snapshots: Vec::new(),
+            created_at: plan.at,
+            owner: ledger.owner,
+            owned: ledger.owner == Some(cx.session),
+            isolation: plan.spec.isolation,
+            machine: None,
+            env: ledger.env.clone(),
+            running_jobs: ledger.jobs.iter().map(ToString::to_string).collect(),
+            disk_used_bytes: None,
+            disk_volsize_bytes: None,
+            guest_error: None,
+            boot_time_ms: ledger.boot_time_ms,
+        };
+        let MachineFact::Launched { handle, limits, .. } = ledger.machine.clone() else {
+            return Reply::Now(details);
+        };
+        let (line, desk) = (self.line.borrow().clone(), self.desk.clone());
+        Reply::later(async move {
+            let driver = desk.shared.driver(plan.spec.isolation)?;
+            details.machine = Some(MachineDetails {
+                pid: handle.process.pid,
+                accelerator: driver.facts().accelerator,
+                carrier: driver.facts().carrier.as_str().to_owned(),
+                link: line.word(),
+                memory_bytes: driver.memory(&handle).await.ok().map(|memory| memory.rss_bytes),
+                limits,
+            });
+            if let Line::Up(link) = line {
+                match link.ask(Usage, Wait::at_most(GUEST_PATIENCE)).await {
+                    Ok(usage) => {
+                        details.disk_used_bytes = Some(usage.root_used_bytes);
+                        details.disk_volsize_bytes = Some(usage.root_total_bytes);
+                    }
+                    Err(error) => details.guest_error = Some(error.to_string()),
+                }
+            }
+            Ok(details)
+        })
+    }
+
+    /// `workspace_logs`, in every state.
+    pub(crate) fn logs(&self, which: LogType, max_lines: usize) -> Reply<Logs> {
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        Reply::later(async move {
+            let driver = desk.shared.driver(plan.spec.isolation)?;
+            let folders = take_down::folders(&desk);
+            let logs = driver.logs(&folders).await.map_err(|error| {
+                ToolError::new(Layer::Machine, "logs_unreadable", error.to_string())
+            })?;
+            let tail = |text: String| {
+                let skip = text.lines().count().saturating_sub(max_lines);
+                text.lines().skip(skip).collect::<Vec<_>>().join("\n")
+            };
+            Ok(Logs {
+                console: (which != LogType::Stderr).then(|| tail(logs.console)),
+                stderr: (which != LogType::Console).then(|| tail(logs.stderr)),
+            })
+        })
+    }
+}

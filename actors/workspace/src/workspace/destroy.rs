@@ -1,0 +1,69 @@
+//! Removing everything of a workspace.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Reply, ToolError, fault_point};
+use serde_json::json;
+
+use super::{Workspace, take_down};
+use crate::{
+    driver::LogsOnDiscard,
+    phase::Phase,
+    records::{Planned, Record},
+    shared::{Desk, store_error},
+    tools::lifecycle::WorkspaceDestroyed,
+    workspaces,
+};
+
+impl Workspace {
+    /// `workspace_destroy`. Goes on to the end whether or not the caller waits.
+    pub(crate) fn destroy(&mut self, next: Phase) -> Reply<WorkspaceDestroyed> {
+        self.set_phase(next);
+        let work = self.destruction("workspace.destroyed");
+        let plan = self.ledger.plan.clone();
+        Reply::later(async move {
+            work.await?;
+            Ok(WorkspaceDestroyed {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                destroyed: true,
+            })
+        })
+    }
+
+    /// The work of removing; ends with the keeper stopping this actor.
+    pub(super) fn destruction(
+        &self,
+        event: &'static str,
+    ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
+        let holds = self.ledger.owner.filter(|_| self.ledger.counts());
+        async move {
+            // The actor is stopped by this work's last step; the work ends later.
+            let _keeps_the_work_alive = ops;
+            let removed = remove(&desk, &plan, event).await;
+            if let Err(error) = &removed {
+                tracing::error!(workspace = %desk.id, %error, "a workspace could not be removed");
+                super::bring_up::settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+                return removed;
+            }
+            if let Some(owner) = holds {
+                desk.shared.sessions.release(owner, plan.spec.resources());
+            }
+            let _told = keeper
+                .ask(Duration::from_secs(5), |done| workspaces::Msg::Gone { id: desk.id, done })
+                .await;
+            Ok(())
+        }
+    }
+}
+
+async fn remove(desk: &Desk, plan: &Planned, event: &'static str) -> Result<(), ToolError> {
+    desk.note(Record::DestroyWanted).await?;
+    fault_point!("destroy.after_intent");
+    take_down::remove_machine(desk, plan, LogsOnDiscard::Remove).await?;
+    fault_point!("destroy.after_discard");
+    desk.tell(event, json!({ "name": plan.name }));
+    desk.shared.journal.forget(&desk.stream).await.map_err(store_error)
+}

@@ -1,0 +1,83 @@
+//! The persistent environment.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{Reply, ToolError};
+
+use super::Workspace;
+use crate::{records::Record, tools::execution::EnvSet};
+
+/// Most bytes of names and values together; they travel with every command.
+const MAX_ENV_BYTES: usize = 256 * 1024;
+
+impl Workspace {
+    /// `set_env`. Allowed in every state: the environment is the workspace's, not the machine's.
+    ///
+    /// # Errors
+    /// `invalid_input` for a refused name; then nothing is set.
+    pub(crate) fn set_env(&mut self, vars: BTreeMap<String, Option<String>>) -> Result<Reply<EnvSet>, ToolError> {
+        vars.iter().try_for_each(|(name, value)| check(name, value.as_deref()))?;
+        let mut after = self.ledger.env.clone();
+        for (name, value) in &vars {
+            match value {
+                Some(value) => after.insert(name.clone(), value.clone()),
+                None => after.remove(name),
+            };
+        }
+        let bytes: usize = after.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let too_many = after.len() > hivekeep_protocol::limits::MAX_ENV_VARS / 2;
+        if bytes > MAX_ENV_BYTES || too_many {
+            return Err(ToolError::invalid("the environment would exceed 256 KiB or 512 variables"));
+        }
+        let (desk, count, total) = (self.desk.clone(), vars.len(), after.len());
+        Ok(Reply::later(async move {
+            desk.note(Record::EnvSet { vars }).await?;
+            Ok(EnvSet { count, status: "set".to_owned(), total })
+        }))
+    }
+
+    /// The environment of one command: the persistent one under the call's own.
+    ///
+    /// # Errors
+    /// `invalid_input` for a name that is no variable name.
+    pub(super) fn environment(&self, own: BTreeMap<String, String>) -> Result<Vec<(String, String)>, ToolError> {
+        own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
+        let mut env = self.ledger.env.clone();
+        env.extend(own);
+        Ok(env.into_iter().collect())
+    }
+}
+
+/// Names that decide which code a command loads are not for callers to set.
+fn check(name: &str, value: Option<&str>) -> Result<(), ToolError> {
+    let shown: String = name.chars().take(80).collect();
+    let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if !head || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err(ToolError::invalid(format!("`{shown}` is no variable name"))
+            .next("use letters, digits and _, not beginning with a digit"));
+    }
+    if matches!(name, "PATH" | "IFS" | "ENV" | "BASH_ENV") || name.starts_with("LD_") {
+        return Err(ToolError::invalid(format!("`{shown}` may not be set"))
+            .next("set it inside the command, for example `PATH=/opt/bin:$PATH make`"));
+    }
+    if value.is_some_and(|value| value.contains('\0')) {
+        return Err(ToolError::invalid(format!("the value of `{shown}` holds a NUL byte")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn names_that_load_code_are_refused() {
+        for name in ["PATH", "IFS", "ENV", "BASH_ENV", "LD_PRELOAD", "LD_", "", "1A", "A-B", "A B", "Ä"] {
+            assert!(check(name, Some("x")).is_err(), "{name}");
+        }
+        for name in ["A", "_", "a1", "MY_PATH", "LDX"] {
+            assert!(check(name, None).is_ok(), "{name}");
+        }
+        assert!(check("A", Some("x\0y")).is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! Running one command and waiting for it.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, ToolError};
+use hivekeep_protocol::{Argv, Exit, Stream};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Workspace, line};
+use crate::{
+    link::{ExecOutput, Wait},
+    phase::Want,
+    tools::execution::{Exec, ExecResult},
+};
+
+/// Longest command.
+const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
+
+/// Most output of one stream that a call returns.
+const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How much longer than the command's own limit the guest's answer is awaited.
+const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+
+/// Progress of a running command is told at most this often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// A command on behalf of a call that names several workspaces.
+pub struct ExecRequest {
+    /// The call.
+    pub(crate) cx: CallCx,
+    /// Its session, which must own this workspace too.
+    pub(crate) session: SessionId,
+    /// What to run.
+    pub(crate) input: Exec,
+    /// The outcome.
+    pub(crate) reply: oneshot::Sender<Result<ExecResult, ToolError>>,
+}
+
+impl Workspace {
+    /// `exec`.
+    ///
+    /// # Errors
+    /// When the workspace does not run or the input makes no sense.
+    pub(crate) fn exec(&mut self, cx: &CallCx, input: Exec) -> Result<Reply<ExecResult>, ToolError> {
+        self.phase().on(Want::Guest)?;
+        if !(1..=MAX_TIMEOUT_SECS).contains(&input.timeout_secs) {
+            return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
+        }
+        if input.max_output_bytes > MAX_OUTPUT_BYTES {
+            return Err(ToolError::invalid("max_output_bytes may be at most 16777216")
+                .next("write more to a file and use file_transfer"));
+        }
+        let limit = Duration::from_secs(input.timeout_secs);
+        let request = hivekeep_protocol::Exec {
+            argv: Argv::Shell(input.command),
+            env: self.environment(input.env)?,
+            workdir: input.workdir,
+            timeout_ms: input.timeout_secs * 1000,
+            max_output_bytes: input.max_output_bytes,
+        };
+        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        Ok(Reply::later(async move {
+            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
+            let wait = Wait { deadline, cancel: cx.cancel.clone() };
+            let output = link.exec(request, wait, teller(&cx)).await.map_err(line::link_error)?;
+            finish(output, limit)
+        }))
+    }
+
+    /// A command of `exec_parallel`.
+    pub(super) fn exec_for(&mut self, request: ExecRequest) {
+        let ExecRequest { cx, session, input, reply } = request;
+        let outcome = self.authorize_session(session).and_then(|()| self.exec(&cx, input));
+        match outcome {
+            Ok(Reply::Now(result)) => drop(reply.send(Ok(result))),
+            Err(error) => drop(reply.send(Err(error))),
+            Ok(Reply::Later(work)) => {
+                let _detached = self.ops.spawn(async move { drop(reply.send(work.await)) });
+            }
+        }
+    }
+}
+
+/// Tells the last line of output as progress, not too often.
+fn teller(cx: &CallCx) -> impl FnMut(Stream, &[u8]) + Send + use<> {
+    let progress = cx.progress.clone();
+    let (mut seen, mut told) = (0u64, Instant::now());
+    move |_, bytes| {
+        seen += bytes.len() as u64;
+        if !progress.wanted() || told.elapsed() < PROGRESS_EVERY {
+            return;
+        }
+        told = Instant::now();
+        let text = String::from_utf8_lossy(bytes);
+        let last = text.lines().next_back().unwrap_or_default();
+        #[allow(clippy::cast_precision_loss)]
+        progress.report(seen as f64, None, last.chars().take(200).collect::<String>());
+    }
+}
+
+fn finish(output: ExecOutput, limit: Duration) -> Result<ExecResult, ToolError> {
+    let (stdout, stderr) = (output.stdout.text(), output.stderr.text());
+    let done = output.done;
+    if done.timed_out {
+        let message = format!("the command did not end within {} s; its process tree was killed", limit.as_secs());
+        return Err(ToolError::new(Layer::Guest, "exec_timed_out", message)
+            .next("give a larger timeout_secs, or start it with exec_background")
+            .detail("timeout_secs", limit.as_secs())
+            .detail("stdout", stdout.text)
+            .detail("stderr", stderr.text));
+    }
+    let (exit_code, signal) = exit_code(done.exit);
+    Ok(ExecResult {
+        exit_code,
+        signal,
+        truncated: stdout.truncated || stderr.truncated,
+        stdout: stdout.text,
+        stderr: stderr.text,
+        stdout_bytes: done.stdout_total_bytes,
+        stderr_bytes: done.stderr_total_bytes,
+        killed_stragglers: done.killed_stragglers,
+        elapsed_ms: done.elapsed_ms,
+    })
+}
+
+/// As shells do: a signal's number is added to 128.
+pub(super) fn exit_code(exit: Exit) -> (i32, Option<i32>) {
+    match exit {
+        Exit::Code(code) => (code, None),
+        Exit::Signal(signal) => (signal.saturating_add(128), Some(signal)),
+    }
+}

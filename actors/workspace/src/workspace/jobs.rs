@@ -1,0 +1,200 @@
+//! Background jobs: started, read, signalled; each followed by an actor.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use hivekeep_kernel::{CallCx, Fault, JobId, Policy, Reply, ToolError, fault_point};
+use hivekeep_protocol::{Argv, JobKill, JobPoll, JobReport, JobStart, limits::DEFAULT_SPOOL_BYTES};
+use serde_json::json;
+
+use super::{
+    Workspace,
+    exec::exit_code,
+    line::{self, link_error},
+};
+use crate::{
+    job::{self, Job},
+    link::LinkError,
+    phase::Want,
+    records::Record,
+    tools::execution::JobView,
+};
+
+/// Bytes of each stream in one poll. Both fit one frame of the link.
+const POLL_BYTES: u64 = 256 * 1024;
+
+impl Workspace {
+    /// `exec_background`, action `start`.
+    ///
+    /// # Errors
+    /// When the workspace does not run or the input makes no sense.
+    pub(crate) fn job_start(
+        &mut self,
+        cx: &CallCx,
+        command: String,
+        workdir: Option<String>,
+        env: BTreeMap<String, String>,
+    ) -> Result<Reply<JobView>, ToolError> {
+        self.phase().on(Want::Guest)?;
+        let job = JobId::new();
+        let request = JobStart {
+            job_id: job.to_string(),
+            argv: Argv::Shell(command.clone()),
+            env: self.environment(env)?,
+            workdir,
+            spool_bytes: DEFAULT_SPOOL_BYTES,
+        };
+        let (mut line, cx, desk) = (self.line.subscribe(), cx.clone(), self.desk.clone());
+        let patience = Duration::from_secs(desk.shared.options.link_wait_secs);
+        let ops = self.ops.clone();
+        Ok(Reply::later(async move {
+            let _keeps_the_work_alive = ops;
+            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            // The intent comes first: whatever happens now, the job is known.
+            desk.note(Record::JobWanted { job, command }).await?;
+            fault_point!("job.after_intent");
+            if let Err(error) = link.ask(request, line::wait(&cx)).await {
+                if let LinkError::Guest(_) = &error {
+                    desk.note(Record::JobRefused { job }).await?;
+                }
+                return Err(link_error(error).detail("job_id", job.to_string()));
+            }
+            fault_point!("job.after_start");
+            desk.tell("job.started", json!({ "job_id": job }));
+            let _actor_follows = desk.actor.send(super::Msg::Settled(crate::phase::Phase::Running, None));
+            Ok(JobView {
+                job_id: job.to_string(),
+                status: Some("started".to_owned()),
+                ..JobView::default()
+            })
+        }))
+    }
+
+    /// `exec_background`, action `poll`.
+    ///
+    /// # Errors
+    /// When the workspace does not run.
+    pub(crate) fn job_poll(&mut self, cx: &CallCx, job: JobId, stdout_from: u64, stderr_from: u64) -> Result<Reply<JobView>, ToolError> {
+        self.phase().on(Want::Guest)?;
+        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        Ok(Reply::later(async move {
+            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let poll = JobPoll { job_id: job.to_string(), stdout_from, stderr_from, max_bytes: POLL_BYTES };
+            let report = link.ask(poll, line::wait(&cx)).await.map_err(link_error)?;
+            Ok(view(job, report))
+        }))
+    }
+
+    /// `exec_background`, action `kill`.
+    ///
+    /// # Errors
+    /// When the workspace does not run or the signal is none.
+    pub(crate) fn job_kill(&mut self, cx: &CallCx, job: JobId, signal: i32) -> Result<Reply<JobView>, ToolError> {
+        self.phase().on(Want::Guest)?;
+        if !(1..=64).contains(&signal) {
+            return Err(ToolError::invalid("signal must be 1 to 64"));
+        }
+        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        Ok(Reply::later(async move {
+            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let kill = JobKill { job_id: job.to_string(), signal };
+            let killed = link.ask(kill, line::wait(&cx)).await.map_err(link_error)?;
+            let running = killed.summary.exit.is_none() && !killed.summary.interrupted;
+            let status = match (killed.already_ended, running) {
+                (true, _) => "already_ended",
+                (false, true) => "signalled",
+                (false, false) => "killed",
+            };
+            Ok(JobView {
+                job_id: job.to_string(),
+                status: Some(status.to_owned()),
+                running: Some(running),
+                signal: Some(signal),
+                ..JobView::default()
+            })
+        }))
+    }
+
+    /// Has an actor follow each job that is not known to have ended.
+    pub(super) fn follow_jobs(&mut self) -> Result<(), Fault> {
+        for job in self.ledger.jobs.clone() {
+            if self.jobs.contains_key(&job) {
+                continue;
+            }
+            let name = job.to_string();
+            let address = self.nursery.address(&name, "job", Policy::ENTITY);
+            let seed = job::Seed { job, desk: self.desk.clone(), line: self.line.subscribe() };
+            self.nursery.start::<Job>(&name, Policy::ENTITY, &address, seed)?;
+            self.jobs.insert(job, address);
+        }
+        Ok(())
+    }
+
+    /// The guest says that a job ended; its actor asks how.
+    pub(super) fn job_ended_in_guest(&self, job: &str) {
+        let address = job.parse().ok().and_then(|job: JobId| self.jobs.get(&job));
+        if let Some(address) = address {
+            let _ended_already = address.send(job::Msg::Look);
+        }
+    }
+}
+
+fn view(job: JobId, report: JobReport) -> JobView {
+    let running = report.summary.exit.is_none() && !report.summary.interrupted;
+    let exit = report.summary.exit.map(exit_code);
+    let (stdout, stdout_next) = part(report.stdout.from, &report.stdout.bytes, running);
+    let (stderr, stderr_next) = part(report.stderr.from, &report.stderr.bytes, running);
+    JobView {
+        job_id: job.to_string(),
+        running: Some(running),
+        exit_code: exit.map(|(code, _)| code),
+        signal: exit.and_then(|(_, signal)| signal),
+        interrupted: report.summary.interrupted.then_some(true),
+        stdout: Some(stdout),
+        stderr: Some(stderr),
+        stdout_next: Some(stdout_next),
+        stderr_next: Some(stderr_next),
+        stdout_bytes: Some(report.stdout.total_bytes),
+        stderr_bytes: Some(report.stderr.total_bytes),
+        ..JobView::default()
+    }
+}
+
+/// Text and the next cursor. A character whose rest has not been written or read
+/// yet is left for the next poll.
+fn part(from: u64, bytes: &[u8], more_may_come: bool) -> (String, u64) {
+    let cut = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && more_may_come && error.valid_up_to() > 0 => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    (String::from_utf8_lossy(&bytes[..cut]).into_owned(), from + cut as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_add_up_to_the_text(text in ".{0,60}", piece in 4usize..9) {
+            let bytes = text.as_bytes();
+            let (mut from, mut read) = (0u64, String::new());
+            while (from as usize) < bytes.len() {
+                let end = (from as usize + piece).min(bytes.len());
+                let (piece_text, next) = part(from, &bytes[from as usize..end], true);
+                prop_assert!(next > from);
+                read.push_str(&piece_text);
+                from = next;
+            }
+            prop_assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn a_torn_end_of_an_ended_job_is_shown() {
+        assert_eq!(part(5, b"a\xc3", false), ("a\u{fffd}".to_owned(), 7));
+        assert_eq!(part(5, b"a\xc3", true), ("a".to_owned(), 6));
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a workspace goes on after its actor, or the daemon, was gone.
+//!
+//! What was acknowledged is made true again; what was not is undone. A machine
+//! that runs is attached, never killed first.
+
+use std::time::Duration;
+
+use hivekeep_kernel::ToolError;
+use serde_json::json;
+
+use super::{
+    Line, Msg, Workspace,
+    bring_up::{configure, settle},
+    take_down,
+};
+use crate::{
+    driver::MachineHandle,
+    ledger::MachineFact,
+    phase::Phase,
+    records::{Planned, Record, StopHow},
+    shared::Desk,
+};
+
+impl Workspace {
+    /// Called once, at the start of each incarnation.
+    pub(super) fn recover(&mut self) {
+        if self.ledger.destroying {
+            return self.undo("workspace.destroyed");
+        }
+        if let Some((code, message)) = &self.ledger.failed {
+            self.reason = Some(format!("{code}: {message}"));
+            return self.set_phase(Phase::Failed);
+        }
+        if !self.ledger.created {
+            // The very first incarnation of a new workspace waits for its `Create`.
+            return match (&self.ledger.machine, self.desk.shared.take_young(self.desk.id)) {
+                (MachineFact::Stopped, true) => self.set_phase(Phase::Creating),
+                _ => self.undo("workspace.create_undone"),
+            };
+        }
+        match self.ledger.machine.clone() {
+            MachineFact::Stopped => self.set_phase(Phase::Stopped),
+            MachineFact::Crashed { reason } => {
+                self.reason = Some(reason);
+                self.set_phase(Phase::Crashed);
+            }
+            MachineFact::Starting => {
+                self.set_phase(Phase::Stopping);
+                self.spawn_recovery(abandon_start);
+            }
+            MachineFact::Launched { handle, stopping: true, .. } => {
+                self.set_phase(Phase::Stopping);
+                self.spawn_recovery(|desk, plan| async move {
+                    take_down::stop(&desk, &plan, Some(&handle), &Line::Absent).await.map(drop)
+                });
+            }
+            MachineFact::Launched { handle, .. } => {
+                self.set_phase(Phase::Starting);
+                self.spawn_recovery(|desk, plan| reattach(desk, plan, handle));
+            }
+        }
+    }
+
+    pub(super) fn undo(&mut self, event: &'static str) {
+        self.set_phase(Phase::Destroying);
+        let work = self.destruction(event);
+        let _detached = self.ops.spawn(work);
+    }
+
+    fn spawn_recovery<F>(&self, work: impl FnOnce(Desk, Planned) -> F)
+    where
+        F: Future<Output = Result<(), ToolError>> + Send + 'static,
+    {
+        let work = work(self.desk.clone(), self.ledger.plan.clone());
+        let desk = self.desk.clone();
+        let _detached = self.ops.spawn(async move {
+            // The mailbox opens after `start` returns; the work asks it things.
+            while desk.actor.send(Msg::Link(crate::link::LinkNews::Responsive)).is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if let Err(error) = work.await {
+                tracing::error!(workspace = %desk.id, %error, "recovery failed");
+                settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+            }
+        });
+    }
+}
+
+/// A start that was never acknowledged: whatever ran of it is ended.
+async fn abandon_start(desk: Desk, plan: Planned) -> Result<(), ToolError> {
+    take_down::kill_machine(&desk, &plan).await?;
+    let record = Record::Stopped { at: chrono::Utc::now(), how: StopHow::Killed };
+    let event = ("workspace.start_undone", json!({ "name": plan.name }));
+    desk.commit(vec![record], Some(event)).await?;
+    settle(&desk, Phase::Stopped, None).await;
+    Ok(())
+}
+
+/// Takes up a machine that outlived the daemon.
+async fn reattach(desk: Desk, plan: Planned, handle: MachineHandle) -> Result<(), ToolError> {
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    if let Err(gone) = driver.reattach(&handle).await {
+        let reason = format!("the machine ended while the daemon was away: {gone}");
+        take_down::kill_machine(&desk, &plan).await?;
+        let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
+        let event = ("workspace.crashed", json!({ "name": plan.name, "reason": reason }));
+        desk.commit(vec![record], Some(event)).await?;
+        settle(&desk, Phase::Crashed, Some(reason)).await;
+        return Ok(());
+    }
+    let patience = Duration::from_secs(10);
+    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(Box::new(handle), reply)).await?;
+    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
+    let link = super::line::usable(&mut line, boot).await?;
+    configure(&link, &plan, false).await?;
+    desk.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
+    desk.tell("workspace.reattached", json!({ "name": plan.name }));
+    settle(&desk, Phase::Running, None).await;
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Stopping a machine, in order or not.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Reply, ToolError, fault_point};
+use hivekeep_protocol::Shutdown;
+use serde_json::json;
+
+use super::{Line, Msg, Workspace, bring_up::settle};
+use crate::{
+    driver::{self, LogsOnDiscard, MachineHandle},
+    link::Wait,
+    phase::{Phase, Want},
+    records::{Planned, Record, StopHow},
+    shared::Desk,
+    tools::lifecycle::WorkspaceStopped,
+};
+
+impl Workspace {
+    /// `workspace_stop`. Goes on to the end whether or not the caller waits.
+    pub(crate) fn stop_machine(&mut self, next: Phase) -> Reply<WorkspaceStopped> {
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (handle, line) = (self.machine.clone(), self.line.borrow().clone());
+        self.set_phase(next);
+        let ops = self.ops.clone();
+        Reply::later(async move {
+            let _keeps_the_work_alive = ops;
+            let how = stop(&desk, &plan, handle.as_ref(), &line).await?;
+            Ok(WorkspaceStopped {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                state: Phase::Stopped,
+                how,
+            })
+        })
+    }
+}
+
+impl Workspace {
+    /// The daemon stops and takes the machines with it.
+    pub(super) fn stop_for_daemon(&mut self, done: tokio::sync::oneshot::Sender<()>) {
+        let Ok(next) = self.phase.on(Want::Stop) else {
+            let _asker_gone = done.send(());
+            return;
+        };
+        if let Reply::Later(work) = self.stop_machine(next) {
+            let _detached = self.ops.spawn(async move {
+                if let Err(error) = work.await {
+                    tracing::error!(%error, "a machine could not be stopped");
+                }
+                let _asker_gone = done.send(());
+            });
+        }
+    }
+}
+
+/// Stops the machine and records it.
+pub(super) async fn stop(
+    desk: &Desk,
+    plan: &Planned,
+    handle: Option<&MachineHandle>,
+    line: &Line,
+) -> Result<StopHow, ToolError> {
+    desk.note(Record::StopWanted).await?;
+    fault_point!("stop.after_intent");
+    let how = match handle {
+        None => StopHow::AlreadyGone,
+        Some(handle) => end_machine(desk, plan, handle, line).await?,
+    };
+    fault_point!("stop.after_end");
+    let machine = machine_plan(desk, plan)?;
+    desk.shared.driver(plan.spec.isolation)?.release(&machine).await?;
+    let event = ("workspace.stopped", json!({ "name": plan.name, "how": how }));
+    desk.commit(vec![Record::Stopped { at: chrono::Utc::now(), how }], Some(event)).await?;
+    settle(desk, Phase::Stopped, None).await;
+    Ok(how)
+}
+
+/// Asks the guest to power off and waits; kills it when the grace is over.
+async fn end_machine(
+    desk: &Desk,
+    plan: &Planned,
+    handle: &MachineHandle,
+    line: &Line,
+) -> Result<StopHow, ToolError> {
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let grace = Duration::from_secs(desk.shared.options.stop_grace_secs);
+    let watch = driver.watch(handle);
+    let detached = desk.actor.ask(Duration::from_secs(10), Msg::Detach);
+    let asked = match line {
+        Line::Up(link) => {
+            let grace_ms = u64::try_from(grace.as_millis() / 2).unwrap_or(2_000);
+            link.ask(Shutdown { grace_ms }, Wait::at_most(Duration::from_secs(2))).await.is_ok()
+        }
+        _ => false,
+    };
+    let ended = asked && tokio::time::timeout(grace, watch).await.is_ok();
+    // Only now, so that closing the link does not cut the order to shut down.
+    let _actor_gone = detached.await;
+    if ended {
+        return Ok(StopHow::Guest);
+    }
+    driver.kill(handle).await?;
+    Ok(StopHow::Killed)
+}
+
+/// Kills whatever machine there is of this workspace, recorded or not.
+///
+/// # Errors
+/// When something of it is left.
+pub(super) async fn kill_machine(desk: &Desk, plan: &Planned) -> Result<(), ToolError> {
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let handle = desk.actor.ask(Duration::from_secs(10), Msg::Detach).await?;
+    if let Some(handle) = handle {
+        driver.kill(&handle).await?;
+    }
+    fault_point!("kill.after_kill");
+    driver.release(&machine_plan(desk, plan)?).await?;
+    Ok(())
+}
+
+/// Kills the machine and removes its disk; its logs stay.
+///
+/// # Errors
+/// When something of it is left.
+pub(super) async fn remove_machine(
+    desk: &Desk,
+    plan: &Planned,
+    logs: LogsOnDiscard,
+) -> Result<(), ToolError> {
+    kill_machine(desk, plan).await?;
+    let machine = machine_plan(desk, plan)?;
+    desk.shared.driver(plan.spec.isolation)?.discard(&machine, logs).await?;
+    Ok(())
+}
+
+/// What the driver needs to know to end and remove a machine. A start adds the
+/// images: a workspace can be removed when its image cannot be read any more.
+pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, ToolError> {
+    let carrier = desk.shared.driver(plan.spec.isolation)?.facts().carrier;
+    Ok(driver::Plan {
+        workspace: plan.id.to_string(),
+        name: plan.name.to_string(),
+        uuid: plan.uuid,
+        slot: plan.slot,
+        vcpus: plan.spec.vcpus,
+        memory_mb: plan.spec.memory_mb,
+        disk_gb: u32::try_from(plan.spec.disk_gb).unwrap_or(u32::MAX),
+        images: driver::Images::default(),
+        folders: folders(desk),
+        token_hash_hex: plan.token.hash_hex(),
+        hostname: plan.name.to_string(),
+        carrier,
+        cid: Some(FIRST_CID + plan.slot),
+    })
+}
+
+/// Context ids below are left to other hypervisors of the host.
+const FIRST_CID: u32 = 10_000;
+
+/// Where the workspace's machine lives.
+pub(super) fn folders(desk: &Desk) -> driver::Folders {
+    let (roots, id) = (&desk.shared.folders, desk.id.to_string());
+    driver::Folders {
+        run_dir: roots.run.join(&id),
+        disk_dir: roots.disks.join(&id),
+        log_dir: roots.logs.join(&id),
+    }
+}
+

@@ -1,0 +1,162 @@
+//! The keeper of all workspaces: makes them, finds them, keeps their actors alive.
+
+mod adopt;
+mod boot;
+mod create;
+mod parallel;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, WorkspaceId,
+    nursery::Outcome, serve,
+};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::{
+    directory::Card,
+    phase::Phase,
+    records::Planned,
+    shared::Shared,
+    tools::{
+        self,
+        lifecycle::{Size, WorkspaceRow},
+    },
+    workspace::{self, Workspace},
+};
+
+/// What the keeper can be told.
+pub enum Msg {
+    /// A routed call.
+    Tool(ToolCall),
+    /// A planned workspace is durable: give it an actor.
+    Hatch(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
+    /// A workspace has removed itself.
+    Gone {
+        /// Which.
+        id: WorkspaceId,
+        /// Answered when its name is free again.
+        done: oneshot::Sender<()>,
+    },
+    /// Stop every machine, then answer.
+    StopAll(oneshot::Sender<()>),
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self::Tool(call)
+    }
+}
+
+/// What an incarnation is made from.
+pub type Seed = Arc<Shared>;
+
+/// The keeper.
+pub struct Workspaces {
+    me: Me<Msg>,
+    shared: Arc<Shared>,
+    nursery: Nursery,
+}
+
+impl Entity for Workspaces {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(shared: Arc<Shared>, me: Me<Msg>) -> Result<Self, Fault> {
+        let nursery = Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let mut keeper = Self { me, shared, nursery };
+        keeper.boot().await?;
+        Ok(keeper)
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Tool(call) => {
+                let workers = self.me.workers.clone();
+                serve::serve(self, tools::OF_WORKSPACES, &workers, call);
+            }
+            Msg::Hatch(plan, reply) => {
+                let hatched = self.hatch(&plan);
+                let _asker_gone = reply.send(hatched);
+            }
+            Msg::Gone { id, done } => {
+                self.shared.directory.remove(id);
+                self.nursery.stop(&id.to_string(), "destroyed");
+                let _asker_gone = done.send(());
+            }
+            Msg::StopAll(done) => self.stop_all(done),
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        if let Outcome::GaveUp { name, reason } = self.nursery.hear(news)? {
+            // Its record and its machine stay as they are; a person has to look.
+            tracing::error!(workspace = %name, %reason, "a workspace's actor was given up");
+            if let Ok(id) = name.parse::<WorkspaceId>() {
+                self.shared.tell("actor.gave_up", id, json!({ "reason": reason }));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Workspaces {
+    /// Starts a workspace's actor and lists it.
+    fn hatch(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
+        let (id, name) = (plan.id, plan.id.to_string());
+        let address = self.nursery.address(&name, "workspace", Policy::ENTITY);
+        self.shared.directory.insert(Card {
+            id,
+            name: plan.name.clone(),
+            phase: Phase::Creating,
+            owner: Some(plan.owner),
+            spec: plan.spec.clone(),
+            slot: plan.slot,
+            address: address.clone(),
+        });
+        let seed = workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
+        self.nursery.start::<Workspace>(&name, Policy::ENTITY, &address, seed)?;
+        Ok(address)
+    }
+
+    /// `workspace_list`.
+    pub(crate) fn rows(&self, session: SessionId, state: Option<Phase>) -> Vec<WorkspaceRow> {
+        let cards = self.shared.directory.cards().into_iter();
+        cards
+            .filter(|card| state.is_none_or(|state| card.phase == state))
+            .map(|card| WorkspaceRow {
+                workspace_id: card.id,
+                name: card.name.to_string(),
+                state: card.phase,
+                ip: None,
+                owned: card.owner == Some(session),
+                orphaned: card.owner.is_none(),
+                resources: Size::of(&card.spec),
+                isolation: card.spec.isolation,
+            })
+            .collect()
+    }
+
+    fn stop_all(&self, done: oneshot::Sender<()>) {
+        let running: Vec<_> = self
+            .shared
+            .directory
+            .cards()
+            .into_iter()
+            .filter(|card| card.phase == Phase::Running)
+            .map(|card| card.address)
+            .collect();
+        let _detached = self.me.workers.spawn(async move {
+            let patience = std::time::Duration::from_secs(60);
+            let stops = running.iter().map(|address| address.ask(patience, workspace::Msg::Stop));
+            for outcome in futures::future::join_all(stops).await {
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, "a workspace did not stop");
+                }
+            }
+            let _asker_gone = done.send(());
+        });
+    }
+}

@@ -1,0 +1,69 @@
+//! What is there when the keeper starts: records first, then the world.
+
+use std::collections::HashSet;
+
+use hivekeep_kernel::Fault;
+use hivekeep_store::StreamId;
+use serde_json::json;
+
+use super::Workspaces;
+use crate::{
+    driver::{self, sweep::Leftover},
+    ledger::Ledger,
+    shared::STREAM,
+};
+
+impl Workspaces {
+    /// Gives every recorded workspace its actor, after removing what no record names.
+    pub(super) async fn boot(&mut self) -> Result<(), Fault> {
+        let ledgers = self.ledgers().await?;
+        self.sweep(&ledgers).await?;
+        let first_boot = self.shared.first_boot();
+        for ledger in ledgers {
+            let plan = &ledger.plan;
+            if ledger.failed.is_none() {
+                let claimed = self.shared.directory.claim_recorded(plan);
+                claimed.map_err(|error| Fault::new(error.to_string()))?;
+            }
+            if let (true, true, Some(owner)) = (first_boot, ledger.counts(), ledger.owner) {
+                self.shared.sessions.restore(owner, plan.spec.resources());
+            }
+            self.hatch(plan)?;
+        }
+        Ok(())
+    }
+
+    async fn ledgers(&self) -> Result<Vec<Ledger>, Fault> {
+        let shared = self.shared.clone();
+        let load = move || {
+            let streams = shared.journal.streams(&format!("{STREAM}/"))?;
+            let load = |stream: &StreamId| shared.load(stream).map(|(ledger, _)| ledger);
+            Ok::<_, hivekeep_store::Error>(streams.iter().map(load).collect::<Result<Vec<_>, _>>())
+        };
+        tokio::task::spawn_blocking(load)
+            .await
+            .map_err(|error| Fault::new(error.to_string()))?
+            .map_err(|error| Fault::new(error.to_string()))?
+            .map_err(|error| Fault::new(error.to_text()))
+    }
+
+    /// Ends and removes what a crash left between an intent and its record.
+    async fn sweep(&self, ledgers: &[Ledger]) -> Result<(), Fault> {
+        let fault = |error: driver::Error| Fault::new(error.to_string());
+        let id = |ledger: &Ledger| ledger.plan.id.to_string();
+        let recorded: HashSet<_> = ledgers.iter().map(id).collect();
+        let launched = ledgers.iter().filter(|ledger| ledger.handle().is_some()).map(id).collect();
+        let sweeper = &self.shared.sweeper;
+        // A process without a record of its launch goes even where the workspace
+        // is recorded; folders only where it is not.
+        let mut found = sweeper.find(&launched).await.map_err(fault)?;
+        found.retain(|leftover| !matches!(leftover, Leftover::Folder { .. }));
+        found.extend(sweeper.find(&recorded).await.map_err(fault)?);
+        for leftover in found {
+            sweeper.remove(&leftover).await.map_err(fault)?;
+            tracing::warn!(?leftover, "removed what an interrupted operation left");
+            self.shared.tell("leftover.removed", "host", json!({ "what": format!("{leftover:?}") }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! `workspace_create`: checks, reserves, plans, then lets the new actor make it.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point};
+use hivekeep_store::StreamId;
+
+use super::{Msg, Workspaces};
+use crate::{
+    image::ImageName,
+    link::LinkToken,
+    name::Name,
+    phase::Phase,
+    records::{Planned, Record, Spec},
+    shared::{STREAM, store_error},
+    tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
+    workspace,
+};
+
+/// Failed creations that are kept for their logs.
+const MAX_FAILED: usize = 20;
+
+impl Workspaces {
+    /// `workspace_create`.
+    ///
+    /// # Errors
+    /// When the request makes no sense on this host or the name is taken.
+    pub(crate) fn create(&mut self, cx: &CallCx, input: WorkspaceCreate) -> Result<Reply<WorkspaceCreated>, ToolError> {
+        let spec = self.spec(&input)?;
+        // Refused here, not after a minute of work.
+        self.shared.driver(spec.isolation)?;
+        let id = WorkspaceId::new();
+        let name = match input.name {
+            Some(name) => name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?,
+            None => Name::default_for(id),
+        };
+        let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
+        let mut plan = Planned {
+            id,
+            name,
+            owner: cx.session,
+            spec,
+            slot: u32::MAX,
+            uuid: uuid::Uuid::new_v4(),
+            at: Utc::now(),
+            token,
+        };
+        plan.slot = self.claim(&plan)?;
+        self.prune_failed();
+        Ok(self.make(cx.clone(), plan))
+    }
+
+    /// A name and a slot, or a refusal that holds neither.
+    fn claim(&self, plan: &Planned) -> Result<u32, ToolError> {
+        let directory = &self.shared.directory;
+        directory.claim(&plan.name, plan.id)?;
+        directory.take_slot(plan.id, self.shared.options.max_workspaces).ok_or_else(|| {
+            directory.release(plan);
+            let most = self.shared.options.max_workspaces;
+            ToolError::new(Layer::Quota, "too_many_workspaces", format!("the daemon holds its {most} workspaces"))
+                .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
+                .detail("max_workspaces", most)
+                .retryable()
+        })
+    }
+
+    fn make(&self, cx: CallCx, plan: Planned) -> Reply<WorkspaceCreated> {
+        let (shared, keeper) = (self.shared.clone(), self.me.address.clone());
+        Reply::later(async move {
+            let begun = std::time::Instant::now();
+            let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
+            shared.sessions.reserve(cx.session, plan.spec.resources()).await?;
+            let guard = guard.holding_quota();
+            let stream = StreamId::new(STREAM, &plan.id.to_string()).map_err(store_error)?;
+            let record = serde_json::to_vec(&Record::Planned(plan.clone()))
+                .map_err(|error| ToolError::internal(error.to_string()))?;
+            shared.young.insert(plan.id);
+            shared.journal.append(&stream, vec![record]).await.map_err(store_error)?;
+            fault_point!("create.after_plan");
+            // From here on the workspace's own actor undoes what fails.
+            guard.disarm();
+            let patience = Duration::from_secs(10);
+            let address = keeper
+                .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
+                .await?
+                .map_err(|fault| ToolError::internal(fault.to_string()))?;
+            let made = ask_to_create(&address, &cx).await?;
+            tracing::debug!(workspace = %plan.id, boot_time_ms = made, "created");
+            Ok(WorkspaceCreated {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                state: Phase::Running,
+                ip: None,
+                boot_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+                from_pool: false,
+                resources: Size::of(&plan.spec),
+                isolation: plan.spec.isolation,
+            })
+        })
+    }
+
+    /// Failed creations are kept for their logs, the newest twenty of them.
+    fn prune_failed(&self) {
+        let cards = self.shared.directory.cards();
+        let failed: Vec<_> = cards.iter().filter(|card| card.phase == Phase::Failed).collect();
+        let surplus = failed.len().saturating_sub(MAX_FAILED);
+        for card in &failed[..surplus] {
+            let _going_already = card.address.send(workspace::Msg::Forget);
+        }
+    }
+
+    fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
+        let options = &self.shared.options;
+        if input.allow_internet == Some(true) {
+            return Err(ToolError::new(Layer::Machine, "network_unavailable", "this daemon gives guests no network")
+                .next("leave allow_internet out; move data with file_transfer"));
+        }
+        let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
+        image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
+        let spec = Spec {
+            image,
+            isolation: input.isolation.unwrap_or(options.isolation),
+            vcpus: input.vcpus.unwrap_or(options.default_vcpus),
+            memory_mb: input.memory_mb.unwrap_or(options.default_memory_mb),
+            disk_gb: input.disk_gb.unwrap_or(options.default_disk_gb),
+        };
+        within("vcpus", spec.vcpus.into(), 1, options.max_vcpus.into())?;
+        within("memory_mb", spec.memory_mb, 64, options.max_memory_mb)?;
+        within("disk_gb", spec.disk_gb, 1, options.max_disk_gb)?;
+        Ok(spec)
+    }
+}
+
+fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(ToolError::invalid(format!("{what} must be {least} to {most}, not {value}"))
+        .detail("least", least)
+        .detail("most", most))
+}
+
+/// The actor's mailbox opens a moment after it was started.
+async fn ask_to_create(address: &hivekeep_kernel::Address<workspace::Msg>, cx: &CallCx) -> Result<u64, ToolError> {
+    let (mut reply, mut answer) = tokio::sync::oneshot::channel();
+    for _ in 0..1000 {
+        match address.send(workspace::Msg::Create(cx.clone(), reply)) {
+            // The actor answers on every path, also after a cancellation.
+            Ok(()) => {
+                return answer.await.map_err(|_| ToolError::internal("the new workspace's actor ended; it is being undone"))?;
+            }
+            Err(_) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                (reply, answer) = tokio::sync::oneshot::channel();
+            }
+        }
+    }
+    Err(ToolError::internal("the new workspace's actor did not start"))
+}
+
+/// Gives back what was claimed when the call ends before the plan is durable.
+struct Unclaim {
+    shared: std::sync::Arc<crate::shared::Shared>,
+    plan: Option<Planned>,
+}
+
+impl Unclaim {
+    fn holding_quota(mut self) -> UnclaimAll {
+        UnclaimAll(Self { shared: self.shared.clone(), plan: self.plan.take() })
+    }
+}
+
+impl Drop for Unclaim {
+    fn drop(&mut self) {
+        if let Some(plan) = &self.plan {
+            self.shared.directory.release(plan);
+        }
+    }
+}
+
+/// The same with the session's quota.
+struct UnclaimAll(Unclaim);
+
+impl UnclaimAll {
+    fn disarm(mut self) {
+        self.0.plan = None;
+    }
+}
+
+impl Drop for UnclaimAll {
+    fn drop(&mut self) {
+        if let Some(plan) = &self.0.plan {
+            self.0.shared.sessions.release(plan.owner, plan.spec.resources());
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `exec_parallel`: one command in each of several workspaces, all at once.
+
+use std::time::{Duration, Instant};
+
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+
+use super::Workspaces;
+use crate::{
+    directory::Card,
+    tools::{
+        execution::{Exec, ExecResult},
+        parallel::{
+            Commands, ExecParallel, MAX_WORKSPACES, ParallelResult, ParallelRow, ParallelSummary,
+        },
+    },
+    workspace::{self, ExecRequest},
+};
+
+impl Workspaces {
+    /// `exec_parallel`.
+    ///
+    /// # Errors
+    /// When a workspace is unknown, named twice or not the caller's; then nothing is run.
+    pub(crate) fn exec_parallel(&mut self, cx: &CallCx, input: ExecParallel) -> Result<Reply<ParallelResult>, ToolError> {
+        let count = input.workspace_ids.len();
+        if !(1..=MAX_WORKSPACES).contains(&count) {
+            return Err(ToolError::invalid("workspace_ids must name 1 to 20 workspaces"));
+        }
+        let commands = match input.commands {
+            Commands::Same(command) => vec![command; count],
+            Commands::Each(commands) if commands.len() == count => commands,
+            Commands::Each(commands) => {
+                let message = format!("{} commands for {count} workspaces", commands.len());
+                return Err(ToolError::invalid(message).next("give one command, or one for each workspace"));
+            }
+        };
+        let mut runs = Vec::with_capacity(count);
+        for (workspace_id, command) in input.workspace_ids.into_iter().zip(commands) {
+            let card = self.shared.directory.card(&workspace_id)?;
+            if card.owner != Some(cx.session) {
+                let message = format!("workspace `{}` is not yours", card.name);
+                return Err(ToolError::new(Layer::Policy, "not_owner", message)
+                    .next("workspace_adopt takes over a workspace whose session is gone"));
+            }
+            let exec = Exec {
+                workspace_id: workspace_id.clone(),
+                command,
+                timeout_secs: input.timeout_secs,
+                workdir: input.workdir.clone(),
+                env: input.env.clone(),
+                max_output_bytes: input.max_output_bytes,
+            };
+            runs.push((workspace_id, card, exec));
+        }
+        let cx = cx.clone();
+        Ok(Reply::later(async move {
+            let begun = Instant::now();
+            let runs = runs.into_iter().map(|(named, card, exec)| run(cx.clone(), named, card, exec));
+            let results = futures::future::join_all(runs).await;
+            let summary = summary(&results, begun.elapsed());
+            Ok(ParallelResult { results, summary })
+        }))
+    }
+}
+
+async fn run(cx: CallCx, named: String, card: Card, input: Exec) -> ParallelRow {
+    // The workspace's own deadlines come first; this one only bounds a lost actor.
+    let patience = Duration::from_secs(input.timeout_secs.saturating_add(60)).min(cx.remaining());
+    let session = cx.session;
+    let outcome = card
+        .address
+        .ask(patience, |reply| workspace::Msg::Exec(Box::new(ExecRequest { cx, session, input, reply })))
+        .await;
+    let outcome = outcome.map_err(ToolError::from).and_then(|outcome| outcome);
+    row(named, card.name.to_string(), outcome)
+}
+
+fn row(workspace_id: String, workspace_name: String, outcome: Result<ExecResult, ToolError>) -> ParallelRow {
+    match outcome {
+        Ok(result) => ParallelRow {
+            workspace_id,
+            workspace_name,
+            exit_code: result.exit_code,
+            stdout: result.stdout,
+            stderr: result.stderr,
+            timed_out: false,
+            error: None,
+        },
+        Err(error) => {
+            let partial = |key: &str| error.details.get(key).and_then(|text| text.as_str()).unwrap_or_default();
+            ParallelRow {
+                workspace_id,
+                workspace_name,
+                exit_code: -1,
+                stdout: partial("stdout").to_owned(),
+                stderr: format!("{}{}", partial("stderr"), error.to_text()),
+                timed_out: error.code == "exec_timed_out",
+                error: Some(error.code.into_owned()),
+            }
+        }
+    }
+}
+
+fn summary(rows: &[ParallelRow], elapsed: Duration) -> ParallelSummary {
+    let timed_out = rows.iter().filter(|row| row.timed_out).count();
+    let succeeded = rows.iter().filter(|row| row.error.is_none() && row.exit_code == 0).count();
+    ParallelSummary {
+        total: rows.len(),
+        succeeded,
+        failed: rows.len() - succeeded - timed_out,
+        timed_out,
+        elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+    }
+}

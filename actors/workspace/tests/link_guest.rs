@@ -1,0 +1,213 @@
+//! The link against the real guest daemon, over a Unix socket.
+//!
+//! The binary is taken from `HIVEKEEP_GUEST_BIN`, else from the target folder;
+//! without one each test says so and does nothing.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use hivekeep_protocol::{
+    Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart, Usage,
+};
+use hivekeep_workspace::link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio_util::sync::CancellationToken;
+
+fn guest_binary() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("HIVEKEEP_GUEST_BIN") {
+        return Some(path.into());
+    }
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    ["guest/x86_64-unknown-linux-gnu/guest", "release", "debug"]
+        .iter()
+        .map(|folder| target.join(folder).join("hivekeep-guest"))
+        .find(|path| path.exists())
+}
+
+/// A guest daemon as a plain process, and a link to it.
+struct Guest {
+    link: Link,
+    folder: TempDir,
+    daemon: Child,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.daemon.kill().expect("our own child");
+        self.daemon.wait().expect("our own child");
+    }
+}
+
+impl Guest {
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
+    async fn start() -> Option<Self> {
+        let Some(binary) = guest_binary() else {
+            println!("SKIPPED: no hivekeep-guest binary (set HIVEKEEP_GUEST_BIN or build it)");
+            return None;
+        };
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("agent.sock");
+        let token = LinkToken::generate().expect("random bytes");
+        let uid = rustix::process::getuid().as_raw();
+        let daemon = Command::new(binary)
+            .arg("agent")
+            .arg("--unix")
+            .arg(&path)
+            .args(["--token-hash", &token.hash_hex(), "--peer-uid", &uid.to_string()])
+            .arg("--state-dir")
+            .arg(folder.path().join("state"))
+            .arg("--run-dir")
+            .arg(folder.path().join("run"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the guest daemon starts");
+        let endpoint = Endpoint::Unix { path, peer_uid: uid };
+        let cancel = CancellationToken::new();
+        let connected = Link::connect(&endpoint, &token, &LinkOptions::default(), &cancel).await;
+        let (link, welcome) = connected.expect("the guest lets us in");
+        assert!(welcome.daemon_starts >= 1);
+        Some(Self { link, folder, daemon })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("a plain name").to_owned()
+    }
+}
+
+fn wait() -> Wait {
+    Wait::at_most(Duration::from_secs(60))
+}
+
+fn shell(script: &str) -> Exec {
+    Exec {
+        argv: Argv::Shell(script.into()),
+        env: vec![("GREETING".into(), "hello".into())],
+        workdir: Some("/".into()),
+        timeout_ms: 30_000,
+        max_output_bytes: 1 << 20,
+    }
+}
+
+#[tokio::test]
+async fn commands_run_and_their_output_comes_whole() {
+    let Some(guest) = Guest::start().await else { return };
+    let run = |script: &str| guest.link.exec(shell(script), wait(), |_, _| {});
+    let output = run("echo $GREETING; echo oops >&2; exit 3").await.expect("it runs");
+    assert_eq!(output.done.exit, Exit::Code(3));
+    assert_eq!(output.stdout.text().text, "hello\n");
+    assert_eq!(output.stderr.text().text, "oops\n");
+
+    let output = run("head -c 3000000 /dev/zero").await.expect("it runs");
+    assert_eq!((output.stdout.bytes.len(), output.stdout.total_bytes), (1 << 20, 3_000_000));
+    assert!(output.stdout.text().truncated);
+    guest.link.ask(Usage, wait()).await.expect("it answers");
+}
+
+#[tokio::test]
+async fn a_timeout_and_a_cancel_kill_the_command() {
+    let Some(guest) = Guest::start().await else { return };
+    let limited = Exec { timeout_ms: 200, ..shell("echo begun; sleep 60") };
+    let output = guest.link.exec(limited, wait(), |_, _| {}).await.expect("it runs");
+    assert!(output.done.timed_out);
+    assert_eq!(output.stdout.text().text, "begun\n");
+
+    let wait = wait();
+    let (cancel, mark) = (wait.cancel.clone(), guest.path("mark"));
+    let command = shell(&format!("echo begun; sleep 60; touch {mark}"));
+    let outcome = guest.link.exec(command, wait, |_, _| cancel.cancel()).await;
+    assert!(matches!(outcome, Err(LinkError::Cancelled(_))), "{outcome:?}");
+    assert!(!Path::new(&mark).exists());
+}
+
+#[tokio::test]
+async fn two_hundred_commands_at_once() {
+    let Some(guest) = Guest::start().await else { return };
+    let calls = (0..200).map(|n| {
+        let link = guest.link.clone();
+        tokio::spawn(async move {
+            let output = link.exec(shell(&format!("echo {n}")), wait(), |_, _| {}).await;
+            assert_eq!(output.expect("it runs").stdout.text().text, format!("{n}\n"));
+        })
+    });
+    for call in futures::future::join_all(calls).await {
+        call.expect("the right answer");
+    }
+}
+
+#[tokio::test]
+async fn files_pass_both_ways() {
+    let Some(guest) = Guest::start().await else { return };
+    let (link, path) = (&guest.link, guest.path("tree/file"));
+    let content: Vec<u8> = (0..5_000_003u32).map(|n| (n / 7) as u8).collect();
+    let size = content.len() as u64;
+    let written = link
+        .upload(&path, Some(0o640), size, &content[..], wait(), |_| {})
+        .await
+        .expect("it is written");
+    assert_eq!((written.bytes, written.replaced, written.mode), (size, false, 0o640));
+    let mut back = Vec::new();
+    let read = link.download(&path, 0, None, &mut back, wait(), |_| {}).await.expect("it is read");
+    assert!(back == content);
+    assert_eq!((read.size_bytes, read.mode), (size, 0o640));
+    let mut part = Vec::new();
+    link.download(&path, 1000, Some(77), &mut part, wait(), |_| {}).await.expect("it is read");
+    assert!(part == content[1000..1077]);
+
+    let short = tokio::io::repeat(0).take(9);
+    let outcome = link.upload(&path, None, 10, short, wait(), |_| {}).await;
+    assert!(matches!(outcome, Err(LinkError::SourceSize { .. })), "{outcome:?}");
+    let kept = link.ask(FileStat { path: path.clone() }, wait()).await.expect("the old file");
+    assert_eq!(kept.size_bytes, size);
+
+    let outcome = link.download("/no/such/file", 0, None, Vec::new(), wait(), |_| {}).await;
+    assert!(
+        matches!(&outcome, Err(LinkError::Guest(error)) if error.code == GuestCode::NotFound),
+        "{outcome:?}"
+    );
+    let listed = link
+        .ask(FileList { path: guest.path("tree"), after: None, limit: 10 }, wait())
+        .await
+        .expect("it is listed");
+    assert_eq!(listed.entries.len(), 1, "no leftovers: {listed:?}");
+
+    link.upload(&path, None, 5, &b"a b a"[..], wait(), |_| {}).await.expect("it is written");
+    let edit = FileEdit { path, old_string: "a".into(), new_string: "c".into(), replace_all: true };
+    assert_eq!(link.ask(edit, wait()).await.expect("it is edited").replacements, 2);
+}
+
+#[tokio::test]
+async fn a_job_is_followed_to_its_end_which_is_told() {
+    let Some(guest) = Guest::start().await else { return };
+    let (link, mut events) = (&guest.link, guest.link.events());
+    let start = JobStart {
+        job_id: "job_1".into(),
+        argv: Argv::Shell("echo working; exit 4".into()),
+        env: vec![],
+        workdir: None,
+        spool_bytes: 1000,
+    };
+    assert!(!link.ask(start.clone(), wait()).await.expect("it starts").existed);
+    assert!(link.ask(start, wait()).await.expect("it is there").existed);
+    let told = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
+    let hivekeep_protocol::GuestEvent::JobEnded(summary) =
+        told.expect("in time").expect("the link is up");
+    assert_eq!((summary.job_id.as_str(), summary.exit), ("job_1", Some(Exit::Code(4))));
+    let poll = JobPoll { job_id: "job_1".into(), stdout_from: 0, stderr_from: 0, max_bytes: 1000 };
+    assert_eq!(link.ask(poll, wait()).await.expect("it is kept").stdout.bytes, b"working\n");
+    link.ask(JobForget { job_id: "job_1".into() }, wait()).await.expect("it is removed");
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused() {
+    let Some(guest) = Guest::start().await else { return };
+    let uid = rustix::process::getuid().as_raw();
+    let endpoint = Endpoint::Unix { path: guest.folder.path().join("agent.sock"), peer_uid: uid };
+    let other = LinkToken::generate().expect("random bytes");
+    let cancel = CancellationToken::new();
+    let outcome = Link::connect(&endpoint, &other, &LinkOptions::default(), &cancel).await;
+    assert!(matches!(outcome, Err(LinkError::Refused(_))), "{outcome:?}");
+}

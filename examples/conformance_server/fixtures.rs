@@ -1,0 +1,148 @@
+//! The tools that the suite calls, declared and served like any other.
+
+use std::{borrow::Cow, time::Duration};
+
+use hivekeep_kernel::{
+    CallCx, Entity, Fault, Handle, Me, Reply, ToolCall, ToolError, ToolInfo, serve, tools,
+    workers::Workers,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// The actor that serves them.
+pub struct Fixtures {
+    workers: Workers,
+}
+
+impl Entity for Fixtures {
+    type Msg = ToolCall;
+    type Seed = ();
+
+    async fn start((): (), me: Me<ToolCall>) -> Result<Self, Fault> {
+        Ok(Self { workers: me.workers })
+    }
+
+    fn handle(&mut self, call: ToolCall) -> Result<(), Fault> {
+        let workers = self.workers.clone();
+        serve::serve(self, &[&FAMILY], &workers, call);
+        Ok(())
+    }
+}
+
+/// What the catalogue lists.
+pub fn tools() -> Vec<&'static ToolInfo> {
+    FAMILY.rows.iter().map(|(info, _)| info).collect()
+}
+
+/// A text.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+}
+
+fn text(text: &str) -> Reply<Text> {
+    Reply::Now(Text { text: text.to_owned() })
+}
+
+/// Returns a fixed text.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct SimpleText {}
+
+/// Fails, always.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ErrorHandling {}
+
+/// Reports progress three times and ends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct WithProgress {}
+
+/// Says nothing beside its answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct LoggingTool {}
+
+/// Takes an input whose schema uses definitions of JSON Schema 2020-12.
+#[derive(Debug, Deserialize)]
+pub struct Schema2020 {}
+
+tools! { pub FAMILY: "fixtures" for Fixtures, singleton fixtures;
+    test_simple_text: SimpleText => Text { title: "Say a text", effect: Read };
+    test_error_handling: ErrorHandling => Text { title: "Fail", effect: Read };
+    test_tool_with_progress: WithProgress => Text { title: "Report progress", effect: Read };
+    test_logging_tool: LoggingTool => Text { title: "Say nothing else", effect: Read };
+    json_schema_2020_12_tool: Schema2020 => Text { title: "Take a rich input", effect: Read };
+}
+
+impl Handle<SimpleText> for Fixtures {
+    fn handle_tool(&mut self, _: &CallCx, _: SimpleText) -> Result<Reply<Text>, ToolError> {
+        Ok(text("This is a simple text response for testing."))
+    }
+}
+
+impl Handle<ErrorHandling> for Fixtures {
+    fn handle_tool(&mut self, _: &CallCx, _: ErrorHandling) -> Result<Reply<Text>, ToolError> {
+        Err(ToolError::invalid("this tool intentionally returns an error for testing"))
+    }
+}
+
+impl Handle<WithProgress> for Fixtures {
+    fn handle_tool(&mut self, cx: &CallCx, _: WithProgress) -> Result<Reply<Text>, ToolError> {
+        let progress = cx.progress.clone();
+        Ok(Reply::later(async move {
+            for done in [0.0, 50.0, 100.0] {
+                progress.report(done, Some(100.0), "working");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok(Text { text: "done".to_owned() })
+        }))
+    }
+}
+
+impl Handle<LoggingTool> for Fixtures {
+    fn handle_tool(&mut self, _: &CallCx, _: LoggingTool) -> Result<Reply<Text>, ToolError> {
+        Ok(text("nothing was logged"))
+    }
+}
+
+impl Handle<Schema2020> for Fixtures {
+    fn handle_tool(&mut self, _: &CallCx, _: Schema2020) -> Result<Reply<Text>, ToolError> {
+        Ok(text("the input fits"))
+    }
+}
+
+impl JsonSchema for Schema2020 {
+    fn schema_name() -> Cow<'static, str> {
+        "Schema2020".into()
+    }
+
+    /// The suite's schema, and it looks for each keyword in the listing. Left out
+    /// are the conditions at its root (`allOf`, `if`): the catalogue refuses them,
+    /// because there are clients that take one plain object only.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "description": "Takes an input whose schema uses definitions of JSON Schema 2020-12.",
+            "$defs": {
+                "address": {
+                    "$anchor": "addressDef",
+                    "type": "object",
+                    "properties": {
+                        "street": { "type": "string", "description": "Street." },
+                        "city": { "type": "string", "description": "City." },
+                    },
+                },
+            },
+            "properties": {
+                "name": { "type": "string", "description": "Who." },
+                "address": { "$ref": "#/$defs/address", "description": "Where." },
+                "contactMethod": {
+                    "type": "string", "enum": ["phone", "email"], "description": "How.",
+                },
+                "phone": { "type": "string", "description": "A number." },
+                "email": { "type": "string", "description": "An address." },
+            },
+            "additionalProperties": false,
+        })
+    }
+}

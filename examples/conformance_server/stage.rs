@@ -1,0 +1,138 @@
+//! A daemon's inside with the fixtures as its only family.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, Result, anyhow};
+use hivekeep::{
+    config::{self, Given},
+    doors::{Core, StopOrder, mcp::Listing},
+};
+use hivekeep_kernel::{
+    Address, Census, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolCall, entity::spawn_root,
+};
+use hivekeep_registry::{
+    Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
+    SessionsSeed, View, registry, sessions,
+};
+use hivekeep_store::Journal;
+use tokio::{sync::watch, time::Instant};
+
+use crate::fixtures::{Fixtures, tools};
+
+/// What the door stands on.
+pub struct Stage {
+    /// As the daemon's doors see it.
+    pub core: Arc<Core>,
+    root: ractor::ActorCell,
+}
+
+impl Stage {
+    /// Everything below a folder.
+    pub async fn new(home: &Path) -> Result<Self> {
+        let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let given = Given {
+            env: vec![
+                set("HIVEKEEP_HOME", &home.to_string_lossy()),
+                set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+                // The suite calls faster than any model.
+                set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
+            ],
+            ..Given::default()
+        };
+        let loaded = config::load(&given).map_err(|problems| anyhow!("{problems}"))?;
+        std::fs::create_dir_all(&loaded.folders.state)?;
+        let store = hivekeep_store::Options::at(loaded.folders.journal());
+        let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(store)).await??;
+
+        let census = Census::default();
+        let place = |path| census.probe(path, "fixture", Policy::ESSENTIAL);
+        let root = Address::vacant(place("root"));
+        let registry = Address::vacant(place("root/registry"));
+        let sessions_place = Address::vacant(place("root/sessions"));
+        let fixtures = Address::vacant(place("root/fixtures"));
+        let options = loaded.config.registry.clone();
+        let (sessions, sessions_seed) = SessionsHandle::restore(
+            &options,
+            journal.clone(),
+            census.clone(),
+            sessions_place.clone(),
+        )?;
+        let catalogue = Arc::new(Catalogue::new(tools())?);
+        let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
+        let seed = Seed {
+            census: census.clone(),
+            registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
+            sessions: (sessions_place, sessions_seed),
+            fixtures,
+        };
+        let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
+        let dispatcher = Dispatcher::new(DispatchParts {
+            options,
+            catalogue: catalogue.clone(),
+            routes,
+            registry,
+            sessions: sessions.clone(),
+            events: journal.events(),
+            policies: Vec::new(),
+        })?;
+        let everything = Arc::new(Listing::of(&catalogue, &View::default()));
+        let core = Arc::new(Core {
+            config: loaded.config,
+            folders: loaded.folders,
+            catalogue,
+            dispatcher,
+            sessions,
+            census,
+            journal,
+            since: Instant::now(),
+            connections: Default::default(),
+            http: Default::default(),
+            stop: watch::channel(StopOrder::None).0,
+            everything,
+        });
+        Ok(Self { core, root: cell })
+    }
+
+    /// Stops the actors, then the journal.
+    pub async fn end(self) {
+        let reason = Some("the input ended".to_owned());
+        if let Err(error) = self.root.stop_and_wait(reason, None).await {
+            eprintln!("the tree did not stop: {error}");
+        }
+        self.core.journal.close().await;
+    }
+}
+
+/// The supervisor of the three.
+struct Root(Nursery);
+
+#[derive(Clone)]
+struct Seed {
+    census: Census,
+    registry: (Address<registry::Msg>, RegistrySeed),
+    sessions: (Address<sessions::Msg>, SessionsSeed),
+    fixtures: Address<ToolCall>,
+}
+
+impl Entity for Root {
+    type Msg = ();
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
+        let mut nursery = Nursery::new("root", seed.census, me.cell);
+        let (address, seed_of) = seed.registry;
+        nursery.start::<Registry>("registry", Policy::ESSENTIAL, &address, seed_of)?;
+        let (address, seed_of) = seed.sessions;
+        nursery.start::<Sessions>("sessions", Policy::ESSENTIAL, &address, seed_of)?;
+        nursery.start::<Fixtures>("fixtures", Policy::ESSENTIAL, &seed.fixtures, ())?;
+        Ok(Self(nursery))
+    }
+
+    fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        self.0.hear(news).map(drop)
+    }
+}

@@ -1,0 +1,159 @@
+//! The command line: a file a subcommand.
+
+mod call;
+mod check;
+mod client;
+mod completions;
+mod config;
+mod daemon;
+mod events;
+mod failure;
+mod image;
+mod logs;
+mod man;
+mod mcp;
+mod output;
+mod ps;
+mod reach;
+mod sessions;
+mod status;
+mod stop;
+mod tools;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub use failure::Failure;
+use client::Client;
+use reach::Reach;
+
+use crate::config::{Given, Loaded, Problems};
+
+/// Workspaces in real virtual machines, as tools for agents.
+#[derive(Debug, Parser)]
+#[command(name = "hivekeep", version, propagate_version = true, after_help = "\
+Start with `hivekeep check`, then attach an MCP client to `hivekeep mcp`, or try
+`hivekeep call workspace_list` here.")]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// The configuration file, instead of the first that is found.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set one configuration key, for example `daemon.log_level=debug`.
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Daemon(daemon::Args),
+    Mcp(mcp::Args),
+    Call(call::Args),
+    Tools(tools::Args),
+    Ps(ps::Args),
+    Sessions(sessions::Args),
+    Status(status::Args),
+    Stop(stop::Args),
+    Check(check::Args),
+    Image(image::Args),
+    Logs(logs::Args),
+    Events(events::Args),
+    Config(config::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// What every subcommand gets.
+pub(crate) struct Context {
+    global: Global,
+}
+
+impl Context {
+    /// The effective configuration.
+    fn load(&self) -> Result<Loaded, Problems> {
+        crate::config::load(&Given::from_process(self.global.config.clone(), self.flags()))
+    }
+
+    fn flags(&self) -> Vec<(String, String)> {
+        self.global.set.iter().map(|text| ("--set".to_owned(), text.clone())).collect()
+    }
+
+    /// How to reach the daemon of this configuration.
+    fn reach(&self, loaded: &Loaded) -> Reach {
+        let mut config_args: Vec<OsString> = Vec::new();
+        if let Some(file) = &loaded.file {
+            // Absolute: the daemon works from the root folder.
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            config_args.extend(["--config".into(), file.into()]);
+        }
+        for text in &self.global.set {
+            config_args.extend(["--set".into(), text.into()]);
+        }
+        Reach { folders: loaded.folders.clone(), config_args }
+    }
+
+    /// A connection to the running daemon.
+    fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.reach(&self.load()?))?)
+    }
+}
+
+/// Parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    hivekeep_kernel::fault::arm_from_env();
+    let Cli { global, command } = Cli::parse();
+    let context = Context { global };
+    let outcome = match command {
+        Command::Daemon(args) => daemon::run(&context, args),
+        Command::Mcp(args) => mcp::run(&context, args),
+        Command::Call(args) => call::run(&context, args),
+        Command::Tools(args) => tools::run(args),
+        Command::Ps(args) => ps::run(&context, args),
+        Command::Sessions(args) => sessions::run(&context, args),
+        Command::Status(args) => status::run(&context, args),
+        Command::Stop(args) => stop::run(&context, args),
+        Command::Check(args) => check::run(&context, args),
+        Command::Image(args) => image::run(&context, args),
+        Command::Logs(args) => logs::run(&context, args),
+        Command::Events(args) => events::run(&context, args),
+        Command::Config(args) => config::run(&context, args),
+        Command::Completions(args) => completions::run(args, &mut Cli::command()),
+        Command::Man(args) => man::run(args, Cli::command()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_argument_is_explained() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        let mut waiting: Vec<_> = cli.get_subcommands().cloned().collect();
+        while let Some(command) = waiting.pop() {
+            if command.get_name() == "help" {
+                continue;
+            }
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+            for argument in command.get_arguments() {
+                let explained = argument.get_help().is_some() || argument.get_long_help().is_some();
+                assert!(explained, "{} {} has no help", command.get_name(), argument.get_id());
+            }
+            waiting.extend(command.get_subcommands().cloned());
+        }
+    }
+}

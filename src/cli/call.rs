@@ -1,0 +1,193 @@
+//! `hivekeep call`.
+
+mod args;
+
+use std::{
+    io::{self, IsTerminal, Read},
+    time::Duration,
+};
+
+use hivekeep_kernel::ProgressUpdate;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value};
+
+use super::{Context, Failure, output, tools};
+use crate::doors::control::Wanted;
+
+/// Call a tool and print its result.
+///
+/// All calls of one user share a lasting session, so what one call makes the
+/// next can use.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, after_help = "\
+Examples:
+  hivekeep call workspace_create --arg name=demo
+  hivekeep call exec --arg workspace_id=demo --arg command='uname -a'
+  hivekeep call file_write --arg workspace_id=demo --arg path=/tmp/x --arg content=- < x
+  hivekeep call exec --json '{\"workspace_id\": \"demo\", \"command\": \"true\"}'
+  hivekeep call exec --help         # what the tool takes
+
+Exit code 1 when the tool failed, 5 when no daemon runs.")]
+pub struct Args {
+    /// The tool, dotted or underscored.
+    tool: Option<String>,
+    /// A parameter as KEY=VALUE; the tool's schema gives its type. `-` reads
+    /// standard input.
+    #[arg(long = "arg", short, value_name = "KEY=VALUE")]
+    args: Vec<String>,
+    /// The whole input as a JSON object (`-` reads standard input), or, without
+    /// a value, print the result as JSON.
+    #[arg(long, value_name = "OBJECT", num_args = 0..=1, default_missing_value = "")]
+    json: Option<String>,
+    /// Give up after this many seconds instead of the tool's own limit.
+    #[arg(long, value_name = "SECS")]
+    timeout_secs: Option<u64>,
+    /// Explain the tool, or this command.
+    #[arg(long, short, action = clap::ArgAction::SetTrue)]
+    help: bool,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let catalogue = crate::daemon::catalogue();
+    let Some(name) = &args.tool else { return help() };
+    let entry = catalogue.find(name).ok_or_else(|| tools::unknown(&catalogue, name))?;
+    if args.help {
+        return Ok(output::text(&tools::explain(entry))?);
+    }
+    let mut input = match args.json.as_deref() {
+        None | Some("") => Map::new(),
+        Some(text) => object(&args::text_of(text)?)?,
+    };
+    for given in &args.args {
+        let (key, value) = args::parse(given, &entry.input_schema)?;
+        input.insert(key, value);
+    }
+    let bar = Bar::new();
+    let wanted = Wanted::Call {
+        tool: entry.name().to_owned(),
+        args: input,
+        timeout_ms: args.timeout_secs.map(|secs| secs.saturating_mul(1000)),
+    };
+    let outcome = context.client()?.ask(wanted, |item| {
+        if let Ok(update) = serde_json::from_value::<ProgressUpdate>(item) {
+            bar.show(&update);
+        }
+        Ok(())
+    });
+    bar.clear();
+    let result = outcome?;
+    match args.json {
+        Some(_) => output::json(&result)?,
+        None => output::text(&readable(&result, 0))?,
+    }
+    Ok(())
+}
+
+fn help() -> Result<(), Failure> {
+    use clap::CommandFactory;
+    let mut whole = super::Cli::command();
+    whole.build();
+    let command = whole.find_subcommand_mut("call").expect("this very subcommand");
+    Ok(output::text(&command.render_long_help().to_string())?)
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, Failure> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Failure::Usage("--json: expected an object".to_owned())),
+        Err(error) => Err(Failure::Usage(format!("--json: {error}"))),
+    }
+}
+
+/// A result for people: `key: value` lines, texts of several lines below their
+/// key, lists item by item.
+fn readable(value: &Value, depth: usize) -> String {
+    let pad = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| match value {
+                Value::Object(inner) if !inner.is_empty() => {
+                    format!("{pad}{key}:\n{}", readable(value, depth + 1))
+                }
+                Value::Array(items) if items.iter().any(Value::is_object) => {
+                    format!("{pad}{key}:\n{}", readable(value, depth + 1))
+                }
+                Value::String(text) if text.trim_end().contains('\n') => {
+                    let lines: String = text.lines().map(|line| format!("{pad}  {line}\n")).collect();
+                    format!("{pad}{key}:\n{lines}")
+                }
+                Value::String(text) => format!("{pad}{key}: {}\n", text.trim_end()),
+                other => format!("{pad}{key}: {other}\n"),
+            })
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| {
+                let text = readable(item, depth + 1);
+                format!("{pad}- {}", text.trim_start())
+            })
+            .collect(),
+        Value::String(text) => format!("{pad}{text}\n"),
+        other => format!("{pad}{other}\n"),
+    }
+}
+
+/// Progress on standard error, when a terminal is there.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = match io::stderr().is_terminal() {
+            true => ProgressBar::new_spinner(),
+            false => ProgressBar::hidden(),
+        };
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self(bar)
+    }
+
+    fn show(&self, update: &ProgressUpdate) {
+        match update.total {
+            Some(total) if total > 0.0 => {
+                let style = ProgressStyle::with_template("{bar:30} {percent}% {msg}")
+                    .expect("the template is well-formed");
+                self.0.set_style(style);
+                self.0.set_length(total.max(0.0) as u64);
+                self.0.set_position(update.done.max(0.0) as u64);
+            }
+            _ => {}
+        }
+        self.0.set_message(update.message.clone());
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// All of standard input.
+fn stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_result_reads_well() {
+        let value = json!({
+            "exit_code": 0,
+            "stdout": "one\ntwo\n",
+            "short": "text\n",
+            "items": [{"name": "a", "size": 1}, {"name": "b", "size": 2}],
+            "plain": [1, 2],
+        });
+        let expected = "exit_code: 0\nstdout:\n  one\n  two\nshort: text\nitems:\n  \
+                        - name: a\n    size: 1\n  - name: b\n    size: 2\nplain: [1,2]\n";
+        assert_eq!(readable(&value, 0), expected);
+    }
+}

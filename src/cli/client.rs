@@ -1,0 +1,100 @@
+//! A client of the control door.
+
+use std::{
+    io::{BufReader, Write},
+    os::unix::net::UnixStream,
+};
+
+use hivekeep_kernel::ToolError;
+use serde_json::Value;
+
+use super::{
+    Failure,
+    reach::{Reach, Unreachable},
+};
+use crate::doors::{
+    control::{Reply, ReplyBody, Request, Wanted},
+    hello::{Hello, Welcome},
+    lines::{BlockingLines, Line},
+};
+
+/// The longest answer taken.
+const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
+
+/// A connection on which requests go one after another.
+pub(super) struct Client {
+    stream: UnixStream,
+    lines: BlockingLines<BufReader<UnixStream>>,
+    asked: u64,
+    pub(super) welcome: Welcome,
+}
+
+impl Client {
+    /// Connects to the running daemon; starts none.
+    ///
+    /// # Errors
+    /// When none runs, or it refuses.
+    pub(super) fn connect(reach: &Reach) -> Result<Self, Unreachable> {
+        let stream = reach.connect()?;
+        let welcome = reach.hello(&stream, &Hello::Control {})?;
+        let reader = stream.try_clone().map_err(|source| Unreachable::Io {
+            doing: "reading from the daemon".to_owned(),
+            source,
+        })?;
+        let lines = BlockingLines::new(BufReader::new(reader), MAX_ANSWER_BYTES);
+        Ok(Self { stream, lines, asked: 0, welcome })
+    }
+
+    /// Asks and waits for the result; what comes before it goes to `item`.
+    ///
+    /// # Errors
+    /// The daemon's refusal, or `item`'s.
+    pub(super) fn ask(
+        &mut self,
+        wanted: Wanted,
+        mut item: impl FnMut(Value) -> Result<(), Failure>,
+    ) -> Result<Value, Failure> {
+        self.asked += 1;
+        let request = Request { id: self.asked, wanted };
+        let mut line = serde_json::to_vec(&request).map_err(|error| broken(&error))?;
+        line.push(b'\n');
+        self.stream.write_all(&line).map_err(|error| broken(&error))?;
+        loop {
+            let reply: Reply = match self.lines.next().map_err(|error| broken(&error))? {
+                Line::Whole(line) => serde_json::from_slice(line).map_err(|error| broken(&error))?,
+                Line::TooLong => return Err(broken(&"its answer is too long")),
+                Line::End => return Err(broken(&"it ended before it answered")),
+            };
+            match reply.body {
+                _ if reply.id != Some(self.asked) => {}
+                ReplyBody::Item(value) => item(value)?,
+                ReplyBody::Result(value) => return Ok(value),
+                ReplyBody::Error(error) => return Err(Failure::from(ToolError::clone(&error))),
+            }
+        }
+    }
+
+    /// Asks for a single result.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub(super) fn get(&mut self, wanted: Wanted) -> Result<Value, Failure> {
+        self.ask(wanted, |_| Ok(()))
+    }
+
+    /// Asks for a single result of a known type.
+    ///
+    /// # Errors
+    /// As [`Client::ask`], and when the daemon answers with something else.
+    pub(super) fn get_as<T: serde::de::DeserializeOwned>(
+        &mut self,
+        wanted: Wanted,
+    ) -> Result<T, Failure> {
+        let value = self.get(wanted)?;
+        serde_json::from_value(value).map_err(|error| broken(&error))
+    }
+}
+
+fn broken(why: &dyn std::fmt::Display) -> Failure {
+    Failure::Other(format!("the talk with the daemon broke off: {why}; see `hivekeep logs`"))
+}

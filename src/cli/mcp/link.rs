@@ -1,0 +1,146 @@
+//! The line to the daemon, shared by the two threads of the pump.
+
+use std::{
+    io::Write,
+    os::unix::net::UnixStream,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::memory::{Loss, Memory, Upward};
+
+/// The line, up or down, and what is remembered of the conversation.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    inside: Mutex<Inside>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    stream: Option<Arc<UnixStream>>,
+    memory: Memory,
+    /// The client waits to send since then, and there is no line.
+    wanted_since: Option<Instant>,
+    /// The client has said its last.
+    client_done: bool,
+    /// The stream was closed from this side, for good.
+    hung_up: bool,
+    /// No daemon will answer any more.
+    over: bool,
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a line of the client, waiting for a daemon if there is none now.
+    /// False when there will be none.
+    ///
+    /// The message is noted and the stream chosen under one lock, and written
+    /// without it: a full socket must not keep the other direction from running.
+    /// If the stream is lost in between, the note gets the request its answer.
+    pub(super) fn send(&self, line: &[u8]) -> bool {
+        let mut inside = self.lock();
+        let stream = loop {
+            if inside.over {
+                return false;
+            }
+            if let Some(stream) = &inside.stream {
+                break stream.clone();
+            }
+            inside.wanted_since.get_or_insert_with(Instant::now);
+            self.changed.notify_all();
+            inside = self.changed.wait(inside).unwrap_or_else(PoisonError::into_inner);
+        };
+        if inside.memory.upward(line) == Upward::Drop {
+            return true;
+        }
+        drop(inside);
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        let _lost_with_the_stream = (&mut &*stream).write_all(&whole);
+        true
+    }
+
+    /// Notes a line of the daemon.
+    pub(super) fn received(&self, line: &[u8]) {
+        let mut inside = self.lock();
+        inside.memory.downward(line);
+        // [`Link::finish`] waits for the last answer.
+        if inside.client_done {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The stream ended. None when that was wanted.
+    pub(super) fn lose(&self) -> Option<Loss> {
+        let mut inside = self.lock();
+        inside.stream = None;
+        (!inside.hung_up).then(|| inside.memory.lose())
+    }
+
+    /// What is to be replayed to a new daemon.
+    pub(super) fn handshake(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let inside = self.lock();
+        let (initialize, initialized) = inside.memory.handshake()?;
+        Some((initialize.to_owned(), initialized.map(<[u8]>::to_owned)))
+    }
+
+    /// A new stream: the client may go on.
+    pub(super) fn restore(&self, stream: Arc<UnixStream>) {
+        let mut inside = self.lock();
+        inside.stream = Some(stream);
+        inside.wanted_since = None;
+        self.changed.notify_all();
+    }
+
+    /// Waits a while between attempts, less if the client begins to wait.
+    pub(super) fn pause(&self, at_most: Duration) {
+        let inside = self.lock();
+        let idle = inside.wanted_since.is_none() && !inside.client_done;
+        let _woken = self
+            .changed
+            .wait_timeout_while(inside, at_most, |inside| {
+                idle == (inside.wanted_since.is_none() && !inside.client_done)
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+
+    /// How long the client has waited for a daemon.
+    pub(super) fn wanted_for(&self) -> Option<Duration> {
+        self.lock().wanted_since.map(|since| since.elapsed())
+    }
+
+    /// Whether the client has said its last.
+    pub(super) fn client_done(&self) -> bool {
+        self.lock().client_done
+    }
+
+    /// The client has said its last: waits until its requests are answered, then
+    /// hangs up.
+    pub(super) fn finish(&self, at_most: Duration) {
+        let mut inside = self.lock();
+        inside.client_done = true;
+        self.changed.notify_all();
+        let (mut inside, _) = self
+            .changed
+            .wait_timeout_while(inside, at_most, |inside| inside.memory.waits() && !inside.over)
+            .unwrap_or_else(PoisonError::into_inner);
+        inside.hung_up = true;
+        if let Some(stream) = &inside.stream {
+            let _closed_already = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// There will be no daemon: answers for everything that waits.
+    pub(super) fn give_up(&self) -> Vec<Vec<u8>> {
+        let mut inside = self.lock();
+        inside.over = true;
+        inside.stream = None;
+        self.changed.notify_all();
+        inside.memory.give_up()
+    }
+}

@@ -1,0 +1,273 @@
+//! What the pump knows of the conversation: enough to go on with it at another
+//! daemon. Pure; it parses a message no deeper than its id and method.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The outside of a JSON-RPC message.
+#[derive(Deserialize)]
+struct Head<'m> {
+    #[serde(borrow, default)]
+    id: Option<&'m RawValue>,
+    #[serde(borrow, default)]
+    method: Option<std::borrow::Cow<'m, str>>,
+}
+
+#[derive(Deserialize)]
+struct Cancelled<'m> {
+    #[serde(borrow)]
+    params: CancelledParams<'m>,
+}
+
+#[derive(Deserialize)]
+struct CancelledParams<'m> {
+    #[serde(borrow, rename = "requestId")]
+    request_id: &'m RawValue,
+}
+
+/// Requests that change nothing: sent again after a loss, their client never
+/// hears of it.
+const REPEATABLE: [&str; 4] = ["initialize", "ping", "tools/list", "server/discover"];
+/// A request that is answered when its client lets go of it.
+const OPEN_ENDED: &str = "subscriptions/listen";
+
+/// The error of a request that was running when the daemon went: the code that
+/// clients' libraries use for a connection that closed under a request.
+const LOST_CODE: i32 = -32000;
+
+#[derive(Debug)]
+struct InFlight {
+    /// The message, if it may be sent again.
+    again: Option<Vec<u8>>,
+    open_ended: bool,
+}
+
+/// The conversation so far.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The client's `initialize`, once it was answered.
+    initialize: Option<Vec<u8>>,
+    /// Its id while it is not.
+    initializing: Option<(String, Vec<u8>)>,
+    initialized: Option<Vec<u8>>,
+    in_flight: HashMap<String, InFlight>,
+    /// Requests of this daemon that the client has not answered.
+    asked: HashSet<String>,
+}
+
+/// What to do with a message of the client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Upward {
+    /// Send it to the daemon.
+    Send,
+    /// It answers a question of a daemon that is gone.
+    Drop,
+}
+
+/// After a loss: what the client is told, and what the next daemon is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// Lines for the client.
+    pub(super) answers: Vec<Vec<u8>>,
+    /// Requests for the next daemon, after the handshake.
+    pub(super) again: Vec<Vec<u8>>,
+}
+
+impl Memory {
+    /// Notes a message of the client before it is sent.
+    pub(super) fn upward(&mut self, line: &[u8]) -> Upward {
+        // What cannot be parsed is for the daemon to refuse.
+        let Ok(head) = serde_json::from_slice::<Head<'_>>(line) else { return Upward::Send };
+        match (head.method.as_deref(), head.id) {
+            (Some(method), Some(id)) => {
+                if method == "initialize" {
+                    self.initializing = Some((id.get().to_owned(), line.to_owned()));
+                }
+                let again = REPEATABLE.contains(&method).then(|| line.to_owned());
+                let open_ended = method == OPEN_ENDED;
+                self.in_flight.insert(id.get().to_owned(), InFlight { again, open_ended });
+            }
+            (Some("notifications/initialized"), None) => self.initialized = Some(line.to_owned()),
+            (Some("notifications/cancelled"), None) => {
+                if let Ok(cancelled) = serde_json::from_slice::<Cancelled<'_>>(line) {
+                    self.in_flight.remove(cancelled.params.request_id.get());
+                }
+            }
+            (Some(_), None) => {}
+            (None, Some(id)) => {
+                if !self.asked.remove(id.get()) {
+                    return Upward::Drop;
+                }
+            }
+            (None, None) => {}
+        }
+        Upward::Send
+    }
+
+    /// Notes a message of the daemon before the client gets it.
+    pub(super) fn downward(&mut self, line: &[u8]) {
+        let Ok(head) = serde_json::from_slice::<Head<'_>>(line) else { return };
+        match (head.method, head.id) {
+            (Some(_), Some(id)) => {
+                self.asked.insert(id.get().to_owned());
+            }
+            (None, Some(id)) => {
+                self.in_flight.remove(id.get());
+                if self.initializing.as_ref().is_some_and(|(asked, _)| asked == id.get()) {
+                    self.initialize = self.initializing.take().map(|(_, line)| line);
+                }
+            }
+            (Some(_) | None, None) => {}
+        }
+    }
+
+    /// Whether a request waits for an answer that will come by itself.
+    pub(super) fn waits(&self) -> bool {
+        self.in_flight.values().any(|request| !request.open_ended)
+    }
+
+    /// Forgets what a daemon that is gone cannot answer any more.
+    pub(super) fn lose(&mut self) -> Loss {
+        self.asked.clear();
+        let mut loss = Loss::default();
+        self.in_flight.retain(|id, request| match &request.again {
+            Some(line) => {
+                loss.again.push(line.clone());
+                true
+            }
+            None => {
+                loss.answers.push(lost(id));
+                false
+            }
+        });
+        loss
+    }
+
+    /// Answers everything that waits, for good: no daemon will.
+    pub(super) fn give_up(&mut self) -> Vec<Vec<u8>> {
+        self.in_flight.drain().map(|(id, _)| lost(&id)).collect()
+    }
+
+    /// The handshake that made the session, if there was one.
+    pub(super) fn handshake(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        Some((self.initialize.as_deref()?, self.initialized.as_deref()))
+    }
+}
+
+fn lost(id: &str) -> Vec<u8> {
+    // `id` is JSON as the client wrote it.
+    format!(
+        concat!(
+            r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{},"#,
+            r#""message":"the daemon restarted while this request was running; whether it took "#,
+            r#"effect is unknown. Look first, then try again.","#,
+            r#""data":{{"code":"daemon_restarted","layer":"door","retryable":true,"outcome":"unknown"}}}}}}"#
+        ),
+        id, LOST_CODE
+    )
+    .into_bytes()
+}
+
+/// Whether a line of the daemon answers the request in `request`, and how.
+pub(super) fn answers(request: &[u8], line: &[u8]) -> bool {
+    let id = |line| serde_json::from_slice::<Head<'_>>(line).ok().map(|head| {
+        (head.id.map(|id| id.get().to_owned()), head.method.is_some())
+    });
+    match (id(request), id(line)) {
+        (Some((asked, _)), Some((answered, false))) => asked.is_some() && asked == answered,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn line(message: Value) -> Vec<u8> {
+        message.to_string().into_bytes()
+    }
+
+    fn request(id: impl Into<Value>, method: &str) -> Vec<u8> {
+        line(json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": {}}))
+    }
+
+    fn reply(id: impl Into<Value>) -> Vec<u8> {
+        line(json!({"jsonrpc": "2.0", "id": id.into(), "result": {}}))
+    }
+
+    #[test]
+    fn a_call_that_was_running_is_answered_and_a_listing_is_sent_again() {
+        let mut memory = Memory::default();
+        memory.upward(&request(1, "tools/call"));
+        memory.upward(&request("one", "tools/call"));
+        let listing = request(2, "tools/list");
+        memory.upward(&listing);
+        memory.downward(&reply(1));
+        let loss = memory.lose();
+        assert_eq!(loss.again, [listing]);
+        let [answer] = &loss.answers[..] else { panic!("{loss:?}") };
+        let answer: Value = serde_json::from_slice(answer).expect("JSON");
+        assert_eq!(answer["id"], "one");
+        assert_eq!(answer["error"]["data"]["code"], "daemon_restarted");
+        assert_eq!(answer["error"]["data"]["retryable"], true);
+        assert!(memory.waits(), "the listing is still to be answered");
+        memory.downward(&reply(2));
+        assert!(!memory.waits());
+    }
+
+    #[test]
+    fn a_number_and_a_text_are_different_ids() {
+        let mut memory = Memory::default();
+        memory.upward(&request(1, "tools/call"));
+        memory.downward(&reply("1"));
+        assert!(memory.waits());
+    }
+
+    #[test]
+    fn a_handshake_is_replayed_once_it_was_answered() {
+        let mut memory = Memory::default();
+        let (hello, done) =
+            (request(0, "initialize"), line(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})));
+        memory.upward(&hello);
+        assert!(memory.handshake().is_none());
+        assert_eq!(memory.lose().again, [hello.clone()], "unanswered: sent again like any other");
+        memory.downward(&reply(0));
+        memory.upward(&done);
+        assert_eq!(memory.handshake(), Some((&hello[..], Some(&done[..]))));
+        assert_eq!(memory.lose(), Loss::default());
+    }
+
+    #[test]
+    fn cancelled_and_open_ended_requests_are_not_waited_for() {
+        let mut memory = Memory::default();
+        memory.upward(&request(7, "tools/call"));
+        memory.upward(&line(json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}
+        })));
+        memory.upward(&request(8, "subscriptions/listen"));
+        assert!(!memory.waits());
+        assert_eq!(memory.lose().answers.len(), 1, "the subscription ended");
+    }
+
+    #[test]
+    fn an_answer_to_a_daemon_that_is_gone_goes_nowhere() {
+        let mut memory = Memory::default();
+        memory.downward(&request(5, "elicitation/create"));
+        memory.lose();
+        assert_eq!(memory.upward(&reply(5)), Upward::Drop);
+        memory.downward(&request(5, "ping"));
+        assert_eq!(memory.upward(&reply(5)), Upward::Send);
+        assert_eq!(memory.upward(b"not json"), Upward::Send);
+    }
+
+    #[test]
+    fn an_answer_is_told_from_a_question_with_the_same_id() {
+        let asked = request(3, "initialize");
+        assert!(answers(&asked, &reply(3)));
+        assert!(!answers(&asked, &reply(4)));
+        assert!(!answers(&asked, &request(3, "ping")));
+    }
+}

@@ -1,0 +1,129 @@
+//! Printing for people.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+/// Prints data for programs.
+pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
+/// Prints data for programs that read line by line.
+pub(super) fn json_line(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, value)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+/// Prints text.
+pub(super) fn text(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(text.as_bytes())
+}
+
+/// Columns as wide as they need to be; the last one is not padded.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or_default()
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let padding = width.saturating_sub(cell.chars().count()) + 2;
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', padding));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `3.2s`, `5m12s`, `4h07m`, `12d03h`.
+pub(super) fn age(age: Duration) -> String {
+    let secs = age.as_secs();
+    match secs {
+        0..60 => format!("{:.1}s", age.as_secs_f64()),
+        60..3_600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3_600..86_400 => format!("{}h{:02}m", secs / 3_600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3_600 % 24),
+    }
+}
+
+/// `812 B`, `3.4 MiB`.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut size = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    format!("{size:.1} {}", UNITS[unit])
+}
+
+/// Words in colour when a terminal shows them and `NO_COLOR` is not set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paint(bool);
+
+impl Paint {
+    /// For standard output.
+    pub(super) fn stdout() -> Self {
+        Self(io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+    }
+
+    pub(super) fn good(self, word: &str) -> String {
+        self.with("32", word)
+    }
+
+    pub(super) fn bad(self, word: &str) -> String {
+        self.with("31", word)
+    }
+
+    pub(super) fn odd(self, word: &str) -> String {
+        self.with("33", word)
+    }
+
+    pub(super) fn faint(self, word: &str) -> String {
+        self.with("2", word)
+    }
+
+    fn with(self, code: &str, word: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_sizes_read_well() {
+        let ages = [(3_200, "3.2s"), (312_000, "5m12s"), (14_820_000, "4h07m"), (1_047_600_000, "12d03h")];
+        for (ms, expected) in ages {
+            assert_eq!(age(Duration::from_millis(ms)), expected);
+        }
+        for (size, expected) in [(812, "812 B"), (2048, "2.0 KiB"), (5 << 30, "5.0 GiB")] {
+            assert_eq!(bytes(size), expected);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".to_owned(), "long cell".to_owned()], vec!["bcd".to_owned(), "é".to_owned()]];
+        assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    long cell\nbcd  é\n");
+    }
+}

@@ -1,0 +1,54 @@
+//! `hivekeep ps`.
+
+mod tree;
+
+use std::time::Duration;
+
+use hivekeep_kernel::ActorRow;
+
+use super::{Context, Failure, output};
+use crate::doors::control::Wanted;
+
+/// Show the supervision tree as it lives.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hivekeep ps
+  hivekeep ps --watch
+  hivekeep ps --json | jq '.[] | select(.restarts > 0)'")]
+pub struct Args {
+    /// Show it again and again, until interrupted.
+    #[arg(long, short)]
+    watch: bool,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 1.0, value_name = "SECS", requires = "watch")]
+    every: f64,
+    /// Print JSON; with `--watch`, a line for each look.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut client = context.client()?;
+    // Below this the looking would be the load.
+    let pause = Duration::try_from_secs_f64(args.every.max(0.1))
+        .map_err(|error| Failure::Usage(format!("--every: {error}")))?;
+    let paint = output::Paint::stdout();
+    loop {
+        let rows: Vec<ActorRow> = client.get_as(Wanted::Ps {})?;
+        match (args.json, args.watch) {
+            (true, true) => output::json_line(&rows)?,
+            (true, false) => output::json(&rows)?,
+            // Home, the new picture line by line, then what is left of the old.
+            (false, true) => {
+                let picture = tree::draw(&rows, paint).replace('\n', "\x1b[K\n");
+                output::text(&format!("\x1b[H{picture}\x1b[J"))?;
+            }
+            (false, false) => output::text(&tree::draw(&rows, paint))?,
+        }
+        if !args.watch {
+            return Ok(());
+        }
+        std::thread::sleep(pause);
+    }
+}

@@ -1,0 +1,114 @@
+//! `hivekeep tools`.
+
+use hivekeep_registry::{Catalogue, View, mcp_listing};
+use serde_json::Value;
+
+use super::{Failure, output};
+
+/// List the tools, or explain one. Works without a daemon.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hivekeep tools
+  hivekeep tools --family execution
+  hivekeep tools exec               # what it does and what it takes
+  hivekeep tools --json             # as MCP lists them")]
+pub struct Args {
+    /// Explain this tool.
+    tool: Option<String>,
+    /// Only tools of this family.
+    #[arg(long, value_name = "FAMILY")]
+    family: Vec<String>,
+    /// Print MCP tool objects as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let catalogue = crate::daemon::catalogue();
+    let toolsets = (!args.family.is_empty()).then_some(args.family);
+    let view = View { toolsets, ..View::operator() };
+    view.check(&catalogue)?;
+    if let Some(name) = &args.tool {
+        let entry = catalogue.find(name).ok_or_else(|| unknown(&catalogue, name))?;
+        if args.json {
+            let one = mcp_listing(&catalogue, &View::operator());
+            let this = one.iter().find(|tool| tool["name"] == entry.name());
+            return Ok(output::json(&this)?);
+        }
+        return Ok(output::text(&explain(entry))?);
+    }
+    if args.json {
+        return Ok(output::json(&mcp_listing(&catalogue, &view))?);
+    }
+    let mut text = String::new();
+    for family in catalogue.families().into_iter().filter(|family| view.has_family(family)) {
+        let rows: Vec<_> = catalogue
+            .visible(&view)
+            .filter(|entry| entry.info.spec.family == family)
+            .map(|entry| vec![format!("  {}", entry.name()), entry.info.spec.title.to_owned()])
+            .collect();
+        text.push_str(&format!("{family}\n"));
+        // The table without its head.
+        text.extend(output::table(&["", ""], &rows).lines().skip(1).flat_map(|line| [line, "\n"]));
+    }
+    Ok(output::text(&text)?)
+}
+
+/// The failure of a name that no tool has.
+pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> Failure {
+    let nearest = catalogue.nearest(name, &View::operator());
+    let hint = match nearest.is_empty() {
+        true => "see `hivekeep tools`".to_owned(),
+        false => format!("did you mean {}?", nearest.join(" or ")),
+    };
+    Failure::Usage(format!("there is no tool `{name}`: {hint}"))
+}
+
+/// A tool's description and parameters.
+pub(super) fn explain(entry: &hivekeep_registry::Entry) -> String {
+    let spec = &entry.info.spec;
+    let mut text = format!("{}: {}\n\n{}\n\nParameters:\n", spec.name, spec.title, entry.description);
+    let schema = &entry.input_schema;
+    let required = |name: &str| {
+        schema["required"].as_array().is_some_and(|keys| keys.iter().any(|key| key == name))
+    };
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = kind_of(property);
+        let standing = if required(name) {
+            "required".to_owned()
+        } else {
+            match property.get("default") {
+                None | Some(Value::Null) => "optional".to_owned(),
+                Some(value) => format!("default {value}"),
+            }
+        };
+        text.push_str(&format!("  {name} ({kind}, {standing})\n"));
+        for line in property["description"].as_str().unwrap_or_default().lines() {
+            text.push_str(&format!("      {line}\n"));
+        }
+    }
+    text.push_str(&format!("\nExample:\n  hivekeep call {}", spec.name));
+    for (name, _) in schema["properties"].as_object().into_iter().flatten() {
+        if required(name) {
+            text.push_str(&format!(" --arg {name}=..."));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn kind_of(property: &Value) -> String {
+    if let Some(choices) = property["enum"].as_array() {
+        let choices: Vec<_> = choices.iter().filter_map(Value::as_str).collect();
+        return choices.join("|");
+    }
+    match &property["type"] {
+        Value::String(kind) => kind.clone(),
+        Value::Array(kinds) => {
+            let kinds: Vec<_> = kinds.iter().filter_map(Value::as_str).filter(|k| *k != "null").collect();
+            kinds.join("|")
+        }
+        _ => "JSON".to_owned(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Options of the process itself.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How the daemon lives on its host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DaemonOptions {
+    /// Where state is kept. Unset: `/var/lib/hivekeep` for root, otherwise
+    /// `$XDG_STATE_HOME/hivekeep` (`~/.local/state/hivekeep`).
+    pub state_dir: Option<PathBuf>,
+    /// Where sockets and the lock are. Unset: `/run/hivekeep` for root,
+    /// otherwise `$XDG_RUNTIME_DIR/hivekeep`.
+    pub run_dir: Option<PathBuf>,
+    /// Where logs are written. Unset: `/var/log/hivekeep` for root, otherwise
+    /// `logs` in the state directory.
+    pub log_dir: Option<PathBuf>,
+    /// The Unix socket for clients. Unset: `hivekeep.sock` in the run directory.
+    pub socket: Option<PathBuf>,
+    /// What is logged: a level, or directives such as `info,hivekeep=debug`.
+    pub log_level: String,
+    /// A log file is rotated at this size.
+    pub log_file_mb: u64,
+    /// How many rotated log files are kept.
+    pub log_files_kept: u64,
+    /// Attachments at once; one more is refused. At least 1.
+    pub max_connections: usize,
+    /// How long a client may take to say who it is.
+    pub handshake_timeout_secs: u64,
+    /// The longest message from a client over the socket.
+    pub max_message_mb: usize,
+    /// How long an ordered stop waits for calls that are running.
+    pub drain_timeout_secs: u64,
+    /// Whether an ordered stop also stops the workspaces. They are left running
+    /// otherwise, and taken up again at the next start.
+    pub stop_workspaces: bool,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            state_dir: None,
+            run_dir: None,
+            log_dir: None,
+            socket: None,
+            // The library that speaks MCP tells of each message at `info`.
+            log_level: "info,rmcp=warn".to_owned(),
+            log_file_mb: 16,
+            log_files_kept: 8,
+            max_connections: 256,
+            handshake_timeout_secs: 10,
+            // The cap that MCP libraries put on one line.
+            max_message_mb: 16,
+            drain_timeout_secs: 10,
+            stop_workspaces: false,
+        }
+    }
+}
+
+impl DaemonOptions {
+    /// What cannot work, as key and reason.
+    pub(super) fn check(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if let Err(error) = self.log_level.parse::<tracing_subscriber::EnvFilter>() {
+            wrong.push(("log_level", format!("no log directives: {error}")));
+        }
+        let positive = [
+            ("log_file_mb", self.log_file_mb),
+            ("log_files_kept", self.log_files_kept),
+            ("max_connections", self.max_connections as u64),
+            ("handshake_timeout_secs", self.handshake_timeout_secs),
+            ("max_message_mb", self.max_message_mb as u64),
+        ];
+        let zeros = positive.iter().filter(|(_, value)| *value == 0);
+        wrong.extend(zeros.map(|(key, _)| (*key, "must be above 0".to_owned())));
+        if self.max_message_mb > 1024 {
+            wrong.push(("max_message_mb", "must be at most 1024".to_owned()));
+        }
+        wrong
+    }
+
+    /// The longest message, in bytes.
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_message_mb * 1024 * 1024
+    }
+}

@@ -1,0 +1,204 @@
+//! Putting the layers together.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Config, Folders, Problem, Problems, Source, env, file, folders};
+
+/// A value somebody set.
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    pub(super) path: Vec<String>,
+    /// What it can mean; the first that fits the key is taken.
+    pub(super) candidates: Vec<Value>,
+    pub(super) source: Source,
+}
+
+impl Leaf {
+    fn key(&self) -> String {
+        self.path.join(".")
+    }
+}
+
+/// What the configuration is made from. A value, so that tests bring their own.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// `--config`.
+    pub file: Option<PathBuf>,
+    /// Flags as `(flag, SECTION.KEY=VALUE)`.
+    pub flags: Vec<(String, String)>,
+    /// The environment.
+    pub env: Vec<(String, String)>,
+    /// The effective user is root.
+    pub root: bool,
+    /// The effective user's id.
+    pub uid: u32,
+}
+
+impl Given {
+    /// From this process.
+    pub fn from_process(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let env = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+        let uid = rustix::process::geteuid();
+        Self { file, flags, env, root: uid.is_root(), uid: uid.as_raw() }
+    }
+
+    pub(super) fn var(&self, name: &str) -> Option<&str> {
+        let found = self.env.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+/// One key of the effective configuration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// Section and key, joined by dots.
+    pub key: String,
+    /// The value in force.
+    pub value: Value,
+    /// Who set it.
+    pub source: Source,
+}
+
+/// A configuration that holds.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// Where things are kept.
+    pub folders: Folders,
+    /// The file that was read, if there was one.
+    pub file: Option<PathBuf>,
+    /// Every key with its source, in the order of the shipped file.
+    pub entries: Vec<Entry>,
+}
+
+/// Reads all layers.
+///
+/// # Errors
+/// Everything that is wrong in any layer.
+pub fn load(given: &Given) -> Result<Loaded, Problems> {
+    let known = serde_json::to_value(Config::default()).expect("options are plain data");
+    let mut problems = Vec::new();
+    let file = folders::config_file(given);
+    let mut leaves = Vec::new();
+    if let Some(path) = &file {
+        match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let (found, wrong) = file::leaves(path, &text, &known);
+                leaves.extend(found);
+                problems.extend(wrong);
+            }
+            Err(error) => problems.push(Problem {
+                source: Source::File { path: path.clone(), line: 1 },
+                key: String::new(),
+                reason: format!("cannot be read: {error}"),
+            }),
+        }
+    }
+    leaves.extend(env::leaves(&given.env));
+    let (flags, wrong) = env::flags(&given.flags);
+    leaves.extend(flags);
+    problems.extend(wrong);
+
+    let mut tree = known.clone();
+    let mut sources: Vec<(String, Source)> = Vec::new();
+    for leaf in leaves {
+        match judge(&leaf, &known) {
+            Ok(value) => {
+                *place(&mut tree, &leaf.path).expect("it was judged known") = value;
+                sources.push((leaf.key(), leaf.source));
+            }
+            Err(reason) => problems.push(Problem { key: leaf.key(), source: leaf.source, reason }),
+        }
+    }
+    let source_of = |key: &str| {
+        let last = sources.iter().rev().find(|(set, _)| set == key);
+        last.map_or(Source::Default, |(_, source)| source.clone())
+    };
+    let config: Config = serde_json::from_value(tree.clone()).expect("every leaf was judged");
+    problems.extend(config.check().into_iter().map(|(key, reason)| Problem {
+        source: source_of(&key),
+        key,
+        reason,
+    }));
+    let folders = Folders::of(&config, given);
+    problems.extend(folders.check().map(|(key, reason)| Problem {
+        source: source_of(key),
+        key: key.to_owned(),
+        reason,
+    }));
+    if !problems.is_empty() {
+        return Err(Problems(problems));
+    }
+    let mut entries = Vec::new();
+    list(&tree, &mut String::new(), &mut |key, value| {
+        entries.push(Entry { key: key.to_owned(), value: value.clone(), source: source_of(key) });
+    });
+    Ok(Loaded { config, folders, file, entries })
+}
+
+/// The value a leaf means, or why it is refused. A leaf is tried alone over the
+/// defaults, so that each gets its own verdict.
+fn judge(leaf: &Leaf, known: &Value) -> Result<Value, String> {
+    let mut alone = known.clone();
+    match place(&mut alone, &leaf.path) {
+        None => return Err("there is no such key".to_owned()),
+        Some(Value::Object(keys)) if !keys.is_empty() => {
+            return Err("this is a section, not a key".to_owned());
+        }
+        Some(_) => {}
+    }
+    let mut why = String::new();
+    for value in &leaf.candidates {
+        *place(&mut alone, &leaf.path).expect("it was just found") = value.clone();
+        match serde_json::from_value::<Config>(alone.clone()) {
+            Ok(_) => return Ok(value.clone()),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+fn place<'v>(tree: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
+    path.iter().try_fold(tree, |at, key| at.as_object_mut()?.get_mut(key))
+}
+
+/// Visits every leaf of a tree of sections.
+fn list(tree: &Value, key: &mut String, visit: &mut dyn FnMut(&str, &Value)) {
+    match tree {
+        Value::Object(keys) if !keys.is_empty() => {
+            for (name, below) in keys {
+                let length = key.len();
+                if length > 0 {
+                    key.push('.');
+                }
+                key.push_str(name);
+                list(below, key, visit);
+                key.truncate(length);
+            }
+        }
+        value => visit(key, value),
+    }
+}
+
+impl Config {
+    /// What cannot work although each value has the right type.
+    fn check(&self) -> Vec<(String, String)> {
+        let mut wrong = Vec::new();
+        let mut add = |section: &str, found: Vec<(&'static str, String)>| {
+            wrong.extend(found.into_iter().map(|(key, why)| (format!("{section}.{key}"), why)));
+        };
+        add("daemon", self.daemon.check());
+        add("mcp_http", self.mcp_http.check());
+        if let Err(error) = self.store.check() {
+            wrong.push(("store".to_owned(), error.to_string()));
+        }
+        let registry = self.registry.problems().into_iter();
+        wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
+        wrong
+    }
+}

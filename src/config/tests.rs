@@ -1,0 +1,165 @@
+use std::path::PathBuf;
+
+use super::{Given, Problems, Source, load, shipped};
+
+fn given(env: &[(&str, &str)], flags: &[&str]) -> Given {
+    let own = |text: &&str| ("--set".to_owned(), (*text).to_owned());
+    let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let mut env: Vec<_> = env.iter().map(pair).collect();
+    env.push(("HOME".to_owned(), "/home/ada".to_owned()));
+    Given { file: None, flags: flags.iter().map(own).collect(), env, root: false, uid: 1000 }
+}
+
+fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("config.toml");
+    std::fs::write(&path, text).expect("writes");
+    (dir, path)
+}
+
+fn refused(given: &Given) -> Vec<String> {
+    match load(given) {
+        Ok(loaded) => panic!("accepted: {:?}", loaded.config),
+        Err(Problems(problems)) => problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn later_layers_win_and_each_value_knows_its_source() {
+    let (_dir, path) = with_file(
+        "[daemon]\nlog_level = \"warn\"\nlog_files_kept = 3\n[registry.rate]\nexec_burst = 7\n",
+    );
+    let mut given = given(
+        &[("HIVEKEEP_DAEMON__LOG_FILES_KEPT", "4"), ("HIVEKEEP_MCP_HTTP__ENABLED", "true")],
+        &["daemon.log_level=debug"],
+    );
+    given.file = Some(path.clone());
+    let loaded = load(&given).expect("holds");
+    let daemon = &loaded.config.daemon;
+    assert_eq!((daemon.log_level.as_str(), daemon.log_files_kept), ("debug", 4));
+    assert!(loaded.config.mcp_http.enabled);
+    assert_eq!(loaded.config.registry.rate.exec_burst.get(), 7);
+    let source = |key: &str| {
+        loaded.entries.iter().find(|entry| entry.key == key).expect("listed").source.clone()
+    };
+    assert_eq!(source("daemon.log_level"), Source::Flag { name: "--set".to_owned() });
+    let env = Source::Env { name: "HIVEKEEP_DAEMON__LOG_FILES_KEPT".to_owned() };
+    assert_eq!(source("daemon.log_files_kept"), env);
+    assert_eq!(source("registry.rate.exec_burst"), Source::File { path, line: 5 });
+    assert_eq!(source("store.cache_mb"), Source::Default);
+}
+
+#[test]
+fn every_error_of_every_layer_is_told_at_once_with_its_place() {
+    let (_dir, path) = with_file(
+        "[daemon]\nlog_file_mb = \"big\"\nlogs = 1\n\n[deamon]\nlog_level = \"info\"\n\
+         [mcp_http]\nbind = \"0.0.0.0:1\"\n",
+    );
+    let file = path.display().to_string();
+    let mut given = given(
+        &[("HIVEKEEP_STORE__CACHE_MB", "-1"), ("HIVEKEEP_LOG", "x"), ("HIVEKEEP_HOME", "/tmp/h")],
+        &["daemon.max_connections", "registry=1"],
+    );
+    given.file = Some(path);
+    let problems = refused(&given);
+    let expected = [
+        format!("{file}:2: daemon.log_file_mb: invalid type: string \"big\", expected u64"),
+        format!("{file}:3: daemon.logs: there is no such key"),
+        format!("{file}:5: deamon: there is no such key"),
+        format!("{file}:8: mcp_http.bind: 0.0.0.0 is not a loopback address"),
+        "$HIVEKEEP_LOG: log: there is no such key".to_owned(),
+        "--set: daemon.max_connections: expected SECTION.KEY=VALUE".to_owned(),
+        "--set: registry: this is a section, not a key".to_owned(),
+    ];
+    for line in &expected {
+        assert!(problems.contains(line), "missing: {line}\nin: {problems:#?}");
+    }
+    assert!(problems.iter().any(|line| line.starts_with("$HIVEKEEP_STORE__CACHE_MB: store.cache_mb:")));
+    assert_eq!(problems.len(), expected.len() + 1, "{problems:#?}");
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_told_with_its_line() {
+    let (_dir, path) = with_file("[daemon]\nlog_level = \n");
+    let mut given = given(&[], &[]);
+    given.file = Some(path.clone());
+    let problems = refused(&given);
+    assert!(problems[0].starts_with(&format!("{}:2: ", path.display())), "{problems:?}");
+}
+
+#[test]
+fn a_named_file_must_be_there_and_a_searched_one_need_not() {
+    let mut missing = given(&[], &[]);
+    assert_eq!(load(&missing).expect("the defaults hold").file, None);
+    missing.file = Some("/no/such/file.toml".into());
+    assert!(refused(&missing)[0].contains("cannot be read"));
+    assert_eq!(refused(&given(&[("HIVEKEEP_CONFIG", "/no/such")], &[])).len(), 1);
+}
+
+#[test]
+fn text_is_read_as_what_the_key_takes() {
+    let env = [
+        ("HIVEKEEP_DAEMON__LOG_LEVEL", "info"),
+        ("HIVEKEEP_MCP_HTTP__ALLOWED_HOSTS", r#"["a", "b"]"#),
+        ("HIVEKEEP_DAEMON__STATE_DIR", "/srv/state"),
+    ];
+    let loaded = load(&given(&env, &[])).expect("holds");
+    assert_eq!(loaded.config.mcp_http.allowed_hosts, ["a", "b"]);
+    assert_eq!(loaded.folders.state, PathBuf::from("/srv/state"));
+    // A text that looks like a number stays text where text is meant.
+    let loaded = load(&given(&[("HIVEKEEP_DAEMON__STATE_DIR", "/1")], &[])).expect("holds");
+    assert_eq!(loaded.folders.state, PathBuf::from("/1"));
+}
+
+#[test]
+fn folders_follow_the_user() {
+    let folders = |given: &Given| load(given).expect("holds").folders;
+    let mine = folders(&given(&[("XDG_RUNTIME_DIR", "/run/user/1000")], &[]));
+    assert_eq!(mine.state, PathBuf::from("/home/ada/.local/state/hivekeep"));
+    assert_eq!(mine.socket, PathBuf::from("/run/user/1000/hivekeep/hivekeep.sock"));
+    assert_eq!(mine.logs, mine.state.join("logs"));
+    assert_eq!(folders(&given(&[], &[])).run, PathBuf::from("/tmp/hivekeep-1000"));
+    let root = folders(&Given { root: true, ..given(&[], &[]) });
+    assert_eq!(root.state, PathBuf::from("/var/lib/hivekeep"));
+    assert_eq!(root.logs, PathBuf::from("/var/log/hivekeep"));
+    let home = folders(&Given { root: true, ..given(&[("HIVEKEEP_HOME", "/h")], &[]) });
+    assert_eq!((home.state, home.run), (PathBuf::from("/h/state"), PathBuf::from("/h/run")));
+    let long = format!("/{}", "x".repeat(120));
+    assert!(refused(&given(&[("HIVEKEEP_HOME", &long)], &[]))[0].contains("at most 107"));
+    assert!(refused(&given(&[("HIVEKEEP_HOME", "relative")], &[]))[0].contains("absolute"));
+}
+
+#[test]
+fn the_shipped_file_is_generated_states_every_key_and_means_the_defaults() {
+    let text = shipped();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config.toml");
+    let on_disk = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(on_disk == text, "config.toml is stale: run `hivekeep config --default > config.toml`");
+    let (_dir, file) = with_file(&text);
+    let mut given = given(&[], &[]);
+    given.file = Some(file);
+    let loaded = load(&given).expect("the shipped file holds");
+    assert_eq!(loaded.config, super::Config::default());
+    for entry in &loaded.entries {
+        let stated = matches!(entry.source, Source::File { .. });
+        // A key without a default is shown as a comment: TOML has no null.
+        let key = entry.key.rsplit('.').next().expect("a key");
+        assert!(stated || text.contains(&format!("# {key} =\n")), "{} is not stated", entry.key);
+    }
+}
+
+#[test]
+fn every_key_is_explained() {
+    let text = shipped();
+    let mut explained = false;
+    for line in text.lines() {
+        match line.trim_start().strip_prefix('#') {
+            Some(comment) if !comment.trim_end().ends_with(" =") => explained = true,
+            _ if line.is_empty() => explained = false,
+            _ => {
+                assert!(explained, "no explanation above `{line}`");
+                explained = false;
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The daemon: one process that holds the supervision tree and opens the doors.
+//!
+//! ```text
+//! folders ─▶ lock ─▶ logging ─▶ journal ─▶ root ─▶ { journal, registry, sessions, workspaces }
+//!                                                                  ─▶ doors ─▶ READY
+//! ```
+//!
+//! It stops in the opposite order: doors, running calls, the tree bottom-up, the
+//! journal.
+
+mod boot;
+mod folders;
+mod journal;
+mod lock;
+mod logging;
+mod notify;
+mod open_doors;
+mod root;
+mod roster;
+mod shutdown;
+mod socket;
+
+pub use boot::{Error, Stopping, run};
+pub use folders::FolderError;
+pub use lock::{Holder, LockError};
+pub use logging::LoggingError;
+pub use roster::catalogue;
+
+/// Exit code of a daemon whose state cannot be read. Starting it again changes
+/// nothing, so the unit file tells systemd not to.
+pub const EXIT_UNREADABLE_STATE: u8 = 3;
+/// Exit code of a daemon that found another one running.
+pub const EXIT_ALREADY_RUNNING: u8 = 4;

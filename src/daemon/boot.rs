@@ -1,0 +1,322 @@
+//! Starting everything in order, and stopping it in the opposite one.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use hivekeep_kernel::{ActorRow, Census, Fault, ToolError, entity::spawn_root};
+use hivekeep_registry::{
+    DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
+};
+use hivekeep_store::{Journal, Recovered};
+use hivekeep_workspace::{Parts, Shared};
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders,
+    lock::{Lock, LockError},
+    logging::{self, LoggingError},
+    open_doors::Doors,
+    root::{Places, Root, Seed},
+    roster, shutdown,
+};
+use crate::{
+    config::Loaded,
+    doors::{Core, StopOrder, mcp::Listing, mcp_http},
+};
+
+/// How long the actors may take to start: re-attaching machines included.
+const TREE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What an ordered stop does with the workspaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopping {
+    /// They go on, and are taken up again at the next start.
+    LeaveWorkspaces,
+    /// They are stopped first.
+    WithWorkspaces,
+}
+
+/// Why the daemon did not start, or ended otherwise than by order.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A folder is not there, not its own, or open to others.
+    #[error(transparent)]
+    Folder(#[from] folders::FolderError),
+    /// Another daemon runs, or the lock is unusable.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// There is no log.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    /// The journal does not open.
+    #[error("the state in {}: {source}", dir.display())]
+    State {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        source: hivekeep_store::Error,
+    },
+    /// The sessions in the journal cannot be read.
+    #[error(transparent)]
+    Sessions(#[from] SessionsError),
+    /// The workspaces cannot be opened.
+    #[error("workspaces: {}", .0.to_text())]
+    Workspaces(Box<ToolError>),
+    /// A pattern of `registry.redaction` is none.
+    #[error("registry.redaction.extra_patterns: {0}")]
+    Redaction(String),
+    /// The tree does not start.
+    #[error("the supervision tree did not start: {0}")]
+    Tree(String),
+    /// The socket cannot be made.
+    #[error("the socket {}: {source}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The HTTP door does not open.
+    #[error(transparent)]
+    Http(#[from] mcp_http::Error),
+    /// The tree ended by itself.
+    #[error("the supervision tree ended: {0}; a new start recovers from the journal")]
+    TreeEnded(String),
+    /// The runtime, a signal handler, a thread.
+    #[error("{doing}: {source}")]
+    Io {
+        /// The step.
+        doing: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The exit code.
+    pub fn exit_code(&self) -> u8 {
+        use hivekeep_store::Error::{TooNew, Unreadable};
+        match self {
+            Self::State { source: Unreadable { .. } | TooNew { .. }, .. }
+            | Self::Sessions(
+                SessionsError::Unreadable { .. }
+                | SessionsError::Journal(Unreadable { .. } | TooNew { .. }),
+            ) => EXIT_UNREADABLE_STATE,
+            Self::Lock(LockError::Held { .. }) => EXIT_ALREADY_RUNNING,
+            _ => 1,
+        }
+    }
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// When it cannot start, or ends otherwise than by order.
+pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
+    folders::make(&loaded.folders)?;
+    let _lock = Lock::take(&loaded.folders.lock_file())?;
+    let _logging = logging::start(&loaded)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { doing: "starting the runtime", source })?;
+    let outcome = runtime.block_on(live(loaded, stopping));
+    // Blocking work that hangs, on a dead disk for example, holds nothing up.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    match &outcome {
+        Ok(()) => tracing::info!("stopped"),
+        Err(error) => tracing::error!(%error, "ended"),
+    }
+    outcome
+}
+
+async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
+    let (stop, mut stopped) = watch::channel(StopOrder::None);
+    shutdown::watch(stop.clone())
+        .map_err(|source| Error::Io { doing: "watching for signals", source })?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, pid = std::process::id(), config = ?loaded.file, "starting");
+
+    let journal = open_journal(&loaded).await?;
+    let tree = Tree::grow(&loaded, &journal).await?;
+    let core = tree.core(loaded, journal.clone(), stop)?;
+    let mut tree = tree.awake().await?;
+    let doors = Doors::open(core.clone(), tree.places.clone()).await?;
+    tracing::info!(socket = %core.folders.socket.display(), "serving");
+
+    let ended_by_itself = tokio::select! {
+        _ = stopped.wait_for(|order| *order != StopOrder::None) => false,
+        _ = &mut tree.ended => true,
+    };
+    let order = *stopped.borrow();
+    let with_workspaces = match order {
+        StopOrder::Stop { workspaces: Some(workspaces) } => workspaces,
+        _ => stopping == Stopping::WithWorkspaces,
+    };
+    doors.close(ended_by_itself).await;
+    let reason = tree.last_error();
+    tree.fell(with_workspaces && !ended_by_itself).await;
+    drop(core);
+    let closed = tokio::time::timeout(Duration::from_secs(30), journal.close()).await;
+    tracing::info!(?closed, "the journal is closed");
+    match ended_by_itself {
+        true => Err(Error::TreeEnded(reason.unwrap_or_else(|| "see the log".to_owned()))),
+        false => Ok(()),
+    }
+}
+
+async fn open_journal(loaded: &Loaded) -> Result<Journal, Error> {
+    let dir = loaded.folders.journal();
+    let options = hivekeep_store::Options { dir: dir.clone(), ..loaded.config.store.clone() };
+    let (journal, recovered) = blocking(move || Journal::open(options))
+        .await?
+        .map_err(|source| Error::State { dir, source })?;
+    let Recovered { created, streams, records, unacknowledged_commit, .. } = recovered;
+    tracing::info!(created, streams, records, unacknowledged_commit, "the journal is open");
+    Ok(journal)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::Io { doing: "a start-up step", source: io::Error::other(error) })
+}
+
+/// The supervision tree and what is wired to it.
+struct Tree {
+    places: Places,
+    census: Census,
+    sessions: SessionsHandle,
+    workspaces: Arc<Shared>,
+    cell: ractor::ActorCell,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Tree {
+    /// Wires the actors to each other and spawns the root.
+    async fn grow(loaded: &Loaded, journal: &Journal) -> Result<Self, Error> {
+        let (config, folders) = (&loaded.config, &loaded.folders);
+        let census = Census::default();
+        let places = Places::new(&census);
+        let (sessions, sessions_seed) = {
+            let (options, journal) = (config.registry.clone(), journal.clone());
+            let (census, supervisor) = (census.clone(), places.sessions.clone());
+            blocking(move || SessionsHandle::restore(&options, journal, census, supervisor)).await??
+        };
+        let workspaces = Shared::open(Parts {
+            options: config.workspace.clone(),
+            state_dir: folders.state.clone(),
+            run_dir: folders.run.clone(),
+            log_dir: folders.logs.clone(),
+            journal: journal.clone(),
+            sessions: Arc::new(sessions.clone()),
+            census: census.clone(),
+        })
+        .await
+        .map_err(|error| Error::Workspaces(Box::new(error)))?;
+        let seed = Seed {
+            places: places.clone(),
+            census: census.clone(),
+            journal: journal.clone(),
+            registry: RegistrySeed { admission: config.registry.admission.clone() },
+            sessions: sessions_seed,
+            workspaces: workspaces.clone(),
+        };
+        let (cell, ended) = spawn_root::<Root>(&places.root, seed)
+            .await
+            .map_err(|Fault(reason)| Error::Tree(reason))?;
+        Ok(Self { places, census, sessions, workspaces, cell, ended })
+    }
+
+    /// What the doors need.
+    fn core(
+        &self,
+        loaded: Loaded,
+        journal: Journal,
+        stop: watch::Sender<StopOrder>,
+    ) -> Result<Arc<Core>, Error> {
+        let catalogue = Arc::new(roster::catalogue());
+        let routes = Routes::default()
+            .singleton("workspaces", Arc::new(self.places.workspaces.clone()))
+            .directory("workspace", Arc::new(self.workspaces.directory.clone()));
+        let unserved = routes.unserved(&catalogue);
+        if !unserved.is_empty() {
+            return Err(Error::Tree(format!("nobody serves {}", unserved.join(", "))));
+        }
+        let dispatcher = Dispatcher::new(DispatchParts {
+            options: loaded.config.registry.clone(),
+            catalogue: catalogue.clone(),
+            routes,
+            registry: self.places.registry.clone(),
+            sessions: self.sessions.clone(),
+            events: journal.events(),
+            policies: Vec::new(),
+        })
+        .map_err(|error| Error::Redaction(error.to_string()))?;
+        let everything = Arc::new(Listing::of(&catalogue, &View::default()));
+        Ok(Arc::new(Core {
+            config: loaded.config,
+            folders: loaded.folders,
+            catalogue,
+            dispatcher,
+            sessions: self.sessions.clone(),
+            census: self.census.clone(),
+            journal,
+            since: Instant::now(),
+            connections: Default::default(),
+            http: Default::default(),
+            stop,
+            everything,
+        }))
+    }
+
+    /// Waits until every actor of the first rank is at its place.
+    async fn awake(self) -> Result<Self, Error> {
+        let until = Instant::now() + TREE_PATIENCE;
+        while Instant::now() < until && !self.ended.is_finished() {
+            if self.asleep().is_empty() {
+                return Ok(self);
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let why: Vec<_> = self
+            .asleep()
+            .into_iter()
+            .map(|row| format!("{} is {}: {}", row.path, row.state, row.last_error.unwrap_or_default()))
+            .collect();
+        Err(Error::Tree(why.join("; ")))
+    }
+
+    fn asleep(&self) -> Vec<ActorRow> {
+        let rows = self.census.rows().into_iter();
+        rows.filter(|row| self.places.first_rank(&row.path))
+            .filter(|row| matches!(row.state.as_str(), "starting" | "restarting" | "gave_up" | "stopped"))
+            .collect()
+    }
+
+    /// Why an actor of the first rank failed last.
+    fn last_error(&self) -> Option<String> {
+        let rows = self.census.rows().into_iter();
+        rows.filter(|row| self.places.first_rank(&row.path))
+            .find_map(|row| Some(format!("{}: {}", row.path, row.last_error?)))
+    }
+
+    /// Stops the tree, bottom-up.
+    async fn fell(self, with_workspaces: bool) {
+        if with_workspaces {
+            let patience = Duration::from_secs(120);
+            let stop = |done| hivekeep_workspace::Msg::StopAll(done);
+            if let Err(error) = self.places.workspaces.ask(patience, stop).await {
+                tracing::error!(%error, "not all workspaces are stopped");
+            }
+        }
+        self.cell.stop(Some("the daemon stops".to_owned()));
+        // Each rank waits for the one below it with its own patience of 20 s.
+        if tokio::time::timeout(Duration::from_secs(60), self.ended).await.is_err() {
+            tracing::error!("the tree did not stop in time; what it acknowledged is on the disk");
+        }
+    }
+}
+
+/// A sign of life of the tree: an answer of the registry.
+pub(super) async fn alive(places: &Places) -> bool {
+    places.registry.ask(Duration::from_secs(10), registry::Msg::Settle).await.is_ok()
+}

@@ -1,0 +1,34 @@
+//! The journal's place in the tree.
+//!
+//! The journal is a thread that no supervisor sees; this actor stands for it.
+//! Handles on a journal that stopped refuse everything for good, and the whole
+//! tree holds such handles. So its end ends the tree: the daemon exits, and its
+//! next start recovers from the disk, which alone knows what was written.
+
+use hivekeep_kernel::{Entity, Fault, Me};
+use hivekeep_store::{Journal, Stopped};
+
+/// The actor.
+pub(super) struct Keeper;
+
+impl Entity for Keeper {
+    type Msg = Stopped;
+    type Seed = Journal;
+
+    async fn start(journal: Journal, me: Me<Stopped>) -> Result<Self, Fault> {
+        let address = me.address.clone();
+        let _detached = me.workers.spawn(async move {
+            let stopped = journal.stopped().await;
+            // Nobody there: the tree is ending already.
+            let _ = address.send(stopped);
+        });
+        Ok(Self)
+    }
+
+    fn handle(&mut self, stopped: Stopped) -> Result<(), Fault> {
+        match stopped {
+            Stopped::Closed => Ok(()),
+            Stopped::Poisoned { cause } => Err(Fault::new(format!("the journal stopped: {cause}"))),
+        }
+    }
+}

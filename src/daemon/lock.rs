@@ -1,0 +1,113 @@
+//! One daemon per run directory.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// The lock, held as long as this lives. The kernel lets go of it when the
+/// process ends in any way, so a stale file means nothing.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// The process that holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder(pub Option<u32>);
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, "pid {pid}"),
+            None => f.write_str("unknown pid"),
+        }
+    }
+}
+
+/// Why the lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another daemon runs.
+    #[error("another daemon ({holder}) holds {}", path.display())]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it, as far as the file tells.
+        holder: Holder,
+    },
+    /// The file cannot be used.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Lock {
+    /// Takes the lock and writes this process's id into it.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] at once when another process has it.
+    pub fn take(path: &Path) -> Result<Self, LockError> {
+        let io = |source| LockError::Io { path: path.to_owned(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(io)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                let read = file.read_to_string(&mut text);
+                let pid = read.ok().and_then(|_| text.trim().parse().ok());
+                return Err(LockError::Held { path: path.to_owned(), holder: Holder(pid) });
+            }
+            Err(errno) => return Err(io(errno.into())),
+        }
+        file.set_len(0).map_err(io)?;
+        file.rewind().map_err(io)?;
+        writeln!(file, "{}", std::process::id()).map_err(io)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_taker_is_told_who_holds_it_and_the_end_of_the_first_frees_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("daemon.lock");
+        let first = Lock::take(&path).expect("free");
+        match Lock::take(&path) {
+            Err(LockError::Held { holder, .. }) => {
+                assert_eq!(holder, Holder(Some(std::process::id())));
+            }
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        Lock::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn a_stale_file_is_no_obstacle() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("daemon.lock");
+        std::fs::write(&path, "999999999999 a longer line than ours").expect("writes");
+        let _held = Lock::take(&path).expect("free");
+        let text = std::fs::read_to_string(&path).expect("reads");
+        assert_eq!(text, format!("{}\n", std::process::id()));
+    }
+}

@@ -1,0 +1,103 @@
+//! The doors while they are open.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    boot::{Error, alive},
+    notify,
+    root::Places,
+    socket::{self, Socket},
+};
+use crate::doors::{Core, mcp_http};
+
+/// How long clients may take to leave when they are told to.
+const LEAVING: Duration = Duration::from_secs(10);
+/// How often calls that are running are counted while they are waited for.
+const COUNT_EVERY: Duration = Duration::from_millis(25);
+
+/// The doors, open.
+pub(super) struct Doors {
+    core: Arc<Core>,
+    closing: CancellationToken,
+    end: CancellationToken,
+    inside: TaskTracker,
+}
+
+impl Doors {
+    /// Opens them and tells the service manager.
+    pub(super) async fn open(core: Arc<Core>, places: Places) -> Result<Self, Error> {
+        let (closing, end) = (CancellationToken::new(), CancellationToken::new());
+        let inside = TaskTracker::new();
+        let http = match core.config.mcp_http.enabled {
+            true => Some(mcp_http::open(core.clone(), end.clone()).await?),
+            false => None,
+        };
+        let path = &core.folders.socket;
+        let listener = socket::bind(path)
+            .map_err(|source| Error::Socket { path: path.clone(), source })?;
+        let socket = Socket {
+            core: core.clone(),
+            listener,
+            closing: closing.clone(),
+            end: end.clone(),
+            inside: inside.clone(),
+        };
+        inside.spawn(socket.serve());
+        if let Some(door) = http {
+            tracing::info!(address = %door.address, "MCP over HTTP");
+            let _set_once = core.http.set(door.address);
+            inside.spawn(async move {
+                if let Err(error) = door.serve().await {
+                    tracing::error!(%error, "the HTTP door closed");
+                }
+            });
+        }
+        let beat = end.clone();
+        inside.spawn(async move {
+            notify::watchdog(beat, || {
+                let places = places.clone();
+                async move { alive(&places).await }
+            })
+            .await;
+        });
+        notify::ready(&format!("serving on {}", path.display()));
+        Ok(Self { core, closing, end, inside })
+    }
+
+    /// Closes them: no new clients, then calls that run get some time, then
+    /// everybody leaves. `at_once` leaves out the waiting.
+    pub(super) async fn close(self, at_once: bool) {
+        let drain = Duration::from_secs(self.core.config.daemon.drain_timeout_secs);
+        notify::stopping(drain + Duration::from_secs(180));
+        self.closing.cancel();
+        if let Err(error) = std::fs::remove_file(&self.core.folders.socket) {
+            tracing::debug!(%error, "the socket was gone already");
+        }
+        if !at_once {
+            self.drain(Instant::now() + drain).await;
+        }
+        self.end.cancel();
+        self.inside.close();
+        if tokio::time::timeout(LEAVING, self.inside.wait()).await.is_err() {
+            tracing::warn!(left = self.inside.len(), "clients did not leave in time");
+        }
+    }
+
+    async fn drain(&self, until: Instant) {
+        loop {
+            let rows = self.core.sessions.list().await;
+            let running: u32 = rows.iter().map(|row| row.calls_in_flight).sum();
+            if running == 0 {
+                return;
+            }
+            if Instant::now() >= until {
+                tracing::warn!(running, "calls are cut short");
+                return;
+            }
+            tokio::time::sleep(COUNT_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The front doors. They translate between a wire and the registry's dispatcher,
+//! and know no word of what the tools do.
+
+pub mod control;
+pub mod hello;
+pub mod lines;
+pub mod mcp;
+pub mod mcp_http;
+mod shared;
+
+pub use shared::{Connected, Core, StopOrder};

@@ -1,0 +1,126 @@
+//! The control door: what the command line asks of a running daemon. Requests
+//! and replies are JSON lines; requests of one connection run side by side.
+
+mod events;
+mod messages;
+mod requests;
+
+use std::{io, sync::Arc};
+
+use hivekeep_kernel::{Layer, ToolError};
+use tokio::{
+    io::{AsyncBufRead, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use messages::{Reply, ReplyBody, Request, Status, Wanted};
+
+use super::{
+    Core,
+    lines::{Line, Lines},
+};
+
+/// Requests of one connection that run at a time; more wait unread.
+const SIDE_BY_SIDE: usize = 64;
+/// Replies that wait for a client to read; then their requests wait.
+const REPLIES_WAITING: usize = 64;
+
+/// Serves one connection until its client leaves or the daemon stops. Requests
+/// that still run are dropped, and their calls cancelled.
+///
+/// # Errors
+/// When the connection breaks.
+pub async fn serve<R, W>(
+    core: Arc<Core>,
+    uid: u32,
+    mut lines: Lines<R>,
+    writer: W,
+    end: CancellationToken,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (replies, waiting) = mpsc::channel(REPLIES_WAITING);
+    let writing = tokio::spawn(write(writer, waiting));
+    let mut running = JoinSet::new();
+    let outcome = loop {
+        let line = tokio::select! {
+            biased;
+            () = end.cancelled() => break Ok(()),
+            // Ends are collected so that there is room for new requests.
+            Some(_ended) = running.join_next() => continue,
+            line = lines.next(), if running.len() < SIDE_BY_SIDE => line,
+        };
+        match line {
+            Ok(Line::Whole(line)) => {
+                let request = serde_json::from_slice::<Request>(line);
+                let (core, replies) = (core.clone(), replies.clone());
+                running.spawn(async move {
+                    let outlet = match request {
+                        Ok(request) => {
+                            let outlet = Outlet { id: Some(request.id), replies };
+                            let end = requests::answer(&core, uid, request.wanted, &outlet).await;
+                            (outlet, end)
+                        }
+                        Err(error) => (Outlet { id: None, replies }, Err(unreadable(&error))),
+                    };
+                    let (outlet, end) = outlet;
+                    outlet.end(end).await;
+                });
+            }
+            Ok(Line::TooLong) => {
+                let outlet = Outlet { id: None, replies: replies.clone() };
+                let error = ToolError::new(Layer::Door, "request_too_long", "the request is too long");
+                outlet.end(Err(error)).await;
+            }
+            Ok(Line::End) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    running.shutdown().await;
+    drop(replies);
+    // What was answered is written, as long as the client reads it.
+    let _gone = tokio::time::timeout(std::time::Duration::from_secs(5), writing).await;
+    outcome
+}
+
+fn unreadable(error: &serde_json::Error) -> ToolError {
+    ToolError::new(Layer::Door, "invalid_request", error.to_string())
+        .next("use the `hivekeep` of the daemon's own version")
+}
+
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut replies: mpsc::Receiver<Reply>) {
+    while let Some(reply) = replies.recv().await {
+        let mut line = serde_json::to_vec(&reply).expect("replies are plain data");
+        line.push(b'\n');
+        if writer.write_all(&line).await.is_err() {
+            // Nobody reads: the senders find the channel closed.
+            return;
+        }
+    }
+}
+
+/// Where the replies to one request go.
+struct Outlet {
+    id: Option<u64>,
+    replies: mpsc::Sender<Reply>,
+}
+
+impl Outlet {
+    /// One of several. False when the client is gone.
+    async fn item(&self, value: serde_json::Value) -> bool {
+        self.replies.send(Reply { id: self.id, body: ReplyBody::Item(value) }).await.is_ok()
+    }
+
+    async fn end(self, end: Result<serde_json::Value, ToolError>) {
+        let body = match end {
+            Ok(value) => ReplyBody::Result(value),
+            Err(error) => ReplyBody::Error(Box::new(error)),
+        };
+        // A client that is gone needs no answer.
+        let _gone = self.replies.send(Reply { id: self.id, body }).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! What goes over the control door.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{SessionId, ToolError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A request. Its replies carry its id; requests run side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Chosen by the client.
+    pub id: u64,
+    /// What is wanted.
+    #[serde(flatten)]
+    pub wanted: Wanted,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params", rename_all = "snake_case")]
+pub enum Wanted {
+    /// The daemon in a few words.
+    Status {},
+    /// The supervision tree: [`hivekeep_kernel::ActorRow`]s.
+    Ps {},
+    /// The sessions.
+    Sessions {},
+    /// Ends a session; its workspaces become orphans.
+    EndSession {
+        /// Which.
+        session: SessionId,
+    },
+    /// A tool call in the caller's durable session. Items are progress.
+    Call {
+        /// The tool.
+        tool: String,
+        /// Its input.
+        #[serde(default)]
+        args: Map<String, Value>,
+        /// A time limit instead of the tool's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Events, each an item.
+    Events {
+        /// The first one wanted; from now on without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<u64>,
+        /// Go on when the past is told.
+        #[serde(default)]
+        follow: bool,
+    },
+    /// An ordered stop. Answered when it has begun.
+    Stop {
+        /// Whether the workspaces stop too; the configuration says without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workspaces: Option<bool>,
+    },
+}
+
+/// A reply. Items come first, then one result or error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request's id; missing when its line could not be read.
+    pub id: Option<u64>,
+    /// The reply itself.
+    #[serde(flatten)]
+    pub body: ReplyBody,
+}
+
+/// What a reply says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyBody {
+    /// One of several.
+    Item(Value),
+    /// The end of a success.
+    Result(Value),
+    /// The end of a failure.
+    Error(Box<ToolError>),
+}
+
+/// The daemon in a few words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Time since it serves.
+    pub uptime_ms: u64,
+    /// Its resident memory.
+    pub rss_bytes: u64,
+    /// Its socket.
+    pub socket: String,
+    /// Its state folder.
+    pub state_dir: String,
+    /// Its current log.
+    pub log_file: String,
+    /// Address of the HTTP door, when it is open.
+    pub mcp_http: Option<String>,
+    /// Tools in the catalogue.
+    pub tools: usize,
+    /// Connections to the socket now.
+    pub connections: usize,
+    /// Actors in the tree.
+    pub actors: usize,
+    /// Actors that are not running as they should.
+    pub troubled: Vec<String>,
+    /// The journal's numbers.
+    pub journal: Value,
+}
+
+impl Status {
+    /// Time since it serves.
+    pub fn uptime(&self) -> Duration {
+        Duration::from_millis(self.uptime_ms)
+    }
+}

@@ -1,0 +1,114 @@
+//! What each request does.
+
+use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use hivekeep_kernel::{Door, Progress, ToolError};
+use hivekeep_registry::{CallRequest, OpenSession, View};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Outlet, Status, Wanted, events};
+use crate::doors::{Core, StopOrder};
+
+/// States of an actor that a person should look at. Any other word is the
+/// actor's own and no trouble.
+const TROUBLE: [&str; 4] = ["gave_up", "restarting", "crashed", "failed"];
+
+pub(super) async fn answer(
+    core: &Arc<Core>,
+    uid: u32,
+    wanted: Wanted,
+    outlet: &Outlet,
+) -> Result<Value, ToolError> {
+    match wanted {
+        Wanted::Status {} => status(core).await,
+        Wanted::Ps {} => value(core.census.rows()),
+        Wanted::Sessions {} => value(core.sessions.list().await),
+        Wanted::EndSession { session } => {
+            core.sessions.end(session).await?;
+            Ok(Value::Null)
+        }
+        Wanted::Call { tool, args, timeout_ms } => {
+            call(core, uid, tool, args, timeout_ms.map(Duration::from_millis), outlet).await
+        }
+        Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
+        Wanted::Stop { workspaces } => {
+            tracing::info!(uid, "asked to stop");
+            core.stop.send_replace(StopOrder::Stop { workspaces });
+            Ok(json!({ "stopping": true }))
+        }
+    }
+}
+
+fn value(data: impl Serialize) -> Result<Value, ToolError> {
+    serde_json::to_value(data).map_err(|error| ToolError::internal(error.to_string()))
+}
+
+/// Calls a tool in the lasting session of a user: what one `hivekeep call`
+/// makes, the next can use.
+async fn call(
+    core: &Core,
+    uid: u32,
+    tool: String,
+    args: Map<String, Value>,
+    timeout: Option<Duration>,
+    outlet: &Outlet,
+) -> Result<Value, ToolError> {
+    let client = format!("hivekeep call (uid {uid})");
+    let request = OpenSession { door: Door::Cli, client, resume: None };
+    let attachment = core.sessions.open_named(&format!("cli-{uid}"), request).await?;
+    let (progress, mut updates) = Progress::channel(32);
+    let call = core.dispatcher.call(CallRequest {
+        session: attachment.session,
+        door: Door::Cli,
+        tool,
+        args,
+        progress,
+        // Dropping the call, when the client leaves, cancels it.
+        cancel: CancellationToken::new(),
+        timeout,
+        view: Arc::new(View::operator()),
+    });
+    let mut call = std::pin::pin!(call);
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut call => return outcome.result,
+            Some(update) = updates.recv() => {
+                outlet.item(value(update)?).await;
+            }
+        }
+    }
+}
+
+async fn status(core: &Core) -> Result<Value, ToolError> {
+    let rows = core.census.rows();
+    let troubled = rows.iter().filter(|row| TROUBLE.contains(&row.state.as_str()));
+    let journal = core.journal.clone();
+    let journal = tokio::task::spawn_blocking(move || journal.stats()).await;
+    let journal = journal.map_err(|error| ToolError::internal(error.to_string()))?;
+    let folders = &core.folders;
+    value(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_ms: u64::try_from(core.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        rss_bytes: rss_bytes(),
+        socket: folders.socket.display().to_string(),
+        state_dir: folders.state.display().to_string(),
+        log_file: folders.log_file().display().to_string(),
+        mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
+        tools: core.catalogue.entries().count(),
+        connections: core.connections.load(Relaxed),
+        actors: rows.len(),
+        troubled: troubled.map(|row| format!("{} ({})", row.path, row.state)).collect(),
+        journal: value(journal)?,
+    })
+}
+
+/// Resident memory of this process; 0 where the kernel does not say.
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or_default() * rustix::param::page_size() as u64
+}

@@ -1,0 +1,82 @@
+//! How a client of the Unix socket says what it wants: one JSON line each way,
+//! then the chosen door's own protocol.
+
+use hivekeep_kernel::{SessionId, ToolError};
+use serde::{Deserialize, Serialize};
+
+/// The first line of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "door", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Hello {
+    /// Newline-delimited MCP follows.
+    Mcp {
+        /// Families of tools to show; all without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        toolset: Option<Vec<String>>,
+        /// The form in which tool names are listed.
+        #[serde(default)]
+        tool_names: ToolNames,
+        /// The session to go on with, if it is still there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume: Option<SessionId>,
+    },
+    /// Control requests follow.
+    Control {},
+}
+
+/// The form in which tool names are listed. Both forms can always be called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolNames {
+    /// As each tool declares it.
+    #[default]
+    Declared,
+    /// With dots where a tool has them.
+    Dotted,
+    /// With underscores instead of dots, for clients that refuse dots.
+    Underscored,
+}
+
+/// The daemon's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Come in.
+    Welcome(Welcome),
+    /// No; the connection is closed.
+    Refused(ToolError),
+}
+
+/// What a client learns at the door.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The daemon's version.
+    pub version: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// Digest of the listed tools: another one means another list.
+    pub tools: String,
+    /// The session, for the MCP door.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Whether the session asked for goes on.
+    #[serde(default)]
+    pub resumed: bool,
+}
+
+/// The longest hello or answer.
+pub const MAX_HELLO_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_hello_is_enough_and_an_unknown_field_is_refused() {
+        let hello: Hello = serde_json::from_str(r#"{"door":"mcp"}"#).expect("reads");
+        let expected = Hello::Mcp { toolset: None, tool_names: ToolNames::Declared, resume: None };
+        assert_eq!(hello, expected);
+        assert!(serde_json::from_str::<Hello>(r#"{"door":"mcp","tolset":["x"]}"#).is_err());
+        assert!(serde_json::from_str::<Hello>(r#"{"door":"cellar"}"#).is_err());
+    }
+}

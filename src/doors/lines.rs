@@ -1,0 +1,188 @@
+//! Newline-delimited messages of bounded length.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+
+/// Cuts a stream of bytes into lines, in one reused buffer.
+#[derive(Debug)]
+pub struct Cutter {
+    line: Vec<u8>,
+    /// `line` was handed out whole and starts anew with the next bytes.
+    handed_out: bool,
+    /// The rest of a line that was too long is being dropped.
+    dropping: bool,
+    max_bytes: usize,
+}
+
+/// What was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// All bytes were taken; the line goes on.
+    More,
+    /// A line is whole: see [`Cutter::line`].
+    Line,
+    /// A line above the limit ended; it was dropped.
+    TooLong,
+}
+
+impl Cutter {
+    /// Lines of at most `max_bytes`, their end not counted.
+    pub fn new(max_bytes: usize) -> Self {
+        Self { line: Vec::new(), handed_out: false, dropping: false, max_bytes }
+    }
+
+    /// Takes bytes up to the end of the line: how many, and what that made.
+    /// Empty lines are skipped.
+    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Cut) {
+        if std::mem::take(&mut self.handed_out) {
+            self.line.clear();
+        }
+        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        let part = &bytes[..newline.unwrap_or(bytes.len())];
+        if self.line.len() + part.len() > self.max_bytes {
+            self.dropping = true;
+            self.line = Vec::new();
+        }
+        if !self.dropping {
+            self.line.extend_from_slice(part);
+        }
+        let Some(at) = newline else { return (bytes.len(), Cut::More) };
+        if std::mem::take(&mut self.dropping) {
+            return (at + 1, Cut::TooLong);
+        }
+        if self.line.last() == Some(&b'\r') {
+            self.line.pop();
+        }
+        self.handed_out = !self.line.is_empty();
+        (at + 1, if self.handed_out { Cut::Line } else { Cut::More })
+    }
+
+    /// The line that [`Cut::Line`] announced.
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+}
+
+/// What was read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'l> {
+    /// A line, without its end.
+    Whole(&'l [u8]),
+    /// A line above the limit. It was dropped; the next one can be read.
+    TooLong,
+    /// The peer is done. A last line without an end does not count.
+    End,
+}
+
+/// Lines of an asynchronous reader. Cancelling a read loses nothing.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: R,
+    cutter: Cutter,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    /// Lines of at most `max_bytes`.
+    pub fn new(reader: R, max_bytes: usize) -> Self {
+        Self { reader, cutter: Cutter::new(max_bytes) }
+    }
+
+    /// The next line that is not empty.
+    ///
+    /// # Errors
+    /// When the peer cannot be read.
+    pub async fn next(&mut self) -> io::Result<Line<'_>> {
+        loop {
+            let available = self.reader.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(Line::End);
+            }
+            let (taken, cut) = self.cutter.feed(available);
+            self.reader.consume(taken);
+            match cut {
+                Cut::More => {}
+                Cut::TooLong => return Ok(Line::TooLong),
+                Cut::Line => return Ok(Line::Whole(self.cutter.line())),
+            }
+        }
+    }
+
+    /// The reader, with what it has buffered; for a change of protocol between
+    /// two lines.
+    pub fn into_reader(self) -> R {
+        self.reader
+    }
+}
+
+/// Lines of a blocking reader.
+#[derive(Debug)]
+pub struct BlockingLines<R> {
+    reader: R,
+    cutter: Cutter,
+}
+
+impl<R: io::BufRead> BlockingLines<R> {
+    /// Lines of at most `max_bytes`.
+    pub fn new(reader: R, max_bytes: usize) -> Self {
+        Self { reader, cutter: Cutter::new(max_bytes) }
+    }
+
+    /// The next line that is not empty.
+    ///
+    /// # Errors
+    /// When the peer cannot be read.
+    pub fn next(&mut self) -> io::Result<Line<'_>> {
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if available.is_empty() {
+                return Ok(Line::End);
+            }
+            let (taken, cut) = self.cutter.feed(available);
+            self.reader.consume(taken);
+            match cut {
+                Cut::More => {}
+                Cut::TooLong => return Ok(Line::TooLong),
+                Cut::Line => return Ok(Line::Whole(self.cutter.line())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::BufReader;
+
+    async fn read(bytes: &[u8], max_bytes: usize, buffer: usize) -> Vec<String> {
+        let mut lines = Lines::new(BufReader::with_capacity(buffer, bytes), max_bytes);
+        let mut seen = Vec::new();
+        loop {
+            match lines.next().await.expect("memory reads") {
+                Line::Whole(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
+                Line::TooLong => seen.push("TOO LONG".to_owned()),
+                Line::End => return seen,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_cut_where_they_end_however_they_arrive() {
+        for buffer in [1, 2, 3, 64] {
+            let seen = read(b"one\r\n\n\ntwo\nrest without end", 30, buffer).await;
+            assert_eq!(seen, ["one", "two"], "buffer of {buffer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_above_the_limit_is_dropped_and_the_next_one_read() {
+        for buffer in [1, 7, 64] {
+            let seen = read(b"12345\n123456\n1234\n", 5, buffer).await;
+            assert_eq!(seen, ["12345", "TOO LONG", "1234"], "buffer of {buffer}");
+        }
+    }
+}

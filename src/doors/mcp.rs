@@ -1,0 +1,199 @@
+//! MCP over rmcp, both lifecycles: `initialize` up to 2025-11-25, and the
+//! stateless one of 2026-07-28. One handler serves both; which tools there are
+//! and what they do is the registry's.
+
+mod answer;
+mod listing;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Door, Progress, SessionId};
+use hivekeep_registry::{Attachment, CallRequest, OpenSession, View};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, Implementation, InitializeRequestParams,
+        InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+        ServerConfig, SubscriptionFilter, Tool,
+    },
+    service::RequestContext,
+};
+use tokio::sync::OnceCell;
+
+pub use listing::Listing;
+
+use super::Core;
+
+/// What a model is told before it sees the tools.
+const INSTRUCTIONS: &str = "\
+hivekeep gives you workspaces: isolated Linux machines of your own.
+- workspace_create makes one; use its workspace_id, or its name, in all other calls. \
+workspace_list shows what there is.
+- exec runs a shell command and returns exit_code, stdout and stderr; a non-zero exit_code is a \
+result, not an error. For anything longer than its timeout use exec_background and poll the job.
+- file_write, file_read, file_edit and file_list work inside a workspace; file_transfer copies \
+files between the host and a workspace.
+- A failed call returns an error object with a code, what to do next, and whether the same call \
+may succeed later (retryable, retry_after_ms).
+- Workspaces live until workspace_destroy. If one belongs to a session that is gone, \
+workspace_adopt takes it over.";
+
+/// Where a handler's session comes from.
+enum Origin {
+    /// Opened with the connection.
+    Connection(Attachment),
+    /// Opened by `initialize` when there is one; requests without it share the
+    /// session of their bearer credential.
+    Http { own: OnceCell<Attachment>, shared: Arc<OnceCell<Attachment>> },
+}
+
+/// The handler of one attachment. Cheap to clone.
+#[derive(Clone)]
+pub struct Handler(Arc<Inside>);
+
+struct Inside {
+    core: Arc<Core>,
+    view: Arc<View>,
+    listing: Arc<Listing>,
+    door: Door,
+    origin: Origin,
+}
+
+/// Name of the lasting session of the HTTP door's bearer credential.
+const BEARER_SESSION: &str = "mcp-http";
+
+impl Handler {
+    /// For a connection with a session of its own.
+    pub fn for_connection(core: Arc<Core>, view: Arc<View>, attachment: Attachment) -> Self {
+        let listing = core.listing(&view);
+        let origin = Origin::Connection(attachment);
+        Self(Arc::new(Inside { core, view, listing, door: Door::McpStdio, origin }))
+    }
+
+    /// For an HTTP session or a single HTTP request.
+    pub fn for_http(core: Arc<Core>, view: Arc<View>, shared: Arc<OnceCell<Attachment>>) -> Self {
+        let listing = core.listing(&view);
+        let origin = Origin::Http { own: OnceCell::new(), shared };
+        Self(Arc::new(Inside { core, view, listing, door: Door::McpHttp, origin }))
+    }
+
+    /// Digest of the tools it lists.
+    pub fn digest(&self) -> &str {
+        self.0.listing.digest()
+    }
+
+    async fn session(&self, client: impl FnOnce() -> String) -> Result<SessionId, ErrorData> {
+        let (own, shared) = match &self.0.origin {
+            Origin::Connection(attachment) => return Ok(attachment.session),
+            Origin::Http { own, shared } => (own, shared),
+        };
+        if let Some(attachment) = own.get() {
+            return Ok(attachment.session);
+        }
+        let open = || async {
+            let request = OpenSession { door: self.0.door, client: client(), resume: None };
+            self.0.core.sessions.open_named(BEARER_SESSION, request).await
+        };
+        let attachment = shared.get_or_try_init(open).await.map_err(answer::protocol)?;
+        Ok(attachment.session)
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let tools = ServerCapabilities::builder().enable_tools();
+        // The list changes when a daemon is replaced by a newer one under a
+        // living attachment, which only the pump of `hivekeep mcp` survives.
+        let capabilities = match self.0.door {
+            Door::McpStdio => tools.enable_tool_list_changed().build(),
+            _ => tools.build(),
+        };
+        let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
+            .with_title("hivekeep")
+            .with_description(env!("CARGO_PKG_DESCRIPTION"));
+        ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        if let Origin::Http { own, .. } = &self.0.origin {
+            let client = answer::client_name(Some(request.client_info.clone()));
+            let open = || async {
+                let request = OpenSession { door: self.0.door, client, resume: None };
+                self.0.core.sessions.open(request).await
+            };
+            own.get_or_try_init(open).await.map_err(answer::protocol)?;
+        }
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        let (tools, next) = self.0.listing.page(cursor.as_deref())?;
+        let mut result = ListToolsResult::with_all_items(tools);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let entry = self.0.core.catalogue.find(name)?;
+        self.0.listing.get(&self.0.view.name(entry.info)).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let relay = progress::Relay::of(&context);
+        let call = self.0.core.dispatcher.call(CallRequest {
+            session,
+            door: self.0.door,
+            tool: request.name.into_owned(),
+            args: request.arguments.unwrap_or_default(),
+            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
+            cancel: context.ct.clone(),
+            timeout: None,
+            view: self.0.view.clone(),
+        });
+        let outcome = match relay {
+            Some(relay) => relay.while_running(call).await,
+            None => call.await,
+        };
+        answer::of(outcome).map(CallToolResponse::Complete)
+    }
+
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        if self.0.door != Door::McpStdio {
+            return None;
+        }
+        // Nothing changes while this daemon lives; when another takes over, the
+        // subscription ends and its client asks for the tools again.
+        let mut accepted = SubscriptionFilter::new();
+        accepted.tools_list_changed = Some(true);
+        Some(accepted)
+    }
+}
+
+/// The form of names as the registry knows it.
+pub fn name_style(names: super::hello::ToolNames) -> hivekeep_registry::NameStyle {
+    use super::hello::ToolNames;
+    use hivekeep_registry::NameStyle;
+    match names {
+        ToolNames::Declared => NameStyle::AsDeclared,
+        ToolNames::Dotted => NameStyle::Dotted,
+        ToolNames::Underscored => NameStyle::Underscored,
+    }
+}

@@ -1,0 +1,47 @@
+//! What came of a call, in MCP's words.
+//!
+//! A success is structured content beside the same as compact JSON text. A
+//! refusal or failure is a tool result that the model reads: the whole error as
+//! structured content, message and next step as text. Only a tool that is not
+//! there is a protocol error, as the specification wants it.
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_registry::CallOutcome;
+use rmcp::{
+    ErrorData,
+    model::{CallToolResult, ContentBlock, Implementation},
+};
+use serde_json::json;
+
+/// The answer to a `tools/call`.
+pub(super) fn of(outcome: CallOutcome) -> Result<CallToolResult, ErrorData> {
+    let mut answer = match outcome.result {
+        Ok(value) => CallToolResult::structured(value),
+        Err(error) if error.layer == Layer::Resolve && error.code == "unknown_tool" => {
+            return Err(protocol(error));
+        }
+        Err(error) => {
+            let mut answer = CallToolResult::error(vec![ContentBlock::text(error.to_text())]);
+            answer.structured_content = Some(json!({ "error": error }));
+            answer
+        }
+    };
+    answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));
+    Ok(answer)
+}
+
+/// An error outside any tool: of the request, or of the daemon.
+pub(super) fn protocol(error: ToolError) -> ErrorData {
+    let (text, layer) = (error.to_text(), error.layer);
+    let data = Some(json!({ "error": error }));
+    match layer {
+        Layer::Resolve => ErrorData::invalid_params(text, data),
+        _ => ErrorData::internal_error(text, data),
+    }
+}
+
+/// What a client calls itself.
+pub(super) fn client_name(client: Option<Implementation>) -> String {
+    let named = client.map(|client| format!("{} {}", client.name, client.version));
+    named.unwrap_or_else(|| "unknown".to_owned()).chars().take(120).collect()
+}

@@ -1,0 +1,67 @@
+//! The tools of a view as MCP lists them, made once and handed out in pages.
+
+use std::{collections::HashMap, hash::Hasher};
+
+use hivekeep_registry::{Catalogue, View, mcp_listing};
+use rmcp::{ErrorData, model::Tool};
+
+/// Tools in one page. Today's all fit; the families to come will not.
+const PAGE: usize = 100;
+/// What a cursor begins with; clients must not make sense of it.
+const CURSOR: &str = "from-";
+
+/// The list of one view.
+#[derive(Debug)]
+pub struct Listing {
+    tools: Vec<Tool>,
+    places: HashMap<String, usize>,
+    digest: String,
+}
+
+impl Listing {
+    /// The list of a view.
+    pub fn of(catalogue: &Catalogue, view: &View) -> Self {
+        let listed = mcp_listing(catalogue, view);
+        // Not for security: it tells one build's list from another's.
+        let mut hasher = std::hash::DefaultHasher::new();
+        let tools: Vec<Tool> = listed
+            .into_iter()
+            .map(|tool| {
+                hasher.write(tool.to_string().as_bytes());
+                serde_json::from_value(tool).expect("the catalogue's listing is MCP's own shape")
+            })
+            .collect();
+        let places = tools.iter().enumerate().map(|(at, tool)| (tool.name.to_string(), at)).collect();
+        Self { tools, places, digest: format!("{:016x}", hasher.finish()) }
+    }
+
+    /// Another digest means another list.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The tool of a listed name.
+    pub(super) fn get(&self, name: &str) -> Option<&Tool> {
+        self.places.get(name).map(|at| &self.tools[*at])
+    }
+
+    /// The page at a cursor, and the cursor of the next one.
+    pub(super) fn page(&self, cursor: Option<&str>) -> Result<(Vec<Tool>, Option<String>), ErrorData> {
+        let from = match cursor {
+            None => 0,
+            Some(cursor) => cursor
+                .strip_prefix(CURSOR)
+                .and_then(|at| at.parse().ok())
+                .filter(|at| *at < self.tools.len())
+                .ok_or_else(|| ErrorData::invalid_params("unknown cursor: list from the start", None))?,
+        };
+        let to = (from + PAGE).min(self.tools.len());
+        let next = (to < self.tools.len()).then(|| format!("{CURSOR}{to}"));
+        Ok((self.tools[from..to].to_vec(), next))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_tools(tools: Vec<Tool>) -> Self {
+        Self { tools, places: HashMap::new(), digest: String::new() }
+    }
+}

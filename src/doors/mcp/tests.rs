@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+use hivekeep_kernel::{CallId, Layer, ToolError};
+use hivekeep_registry::CallOutcome;
+use rmcp::model::{JsonObject, Tool};
+use serde_json::json;
+
+use super::{Listing, answer};
+
+fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
+    CallOutcome { call: CallId::new(), result, duration: Duration::ZERO, notices: Vec::new() }
+}
+
+#[test]
+fn a_success_is_structured_and_text() {
+    let answer = answer::of(outcome(Ok(json!({"exit_code": 1})))).expect("a result");
+    let answer = serde_json::to_value(answer).expect("serialises");
+    assert_eq!(answer["isError"], false);
+    assert_eq!(answer["structuredContent"], json!({"exit_code": 1}));
+    assert_eq!(answer["content"][0]["text"], r#"{"exit_code":1}"#);
+}
+
+#[test]
+fn a_refusal_is_for_the_model_to_read() {
+    let error = ToolError::new(Layer::Rate, "rate_limited", "too fast")
+        .next("wait")
+        .retry_after(Duration::from_secs(2));
+    let mut outcome = outcome(Err(error));
+    outcome.notices.push("a notice".to_owned());
+    let answer = serde_json::to_value(answer::of(outcome).expect("a result")).expect("serialises");
+    assert_eq!(answer["isError"], true);
+    assert_eq!(answer["structuredContent"]["error"]["retry_after_ms"], 2000);
+    assert_eq!(answer["content"][0]["text"], "rate_limited: too fast. Next: wait");
+    assert_eq!(answer["content"][1]["text"], "a notice");
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_a_protocol_error() {
+    let error = ToolError::new(Layer::Resolve, "unknown_tool", "no tool `exce`").next("exec?");
+    let error = answer::of(outcome(Err(error))).expect_err("a protocol error");
+    assert_eq!(error.code, rmcp::model::ErrorCode::INVALID_PARAMS);
+    // The same layer names workspaces; those the model should read about.
+    let error = ToolError::new(Layer::Resolve, "workspace_not_found", "no workspace `x`");
+    assert!(answer::of(outcome(Err(error))).is_ok());
+}
+
+#[test]
+fn pages_hold_every_tool_once_and_a_made_up_cursor_is_refused() {
+    let names: Vec<_> = (0..250).map(|n| format!("tool_{n}")).collect();
+    let tools = names.iter().map(|name| Tool::new(name.clone(), "", JsonObject::new())).collect();
+    let listing = Listing::of_tools(tools);
+    let (mut seen, mut cursor, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let (tools, next) = listing.page(cursor.as_deref()).expect("a page");
+        seen.extend(tools.into_iter().map(|tool| tool.name.into_owned()));
+        pages += 1;
+        match next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!((seen, pages), (names, 3));
+    for cursor in ["from-250", "from--1", "nowhere", ""] {
+        assert!(listing.page(Some(cursor)).is_err(), "{cursor}");
+    }
+}

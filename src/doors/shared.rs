@@ -1,0 +1,82 @@
+//! What every door needs of the daemon.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use hivekeep_kernel::Census;
+use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
+use hivekeep_store::Journal;
+use tokio::{sync::watch, time::Instant};
+
+use super::mcp::Listing;
+use crate::config::{Config, Folders};
+
+/// That the daemon shall stop, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopOrder {
+    /// Go on.
+    None,
+    /// Stop; `workspaces` overrides the configuration.
+    Stop {
+        /// Whether workspaces stop too.
+        workspaces: Option<bool>,
+    },
+}
+
+/// The daemon, as its doors see it.
+pub struct Core {
+    /// What was configured.
+    pub config: Config,
+    /// Where things are.
+    pub folders: Folders,
+    /// What can be called.
+    pub catalogue: Arc<Catalogue>,
+    /// The one way to call it.
+    pub dispatcher: Dispatcher,
+    /// Who is here.
+    pub sessions: SessionsHandle,
+    /// How the actors are.
+    pub census: Census,
+    /// The journal, for its events and numbers.
+    pub journal: Journal,
+    /// When the daemon began to serve.
+    pub since: Instant,
+    /// Connections to the socket now.
+    pub connections: AtomicUsize,
+    /// Address of the HTTP door, once it is open.
+    pub http: OnceLock<SocketAddr>,
+    /// Asks the daemon to stop.
+    pub stop: watch::Sender<StopOrder>,
+    /// The list of the usual view, made once.
+    pub everything: Arc<Listing>,
+}
+
+impl Core {
+    /// The tools of a view as MCP lists them.
+    pub fn listing(&self, view: &View) -> Arc<Listing> {
+        if *view == View::default() {
+            return self.everything.clone();
+        }
+        Arc::new(Listing::of(&self.catalogue, view))
+    }
+
+    /// Counts a connection for as long as the guard lives.
+    pub fn connected(self: &Arc<Self>) -> Connected {
+        self.connections.fetch_add(1, Relaxed);
+        Connected(self.clone())
+    }
+}
+
+/// See [`Core::connected`].
+pub struct Connected(Arc<Core>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,162 @@
+//! The daemon's own life.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::Path,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::home::{Home, show};
+
+#[test]
+fn a_second_daemon_is_refused_and_told_who_is_first() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let second = home.run(&["daemon"]);
+    assert_eq!(second.status.code(), Some(4), "{}", show(&second));
+    let text = String::from_utf8_lossy(&second.stderr);
+    assert!(text.contains(&format!("pid {}", home.pid().expect("a pid"))), "{text}");
+    home.ok(&["status"]);
+}
+
+#[test]
+fn only_its_user_gets_to_the_socket() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&home.socket()), 0o600);
+    for folder in ["run", "state", "logs"] {
+        assert_eq!(mode(&home.path(folder)), 0o700, "{folder}");
+    }
+}
+
+#[test]
+fn signals_stop_it_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let home = Home::new();
+        let mut daemon = home.daemon();
+        daemon.signal(signal);
+        let status = daemon.wait();
+        assert!(status.success(), "{signal:?}: {status}");
+        assert!(!home.socket().exists());
+        let log = home.ok(&["logs"]);
+        assert!(log.contains("the journal is closed") && log.contains("stopped"), "{log}");
+    }
+}
+
+#[test]
+fn stop_waits_for_the_end_and_the_next_start_goes_on() {
+    let home = Home::new();
+    let mut daemon = home.daemon();
+    home.ok(&["call", "workspace_list"]);
+    home.ok(&["stop"]);
+    assert!(daemon.wait().success());
+    let _daemon = home.daemon();
+    let sessions = home.json(&["sessions", "--json"]);
+    assert_eq!(sessions[0]["door"], "cli", "it is still known: {sessions}");
+    home.ok(&["call", "workspace_list"]);
+    assert_eq!(home.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(1));
+}
+
+/// Every file below a folder with its content.
+fn content(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("reads") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => files.extend(content(&path)),
+            false => files.push((path.clone(), std::fs::read(&path).expect("reads"))),
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn unreadable_state_stops_the_start_and_is_left_alone() {
+    let home = Home::new();
+    let mut daemon = home.daemon();
+    home.ok(&["stop"]);
+    daemon.wait();
+    let journal = home.path("state/journal");
+    let head = journal.join("HEAD");
+    std::fs::write(&head, b"not what was here").expect("writes");
+    let before = content(&journal);
+    let output = home.run(&["daemon"]);
+    assert_eq!(output.status.code(), Some(3), "{}", show(&output));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("unreadable") && text.contains("nothing was changed"), "{text}");
+    assert_eq!(content(&journal), before);
+    // A client that would start one hears the same.
+    let output = home.run(&["mcp"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("nothing was changed"), "{text}");
+    assert!(output.stdout.is_empty());
+}
+
+/// What the daemon answers to a first line.
+fn greeted_with(home: &Home, line: &[u8]) -> Value {
+    let mut stream = UnixStream::connect(home.socket()).expect("connects");
+    // A daemon that has heard enough may close before it is all written.
+    let _written = stream.write_all(line);
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("reads");
+    serde_json::from_str(&answer).unwrap_or_else(|_| panic!("no answer: {answer:?}"))
+}
+
+#[test]
+fn strangers_at_the_door_are_told_why_they_stay_outside() {
+    let home = Home::new()
+        .with("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "1")
+        .with("HIVEKEEP_DAEMON__MAX_MESSAGE_MB", "1");
+    let _daemon = home.daemon();
+    let code = |answer: &Value| answer["refused"]["code"].clone();
+    assert_eq!(code(&greeted_with(&home, b"GET / HTTP/1.1\r\n\r\n")), "invalid_hello");
+    assert_eq!(code(&greeted_with(&home, b"{\"door\":\"cellar\"}\n")), "invalid_hello");
+    let long = [vec![b'x'; 2 << 20], b"\n".to_vec()].concat();
+    assert_eq!(code(&greeted_with(&home, &long)), "invalid_hello");
+    assert_eq!(code(&greeted_with(&home, b"{\"door\":")), "handshake_timeout");
+    let welcome = greeted_with(&home, b"{\"door\":\"control\"}\n");
+    assert_eq!(welcome["welcome"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn there_is_room_for_so_many_and_no_more() {
+    let home = Home::new();
+    let home = home.with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", "2");
+    let _daemon = home.daemon();
+    let hello = b"{\"door\":\"control\"}\n";
+    let inside: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = UnixStream::connect(home.socket()).expect("connects");
+            stream.write_all(hello).expect("writes");
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).expect("reads");
+            assert!(line.contains("welcome"), "{line}");
+            stream
+        })
+        .collect();
+    assert_eq!(greeted_with(&home, hello)["refused"]["code"], "too_many_connections");
+    drop(inside);
+    crate::home::wait_until("there is room again", || home.run(&["status"]).status.success());
+}
+
+#[test]
+fn a_control_request_nobody_knows_is_answered() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let mut stream = UnixStream::connect(home.socket()).expect("connects");
+    stream.write_all(b"{\"door\":\"control\"}\n{\"id\":1,\"method\":\"dance\"}\n{\"id\":2,\"method\":\"ps\",\"params\":{}}\n").expect("writes");
+    let mut lines = BufReader::new(stream)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.expect("reads")).expect("JSON"));
+    assert!(lines.next().expect("a welcome")["welcome"].is_object());
+    let mut answers = [lines.next().expect("an answer"), lines.next().expect("an answer")];
+    // They run side by side.
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[0]["error"]["code"], "invalid_request");
+    assert!(answers[1]["result"].is_array());
+}

@@ -1,0 +1,118 @@
+//! Who may use whom. `.deny.toml` says the same of everything below us.
+
+use serde_json::Value;
+
+use super::{assert_none, sources::packages};
+
+/// What a crate of the house may use.
+struct Rule {
+    name: &'static str,
+    /// Crates of the house.
+    house: &'static [&'static str],
+    /// Everything else, where that is limited.
+    others: Option<&'static [&'static str]>,
+}
+
+const KERNEL: &str = "hivekeep-kernel";
+const STORE: &str = "hivekeep-store";
+const PROTOCOL: &str = "hivekeep-protocol";
+
+const RULES: [Rule; 7] = [
+    Rule {
+        name: KERNEL,
+        house: &[],
+        others: Some(&[
+            "arc-swap",
+            "async-trait",
+            "chrono",
+            "dashmap",
+            "fail",
+            "futures",
+            "ractor",
+            "schemars",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tokio-util",
+            "tracing",
+            "uuid",
+        ]),
+    },
+    Rule {
+        name: PROTOCOL,
+        house: &[],
+        others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror"]),
+    },
+    Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
+    Rule { name: STORE, house: &[KERNEL], others: None },
+    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE], others: None },
+    Rule { name: "hivekeep-workspace", house: &[KERNEL, STORE, PROTOCOL], others: None },
+    Rule { name: "xtask", house: &[], others: None },
+];
+
+/// An actor that has no row of its own.
+const ACTOR: Rule = Rule { name: "an actor", house: &[KERNEL, STORE], others: None };
+
+/// The package that wires everything.
+const ROOT: &str = "hivekeep";
+
+/// What only some may use, in what they ship.
+const ONLY_IN: [(&str, &[&str]); 7] = [
+    ("sled", &[STORE]),
+    ("rmcp", &[ROOT]),
+    ("axum", &[ROOT]),
+    ("clap", &[ROOT, "xtask"]),
+    ("anyhow", &[ROOT, "xtask"]),
+    ("governor", &["hivekeep-registry"]),
+    ("postcard", &[PROTOCOL]),
+];
+
+/// What the guest must do without: it is small, and trusted with nothing.
+const NOT_IN_GUEST: [&str; 3] = ["ractor", "schemars", "tracing-subscriber"];
+
+fn broken(name: &str, dependency: &Value) -> Option<String> {
+    let used = dependency["name"].as_str()?;
+    let (house, shipped) = (!dependency["path"].is_null(), dependency["kind"] != "dev");
+    if house && name != ROOT {
+        let rule = RULES.iter().find(|rule| rule.name == name).unwrap_or(&ACTOR);
+        // Examples and tests may use the crate's own test utilities by its name.
+        if used != name && !rule.house.contains(&used) {
+            return Some(format!("{name} uses {used}; it may use {:?}", rule.house));
+        }
+    }
+    if !shipped {
+        return None;
+    }
+    let limited = RULES.iter().find(|rule| rule.name == name).and_then(|rule| rule.others);
+    if !house && limited.is_some_and(|others| !others.contains(&used)) {
+        return Some(format!("{name} uses {used}, which is not on its list"));
+    }
+    if name == "hivekeep-guest" && NOT_IN_GUEST.contains(&used) {
+        return Some(format!("{name} uses {used}"));
+    }
+    let (_, places) = ONLY_IN.iter().find(|(only, _)| *only == used)?;
+    (!places.contains(&name)).then(|| format!("{name} uses {used}, which belongs to {places:?}"))
+}
+
+#[test]
+fn nobody_uses_what_is_not_theirs_to_use() {
+    let mut findings = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let dependencies = package["dependencies"].as_array().unwrap();
+        findings.extend(dependencies.iter().filter_map(|dependency| broken(name, dependency)));
+    }
+    assert_none("dependency rule of docs/architecture.md", &findings);
+}
+
+#[test]
+fn an_actor_on_another_actor_is_seen() {
+    let on = |name: &str, path: Option<&str>| serde_json::json!({ "name": name, "path": path, "kind": null });
+    assert!(broken("hivekeep-team", &on("hivekeep-workspace", Some("actors/workspace"))).is_some());
+    assert!(broken("hivekeep-team", &on("hivekeep-store", Some("actors/store"))).is_none());
+    assert!(broken("hivekeep-registry", &on("sled", None)).is_some());
+    assert!(broken("hivekeep-kernel", &on("reqwest", None)).is_some());
+    assert!(broken("hivekeep-guest", &on("ractor", None)).is_some());
+    assert!(broken("hivekeep", &on("rmcp", None)).is_none());
+}

@@ -1,0 +1,57 @@
+//! Where things are found, and what every crate carries.
+
+use std::fs;
+use std::path::Path;
+
+use super::{
+    assert_none,
+    sources::{packages, root, sources},
+};
+
+const LICENCE: &str = "MIT OR Apache-2.0";
+
+#[test]
+fn every_crate_carries_licence_and_lints_and_opens_with_its_purpose() {
+    let mut findings = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        if package["license"] != LICENCE {
+            findings.push(format!("{name}: its licence is not {LICENCE}"));
+        }
+        if package["publish"] != serde_json::json!([]) {
+            findings.push(format!("{name}: it could be published"));
+        }
+        let manifest = package["manifest_path"].as_str().unwrap();
+        if !fs::read_to_string(manifest).unwrap().contains("[lints]\nworkspace = true") {
+            findings.push(format!("{name}: it does not take the workspace's lints"));
+        }
+        for target in package["targets"].as_array().unwrap() {
+            let path = target["src_path"].as_str().unwrap();
+            if !fs::read_to_string(path).unwrap().starts_with("//!") {
+                findings.push(format!("{path}: does not open with its purpose"));
+            }
+        }
+    }
+    for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        if !root().join(file).exists() {
+            findings.push(format!("{file} is missing"));
+        }
+    }
+    assert_none("what a crate carries", &findings);
+}
+
+#[test]
+fn a_module_is_a_file_beside_its_folder() {
+    let code = sources(&[".rs"]);
+    let named_mod = code.iter().filter(|source| Path::new(&source.path).ends_with("mod.rs"));
+    let found: Vec<_> = named_mod.map(|source| source.path.clone()).collect();
+    assert_none("`foo.rs` and `foo/`, never `foo/mod.rs`", &found);
+}
+
+#[test]
+fn the_program_is_a_thin_door_to_its_library() {
+    let main = fs::read_to_string(root().join("src/main.rs")).unwrap();
+    assert!(main.lines().count() <= 60, "src/main.rs has {} lines", main.lines().count());
+    let modules = main.lines().filter(|line| line.trim_start().starts_with("mod ")).count();
+    assert_eq!(modules, 0, "src/main.rs would compile the library twice");
+}

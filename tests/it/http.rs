@@ -1,0 +1,171 @@
+//! MCP over streamable HTTP: who is let in, and who is not.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
+
+use serde_json::{Value, json};
+
+use crate::home::{Daemon, Home, PATIENCE};
+
+struct Server {
+    home: Home,
+    _daemon: Daemon,
+    address: String,
+    token: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let home = Home::new()
+            .with("HIVEKEEP_MCP_HTTP__ENABLED", "true")
+            .with("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0")
+            .with("HIVEKEEP_MCP_HTTP__MAX_BODY_MB", "1")
+            .with("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#);
+        let daemon = home.daemon();
+        let status = home.json(&["status", "--json"]);
+        let url = status["mcp_http"].as_str().expect("the door is open").to_owned();
+        let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        let token = std::fs::read_to_string(home.path("state/mcp-token")).expect("it was made");
+        Self { home, _daemon: daemon, address, token: token.trim().to_owned() }
+    }
+
+    /// Posts a message: status and what came back.
+    fn post(&self, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut request = format!(
+            "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\
+             Connection: close\r\n",
+            body.len()
+        );
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            request.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str("\r\n");
+        stream.write_all(request.as_bytes()).expect("writes");
+        // A server that refuses early need not read all of it.
+        let _written = stream.write_all(body.as_bytes());
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a status line");
+        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+        let mut rest = Vec::new();
+        let _reset_after_the_answer = reader.read_to_end(&mut rest);
+        (status, String::from_utf8_lossy(&rest).into_owned())
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+}
+
+fn initialize() -> String {
+    json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "wire", "version": "1"},
+        },
+    })
+    .to_string()
+}
+
+/// The JSON-RPC message in an event stream or a plain body.
+fn message(answer: &str) -> Value {
+    let lines = answer.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
+    lines
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find(|value| value["jsonrpc"] == "2.0")
+        .unwrap_or_else(|| panic!("no message in {answer}"))
+}
+
+#[test]
+fn each_guard_refuses_and_a_rightful_client_gets_in() {
+    let server = Server::start();
+    let (good, body) = (server.bearer(), initialize());
+    let wrong = format!("Bearer {}0", &server.token[..server.token.len() - 1]);
+    assert_eq!(server.post(&[], &body).0, 401, "no token");
+    assert_eq!(server.post(&[("Authorization", &wrong)], &body).0, 401, "a near miss");
+    assert_eq!(server.post(&[("Authorization", "Basic eDp5")], &body).0, 401, "another scheme");
+    let auth = ("Authorization", good.as_str());
+    assert_eq!(server.post(&[auth, ("Host", "rebound.example")], &body).0, 403, "another Host");
+    assert_eq!(server.post(&[auth, ("Origin", "http://evil.example")], &body).0, 403, "Origin");
+    assert_eq!(server.post(&[auth, ("Origin", "null")], &body).0, 403, "an opaque Origin");
+    let large = "x".repeat((1 << 20) + 1);
+    assert_eq!(server.post(&[auth], &large).0, 413, "a body too large");
+    assert_eq!(server.post(&[auth], "{").0 / 100, 4, "no JSON");
+
+    let (status, answer) = server.post(&[auth, ("Origin", "http://friend.example:99")], &body);
+    assert_eq!(status, 200, "{answer}");
+    let info = message(&answer);
+    assert_eq!(info["result"]["serverInfo"]["name"], "hivekeep");
+    assert_eq!(
+        info["result"]["capabilities"]["tools"].get("listChanged"),
+        None,
+        "not promised here"
+    );
+
+    let session = answer.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
+    });
+    let session = session.expect("a session");
+    let call = json!({
+        "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "workspace_list", "arguments": {}},
+    });
+    let headers =
+        [auth, ("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", "2025-11-25")];
+    let (status, answer) = server.post(&headers, &call.to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(message(&answer)["result"]["isError"], false, "{answer}");
+}
+
+#[test]
+fn requests_without_a_handshake_share_the_session_of_their_token() {
+    let server = Server::start();
+    let good = server.bearer();
+    for id in 1..=2 {
+        let call = json!({
+            "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": {
+                "name": "workspace_list", "arguments": {},
+                "_meta": {
+                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+                    "io.modelcontextprotocol/clientCapabilities": {},
+                },
+            },
+        });
+        let headers = [
+            ("Authorization", good.as_str()),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "workspace_list"),
+        ];
+        let (status, answer) = server.post(&headers, &call.to_string());
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(message(&answer)["result"]["isError"], false, "{answer}");
+    }
+    let sessions = server.home.json(&["sessions", "--json"]);
+    let http: Vec<_> =
+        sessions.as_array().expect("rows").iter().filter(|row| row["door"] == "mcp_http").collect();
+    assert_eq!(http.len(), 1, "{sessions}");
+    assert_eq!(http[0]["calls_total"], 2);
+}
+
+#[test]
+fn the_door_is_shut_unless_it_is_opened() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    assert_eq!(home.json(&["status", "--json"])["mcp_http"], Value::Null);
+    assert!(!home.path("state/mcp-token").exists());
+    let outside = home.run(&["config", "--set", "mcp_http.bind=0.0.0.0:7717"]);
+    assert_eq!(outside.status.code(), Some(2));
+}

@@ -1,0 +1,12 @@
+//! The daemon and its doors, driven from outside: the real program, each test in
+//! a home of its own.
+
+mod attach;
+mod cli;
+mod contract;
+mod daemon;
+mod home;
+mod house;
+mod http;
+mod mcp;
+mod wire;

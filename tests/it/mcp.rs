@@ -1,0 +1,178 @@
+//! MCP over standard input and output.
+
+use rmcp::{ServiceExt, model::CallToolRequestParams};
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Home, show},
+    wire::Wire,
+};
+
+/// What a request of 2026-07-28 carries instead of a handshake.
+fn meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
+}
+
+#[test]
+fn a_client_of_2025_attaches_lists_and_calls_and_hears_nothing_but_the_protocol() {
+    let home = Home::new();
+    let mut wire = Wire::start(&home, &[]);
+    let info = wire.initialize();
+    assert_eq!(info["protocolVersion"], "2025-11-25");
+    assert_eq!(info["serverInfo"]["name"], "hivekeep");
+    assert_eq!(info["capabilities"]["tools"]["listChanged"], true);
+    assert!(info["instructions"].as_str().expect("instructions").contains("workspace_create"));
+
+    let listed = wire.ask(1, "tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().expect("tools").clone();
+    assert_eq!(Value::from(tools.clone()), home.json(&["tools", "--json"]));
+    let exec = tools.iter().find(|tool| tool["name"] == "exec").expect("exec");
+    assert_eq!(exec["inputSchema"]["type"], "object");
+    assert_eq!(exec["outputSchema"]["type"], "object");
+    assert!(exec["title"].is_string() && exec["annotations"]["readOnlyHint"] == false);
+
+    let called = wire.call(2, "workspace_list", json!({}));
+    let result = &called["result"];
+    assert_eq!(result["isError"], false, "{called}");
+    let text = result["content"][0]["text"].as_str().expect("text");
+    assert_eq!(serde_json::from_str::<Value>(text).expect("JSON"), result["structuredContent"]);
+
+    let (status, rest) = wire.finish();
+    assert!(status.success() && rest.is_empty(), "{status}: {rest:?}");
+}
+
+#[test]
+fn errors_go_where_their_readers_are() {
+    let home = Home::new();
+    let mut wire = Wire::start(&home, &[]);
+    wire.initialize();
+    let unknown = wire.call(1, "exce", json!({}));
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    assert_eq!(unknown["error"]["data"]["error"]["code"], "unknown_tool");
+
+    let invalid = wire.call(2, "exec", json!({"workspace_id": "x", "comand": "true"}));
+    let error = &invalid["result"]["structuredContent"]["error"];
+    assert_eq!(invalid["result"]["isError"], true, "{invalid}");
+    assert_eq!((&error["code"], &error["layer"]), (&json!("invalid_input"), &json!("schema")));
+
+    let missing = wire.call(3, "exec", json!({"workspace_id": "nobody", "command": "true"}));
+    let error = &missing["result"]["structuredContent"]["error"];
+    assert_eq!(error["code"], "workspace_not_found", "{missing}");
+    assert!(error["next_step"].as_str().expect("a step").contains("workspace_list"));
+
+    let nonsense = wire.ask(4, "tools/list", json!({"cursor": "made up"}));
+    assert_eq!(nonsense["error"]["code"], -32602, "{nonsense}");
+    let unknown = wire.ask(5, "no/such/method", json!({}));
+    assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
+}
+
+#[test]
+fn a_client_of_2026_needs_no_handshake() {
+    let home = Home::new();
+    let mut wire = Wire::start(&home, &[]);
+    let discovered = wire.ask(1, "server/discover", json!({"_meta": meta()}));
+    let versions = discovered["result"]["supportedVersions"].as_array().expect("versions");
+    assert!(versions.contains(&json!("2026-07-28")), "{discovered}");
+    let listed = wire.ask(2, "tools/list", json!({"_meta": meta()}));
+    assert!(!listed["result"]["tools"].as_array().expect("tools").is_empty(), "{listed}");
+    let called = wire.ask(
+        3,
+        "tools/call",
+        json!({"name": "workspace_list", "arguments": {}, "_meta": meta()}),
+    );
+    assert_eq!(called["result"]["resultType"], "complete", "{called}");
+    assert_eq!(called["result"]["isError"], false, "{called}");
+}
+
+#[test]
+fn a_toolset_is_all_that_is_shown_and_called() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let all = home.json(&["tools", "--json"]);
+    let some = home.json(&["tools", "--json", "--family", "execution"]);
+    assert!(some.as_array().expect("tools").len() < all.as_array().expect("tools").len());
+    let mut wire = Wire::start(&home, &["--no-spawn", "--toolset", "execution"]);
+    wire.initialize();
+    assert_eq!(wire.ask(1, "tools/list", json!({}))["result"]["tools"], some);
+    assert_eq!(wire.call(2, "workspace_list", json!({}))["error"]["code"], -32602);
+
+    let output = home.run(&["mcp", "--no-spawn", "--toolset", "cooking"]);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", show(&output));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("unknown_toolset") && text.contains("cooking"), "{text}");
+}
+
+#[test]
+fn without_a_daemon_and_without_leave_to_start_one_it_says_so() {
+    let home = Home::new();
+    let output = home.run(&["mcp", "--no-spawn"]);
+    assert_eq!(output.status.code(), Some(5), "{}", show(&output));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hivekeep daemon"));
+}
+
+#[test]
+fn two_clients_at_once_start_one_daemon() {
+    let home = Home::new();
+    let mut wires: Vec<_> = (0..4).map(|_| Wire::start(&home, &[])).collect();
+    for wire in &mut wires {
+        wire.initialize();
+    }
+    let sessions = home.json(&["sessions", "--json"]);
+    let attached =
+        sessions.as_array().expect("rows").iter().filter(|row| row["state"] == "attached");
+    assert_eq!(attached.count(), 4, "all in one daemon: {sessions}");
+}
+
+#[test]
+fn answers_on_their_way_are_written_after_the_end_of_the_input() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let mut wire = Wire::start(&home, &[]);
+    wire.initialize();
+    for id in 1..=20 {
+        let params = json!({"name": "workspace_list", "arguments": {}});
+        wire.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+    let (status, rest) = wire.finish();
+    assert!(status.success());
+    assert_eq!(rest.len(), 20, "{rest:?}");
+}
+
+#[test]
+fn a_message_too_long_is_refused_and_the_next_one_served() {
+    let home = Home::new().with("HIVEKEEP_DAEMON__MAX_MESSAGE_MB", "1");
+    let mut wire = Wire::start(&home, &[]);
+    wire.initialize();
+    wire.send(
+        &json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y".repeat(1 << 20)}}),
+    );
+    let refused = wire.receive();
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert_eq!(wire.ask(2, "ping", json!({}))["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_client_of_the_official_library_gets_along() {
+    let home = Home::new();
+    let mut child = tokio::process::Command::from(home.command(&["mcp"]))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let (stdout, stdin) =
+        (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
+    let client = ().serve((stdout, stdin)).await.expect("initialises");
+    let tools = client.list_all_tools().await.expect("lists");
+    assert!(tools.iter().any(|tool| tool.name == "workspace_create"));
+    let result =
+        client.call_tool(CallToolRequestParams::new("workspace_list")).await.expect("calls");
+    let result = serde_json::to_value(result).expect("serialises");
+    assert_eq!(result["isError"], false, "{result}");
+    client.cancel().await.expect("ends");
+    assert!(child.wait().await.expect("a child").success());
+}

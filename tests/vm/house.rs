@@ -1,0 +1,302 @@
+//! A daemon of the test's own, in a folder of its own.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+/// How its workspaces are isolated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Sandbox,
+    Vm,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Vm => "vm",
+        }
+    }
+}
+
+/// A daemon and its folders; both are gone after the test.
+pub struct House {
+    home: tempfile::TempDir,
+    daemon: Option<Child>,
+    pub kind: Kind,
+}
+
+/// A tool's refusal, as far as tests look at it.
+#[derive(Debug)]
+pub struct Refusal {
+    pub code: String,
+    pub text: String,
+    pub details: Value,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl House {
+    /// A running daemon, or `None` when this host cannot run the test; that is said.
+    pub fn open(kind: Kind) -> Option<Self> {
+        Self::open_with(kind, "")
+    }
+
+    /// The same with more lines of configuration.
+    pub fn open_with(kind: Kind, config: &str) -> Option<Self> {
+        let images = needed("TEST_HIVEKEEP_IMAGES")?;
+        let guest = needed("TEST_HIVEKEEP_GUEST")?;
+        let missing = match kind {
+            Kind::Sandbox => which("bwrap"),
+            Kind::Vm => which("qemu-system-x86_64"),
+        };
+        if let Err(program) = missing {
+            println!("SKIPPED: {program} is not installed");
+            return None;
+        }
+        // Socket paths are short: not below the target folder.
+        let home = tempfile::Builder::new().prefix("hk").tempdir_in("/tmp").expect("a folder");
+        open_to_all(home.path());
+        let text = format!(
+            "[registry.rate]\nenabled = false\n\
+             [registry.quota]\nmax_workspaces = 40\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
+             [workspace]\nisolation = \"{}\"\nimage_dir = {:?}\nguest_binary = {:?}\n\
+             default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{config}\n",
+            kind.word(),
+            images,
+            guest
+        );
+        std::fs::write(home.path().join("config.toml"), text).expect("written");
+        let mut house = Self { home, daemon: None, kind };
+        house.start();
+        Some(house)
+    }
+
+    /// The folder of everything.
+    pub fn path(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hivekeep"));
+        command
+            .env("HIVEKEEP_HOME", self.path())
+            .env("HIVEKEEP_CONFIG", self.path().join("config.toml"))
+            .env_remove("FAILPOINTS");
+        command
+    }
+
+    /// Starts the daemon and waits until it serves.
+    pub fn start(&mut self) {
+        self.start_armed("");
+    }
+
+    /// Starts it with fault points armed, as `point=return(kill)`.
+    pub fn start_armed(&mut self, failpoints: &str) {
+        assert!(self.daemon.is_none(), "a daemon runs already");
+        let log = std::fs::File::create(self.path().join("stderr")).expect("a log");
+        let mut command = self.command();
+        command.arg("daemon").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        if !failpoints.is_empty() {
+            command.env("FAILPOINTS", failpoints);
+        }
+        self.daemon = Some(command.spawn().expect("the daemon starts"));
+        let begun = Instant::now();
+        while self.control().is_err() {
+            let ended = self.daemon.as_mut().expect("just started").try_wait().expect("asked");
+            assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.stderr());
+            assert!(begun.elapsed() < PATIENCE, "the daemon does not serve\n{}", self.stderr());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn stderr(&self) -> String {
+        let text = std::fs::read_to_string(self.path().join("stderr")).unwrap_or_default();
+        text.lines().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+
+    /// SIGKILL, then gone.
+    pub fn kill(&mut self) {
+        let mut daemon = self.daemon.take().expect("a daemon runs");
+        daemon.kill().expect("killed");
+        daemon.wait().expect("ended");
+    }
+
+    /// Waits until the daemon has died of an armed fault point.
+    pub fn wait_for_death(&mut self) {
+        let mut daemon = self.daemon.take().expect("a daemon runs");
+        let begun = Instant::now();
+        while daemon.try_wait().expect("asked").is_none() {
+            if begun.elapsed() > PATIENCE {
+                daemon.kill().expect("killed");
+                daemon.wait().expect("ended");
+                panic!("the fault point was not passed\n{}", self.stderr());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// An ordered stop of the daemon.
+    pub fn stop(&mut self, with_workspaces: bool) {
+        self.ask(json!({ "method": "stop", "params": { "workspaces": with_workspaces } }))
+            .expect("the stop is taken");
+        let mut daemon = self.daemon.take().expect("a daemon runs");
+        let begun = Instant::now();
+        while daemon.try_wait().expect("asked").is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the daemon does not stop\n{}", self.stderr());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn control(&self) -> std::io::Result<(UnixStream, BufReader<UnixStream>)> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        stream.write_all(b"{\"door\":\"control\"}\n")?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut answer = String::new();
+        reader.read_line(&mut answer)?;
+        if answer.is_empty() {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok((stream, reader))
+    }
+
+    fn socket(&self) -> PathBuf {
+        let run = self.path().join("run");
+        run.join("hivekeep.sock")
+    }
+
+    /// One control request; `Err(None)` when the daemon died over it.
+    pub fn ask(&self, mut request: Value) -> Result<Value, Option<Refusal>> {
+        request["id"] = json!(1);
+        let (mut stream, mut reader) = self.control().map_err(|_| None)?;
+        stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| None)?;
+        loop {
+            let mut line = String::new();
+            match reader.read_line(&mut line) {
+                Ok(n) if n > 0 => {}
+                _ => return Err(None),
+            }
+            let reply: Value = serde_json::from_str(&line).expect("a reply is JSON");
+            if let Some(result) = reply.get("result") {
+                return Ok(result.clone());
+            }
+            if let Some(error) = reply.get("error") {
+                return Err(Some(Refusal {
+                    code: error["code"].as_str().unwrap_or_default().to_owned(),
+                    text: error.to_string(),
+                    details: error["details"].clone(),
+                }));
+            }
+        }
+    }
+
+    /// A tool call that may be refused, or end with the daemon's death.
+    pub fn try_call(&self, tool: &str, args: Value) -> Result<Value, Option<Refusal>> {
+        self.ask(json!({ "method": "call", "params": { "tool": tool, "args": args } }))
+    }
+
+    /// A tool call that must succeed.
+    pub fn call(&self, tool: &str, args: Value) -> Value {
+        match self.try_call(tool, args) {
+            Ok(result) => result,
+            Err(Some(refusal)) => panic!("{tool} was refused: {}\n{}", refusal.text, self.stderr()),
+            Err(None) => panic!("the daemon died over {tool}\n{}", self.stderr()),
+        }
+    }
+
+    /// A tool call that must be refused.
+    pub fn refused(&self, tool: &str, args: Value) -> Refusal {
+        match self.try_call(tool, args) {
+            Err(Some(refusal)) => refusal,
+            Ok(result) => panic!("{tool} was not refused: {result}"),
+            Err(None) => panic!("the daemon died over {tool}\n{}", self.stderr()),
+        }
+    }
+
+    /// Makes a workspace.
+    pub fn create(&self, name: &str) -> Value {
+        self.call("workspace_create", json!({ "name": name }))
+    }
+
+    /// Runs a command that must exit with 0; its stdout.
+    pub fn exec(&self, workspace: &str, command: &str) -> String {
+        let result = self.call("exec", json!({ "workspace_id": workspace, "command": command }));
+        assert_eq!(result["exit_code"], 0, "{command}: {result}");
+        result["stdout"].as_str().expect("text").to_owned()
+    }
+
+    pub fn state(&self, workspace: &str) -> String {
+        let info = self.call("workspace_info", json!({ "workspace_id": workspace }));
+        info["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// Waits for a state.
+    pub fn wait_state(&self, workspace: &str, state: &str) {
+        let begun = Instant::now();
+        while self.state(workspace) != state {
+            assert!(begun.elapsed() < PATIENCE, "{workspace} is {}, not {state}\n{}", self.state(workspace), self.stderr());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn list(&self) -> Vec<Value> {
+        self.call("workspace_list", json!({}))["workspaces"].as_array().expect("a list").clone()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if self.daemon.is_none() && !std::thread::panicking() {
+            self.start();
+        }
+        if self.daemon.is_some() && self.control().is_ok() {
+            let names: Vec<_> = match self.try_call("workspace_list", json!({})) {
+                Ok(list) => list["workspaces"].as_array().cloned().unwrap_or_default(),
+                Err(_) => Vec::new(),
+            };
+            for workspace in names {
+                let _already_gone = self.try_call("workspace_destroy", json!({ "workspace_id": workspace["workspace_id"] }));
+            }
+        }
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ended = daemon.kill();
+            let _reaped = daemon.wait();
+        }
+        // Also after a panic nothing may go on running on this machine.
+        crate::leaks::end_machines(self.path());
+    }
+}
+
+/// A machine's own user has to pass the folders on the way to its sockets.
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).expect("mode set");
+}
+
+fn needed(variable: &str) -> Option<PathBuf> {
+    match std::env::var_os(variable).map(PathBuf::from) {
+        Some(path) if path.exists() => Some(path),
+        Some(path) => {
+            println!("SKIPPED: {variable} names {}, which is not there: use `cargo xtask test`", path.display());
+            None
+        }
+        None => {
+            println!("SKIPPED: {variable} is not set: use `cargo xtask test`");
+            None
+        }
+    }
+}
+
+fn which(program: &'static str) -> Result<(), &'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if found { Ok(()) } else { Err(program) }
+}

@@ -1,0 +1,62 @@
+//! What a daemon left on the host, looked for from outside.
+
+use std::path::Path;
+
+use crate::house::House;
+
+/// Processes of machines whose folders are below `home`.
+fn machines(home: &Path) -> Vec<(i32, String)> {
+    let home = home.to_string_lossy().into_owned();
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("proc").flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        if pid.unsigned_abs() == own {
+            continue;
+        }
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        // The daemon itself is started with nothing but `daemon`.
+        if line.contains(&home) {
+            found.push((pid, line.chars().take(200).collect()));
+        }
+    }
+    found
+}
+
+fn below(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Every process and folder belongs to a listed workspace, and none is left of others.
+pub fn check(house: &House) {
+    let listed: Vec<(String, String)> = house
+        .list()
+        .iter()
+        .map(|row| (row["workspace_id"].as_str().expect("id").to_owned(), row["state"].as_str().expect("state").to_owned()))
+        .collect();
+    for (pid, line) in machines(house.path()) {
+        let owner = listed.iter().find(|(id, _)| line.contains(id.as_str()));
+        assert!(matches!(owner, Some((_, state)) if state == "running"), "process {pid} belongs to no running workspace: {line}\nlisted: {listed:?}");
+    }
+    for (folder, what) in [("state/disks", "disk"), ("run/machines", "run folder"), ("logs/machines", "log folder")] {
+        for name in below(&house.path().join(folder)) {
+            let known = listed.iter().any(|(id, _)| *id == name);
+            assert!(known, "{what} {name} belongs to no workspace: {listed:?}");
+        }
+    }
+    for (id, state) in &listed {
+        let runs = machines(house.path()).iter().any(|(_, line)| line.contains(id.as_str()));
+        assert_eq!(runs, state == "running", "{id} is {state}, machine runs: {runs}");
+    }
+}
+
+/// Ends what a test left.
+pub fn end_machines(home: &Path) {
+    for (pid, _) in machines(home) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::{
+    house::{House, Kind},
+    leaks,
+};
+
+pub fn create_run_stop_start_destroy(house: House) {
+    let made = house.create("alpha");
+    assert_eq!(made["state"], "running");
+    assert_eq!(made["name"], "alpha");
+    assert!(made["boot_time_ms"].as_u64().is_some_and(|ms| ms > 0));
+    assert_eq!(house.exec("alpha", "echo hello; hostname").trim(), "hello\nalpha");
+    // By id too, and the disk has the size that was asked for.
+    let id = made["workspace_id"].as_str().expect("an id");
+    house.exec(id, "echo kept > /root/kept; sync");
+    if house.kind == Kind::Vm {
+        let info = house.call("workspace_info", json!({ "workspace_id": id }));
+        let size = info["disk_volsize_bytes"].as_u64().expect("a size");
+        assert!(size > 1_900_000_000, "2 GiB were asked for, the file system has {size} bytes");
+    }
+    let stopped = house.call("workspace_stop", json!({ "workspace_id": "alpha" }));
+    assert_eq!((&stopped["state"], &stopped["how"]), (&json!("stopped"), &json!("guest")));
+    leaks::check(&house);
+    assert_eq!(house.refused("exec", json!({ "workspace_id": "alpha", "command": "true" })).code, "workspace_state");
+    house.call("workspace_start", json!({ "workspace_id": "alpha" }));
+    assert_eq!(house.exec("alpha", "cat /root/kept").trim(), "kept");
+    house.call("workspace_destroy", json!({ "workspace_id": "alpha" }));
+    assert_eq!(house.refused("workspace_info", json!({ "workspace_id": "alpha" })).code, "workspace_not_found");
+    assert!(house.list().is_empty());
+    leaks::check(&house);
+}
+
+pub fn names_and_sizes_are_checked(house: House) {
+    house.create("taken");
+    let again = house.refused("workspace_create", json!({ "name": "taken" }));
+    assert_eq!(again.code, "name_taken");
+    for (args, code) in [
+        (json!({ "name": "Upper" }), "invalid_input"),
+        (json!({ "name": "../x" }), "invalid_input"),
+        (json!({ "vcpus": 99 }), "invalid_input"),
+        (json!({ "memory_mb": 1 }), "invalid_input"),
+        (json!({ "disk_gb": 0 }), "invalid_input"),
+        (json!({ "disk_gb": 100_000 }), "invalid_input"),
+        (json!({ "base_image": "no-such" }), "image_unknown"),
+        (json!({ "allow_internet": true }), "network_unavailable"),
+        (json!({ "colour": "red" }), "invalid_input"),
+    ] {
+        assert_eq!(house.refused("workspace_create", args.clone()).code, code, "{args}");
+    }
+    assert_eq!(house.list().len(), 1, "a refusal made something");
+    leaks::check(&house);
+}
+
+pub fn logs_stay_after_a_stop(house: House) {
+    house.create("talker");
+    let logs = |house: &House| house.call("workspace_logs", json!({ "workspace_id": "talker" }));
+    let before = logs(&house)["console"].as_str().expect("a console").len();
+    assert!(before > 0, "the console is empty");
+    house.call("workspace_stop", json!({ "workspace_id": "talker" }));
+    assert!(logs(&house)["console"].as_str().expect("a console").len() >= before);
+}
+
+pub fn a_killed_machine_is_a_crash(house: House) {
+    house.create("victim");
+    house.exec("victim", "echo survives > /root/x; sync");
+    let info = house.call("workspace_info", json!({ "workspace_id": "victim" }));
+    let pid = info["machine"]["pid"].as_i64().expect("a pid");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("small")).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    house.wait_state("victim", "crashed");
+    let info = house.call("workspace_info", json!({ "workspace_id": "victim" }));
+    assert!(info["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{info}");
+    house.call("workspace_start", json!({ "workspace_id": "victim" }));
+    assert_eq!(house.exec("victim", "cat /root/x").trim(), "survives");
+    leaks::check(&house);
+}
+
+pub fn a_graceful_daemon_stop_leaves_machines(mut house: House) {
+    house.create("stays");
+    let boot = house.exec("stays", "cat /proc/sys/kernel/random/boot_id; cat /proc/uptime >/dev/null");
+    house.exec("stays", "echo here > /dev/shm/volatile");
+    house.stop(false);
+    house.start();
+    house.wait_state("stays", "running");
+    assert_eq!(house.exec("stays", "cat /dev/shm/volatile").trim(), "here", "it was rebooted");
+    assert_eq!(house.exec("stays", "cat /proc/sys/kernel/random/boot_id"), boot);
+    house.stop(true);
+    house.start();
+    assert_eq!(house.state("stays"), "stopped");
+    leaks::check(&house);
+}
+
+pub fn env_is_the_workspaces_own(mut house: House) {
+    house.create("env");
+    let set = |vars| house.call("set_env", json!({ "workspace_id": "env", "vars": vars }));
+    assert_eq!(set(json!({ "A": "1", "B": "two words" }))["count"], 2);
+    assert_eq!(house.exec("env", "echo $A $B").trim(), "1 two words");
+    let own = house.call("exec", json!({ "workspace_id": "env", "command": "echo $A", "env": { "A": "9" } }));
+    assert_eq!(own["stdout"], "9\n");
+    let refused = house.refused("set_env", json!({ "workspace_id": "env", "vars": { "LD_PRELOAD": "x", "C": "1" } }));
+    assert_eq!(refused.code, "invalid_input");
+    house.kill();
+    house.start();
+    house.wait_state("env", "running");
+    assert_eq!(house.exec("env", "echo $A$C").trim(), "1");
+    house.call("set_env", json!({ "workspace_id": "env", "vars": { "A": null } }));
+    assert_eq!(house.exec("env", "echo [$A]").trim(), "[]");
+    let begun = Instant::now();
+    let job = house.call("exec_background", json!({ "workspace_id": "env", "action": "start", "command": "echo $B" }));
+    loop {
+        let poll = house.call("exec_background", json!({ "workspace_id": "env", "action": "poll", "job_id": job["job_id"] }));
+        if poll["running"] == false {
+            assert_eq!(poll["stdout"], "two words\n");
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{poll}");
+    }
+}

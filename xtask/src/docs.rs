@@ -1,0 +1,105 @@
+//! What is written from the declarations: `docs/tools/` and `config.toml`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use xshell::cmd;
+
+use crate::repo::Repo;
+
+#[derive(Args)]
+pub(crate) struct Docs {
+    /// Write nothing; fail when something is stale
+    #[arg(long)]
+    check: bool,
+}
+
+impl Docs {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let shell = &repo.shell;
+        cmd!(shell, "cargo build --package hivekeep").run()?;
+        if self.check { check(repo) } else { write(repo, &repo.root) }
+    }
+}
+
+/// Fails when a generated file is not what the declarations say now.
+pub(crate) fn check(repo: &Repo) -> Result<()> {
+    let fresh = repo.shell.create_temp_dir()?;
+    write(repo, fresh.path())?;
+    let mut stale = Vec::new();
+    for folder in ["", "docs/tools"] {
+        compare(&fresh.path().join(folder), &repo.root.join(folder), &mut stale)?;
+    }
+    for path in files(&repo.root.join("docs/tools"))? {
+        if !fresh.path().join("docs/tools").join(&path).exists() {
+            stale.push(format!("docs/tools/{path} belongs to nothing"));
+        }
+    }
+    ensure!(stale.is_empty(), "{}; run `cargo xtask docs`", stale.join("; "));
+    Ok(())
+}
+
+fn write(repo: &Repo, root: &Path) -> Result<()> {
+    let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
+    let folder = root.join("docs/tools");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    cmd!(shell, "{hivekeep} tools --write {folder}").quiet().run()?;
+    let shipped = cmd!(shell, "{hivekeep} config --default").quiet().output()?.stdout;
+    fs::write(root.join("config.toml"), shipped)?;
+    Ok(())
+}
+
+/// Adds what of `fresh`'s files differs in `kept`. Does not descend.
+fn compare(fresh: &Path, kept: &Path, stale: &mut Vec<String>) -> Result<()> {
+    for path in files(fresh)? {
+        let new = fs::read(fresh.join(&path))?;
+        if fs::read(kept.join(&path)).ok().as_ref() != Some(&new) {
+            stale.push(format!("{} is stale", kept.join(&path).display()));
+        }
+    }
+    Ok(())
+}
+
+fn files(folder: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("list {}", folder.display())),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_and_a_missing_file_are_both_stale() {
+        let (fresh, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, text) in [("same.md", "a"), ("changed.md", "new"), ("missing.md", "b")] {
+            fs::write(fresh.path().join(name), text).unwrap();
+        }
+        fs::write(kept.path().join("same.md"), "a").unwrap();
+        fs::write(kept.path().join("changed.md"), "old").unwrap();
+        let mut stale = Vec::new();
+        compare(fresh.path(), kept.path(), &mut stale).unwrap();
+        assert_eq!(stale.len(), 2);
+        assert!(
+            stale[0].ends_with("changed.md is stale") && stale[1].ends_with("missing.md is stale")
+        );
+        assert_eq!(files(&kept.path().join("no-such-folder")).unwrap(), Vec::<String>::new());
+    }
+}

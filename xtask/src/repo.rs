@@ -1,0 +1,52 @@
+//! Where the checkout and its build products are.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use xshell::{Shell, cmd};
+
+/// The target triple that the guest is linked for and the daemon runs on.
+pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// The checkout.
+pub(crate) struct Repo {
+    /// A shell standing in the checkout's root.
+    pub(crate) shell: Shell,
+    /// The root.
+    pub(crate) root: PathBuf,
+    /// Cargo's target folder.
+    pub(crate) target: PathBuf,
+}
+
+impl Repo {
+    /// The checkout that this program was built from, wherever it is called.
+    pub(crate) fn open() -> Result<Self> {
+        let shell = Shell::new()?;
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+        let metadata = cmd!(
+            shell,
+            "cargo metadata --offline --no-deps --format-version 1 --manifest-path {manifest}"
+        )
+        .quiet()
+        .read()?;
+        let metadata: Value = serde_json::from_str(&metadata)?;
+        let folder = |key: &str| {
+            let text = metadata[key].as_str().with_context(|| format!("cargo names no {key}"))?;
+            anyhow::Ok(PathBuf::from(text))
+        };
+        let (root, target) = (folder("workspace_root")?, folder("target_directory")?);
+        shell.change_dir(&root);
+        Ok(Self { shell, root, target })
+    }
+
+    /// The daemon of a debug build.
+    pub(crate) fn hivekeep(&self) -> PathBuf {
+        self.target.join("debug/hivekeep")
+    }
+
+    /// The images that tests boot.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.target.join("images")
+    }
+}

@@ -1,0 +1,76 @@
+//! What the daemon, its images and its tests take from the machine.
+
+use std::path::Path;
+
+/// A program or file and the Debian package that brings it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// A program's name, or a file's absolute path.
+    pub(crate) what: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) purpose: &'static str,
+}
+
+const fn need(what: &'static str, package: &'static str, purpose: &'static str) -> Need {
+    Need { what, package, purpose }
+}
+
+const NEEDS: [Need; 14] = [
+    need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
+    need("qemu-img", "qemu-utils", "workspace disks"),
+    need("bwrap", "bubblewrap", "sandboxed workspaces"),
+    need("nft", "nftables", "workspace networks"),
+    need("ip", "iproute2", "workspace networks"),
+    need("mke2fs", "e2fsprogs", "building images"),
+    need("debugfs", "e2fsprogs", "building images"),
+    need("dpkg-deb", "dpkg", "building images"),
+    need("mmdebstrap", "mmdebstrap", "building the debian image"),
+    need(
+        "/usr/share/keyrings/debian-archive-keyring.gpg",
+        "debian-archive-keyring",
+        "building images from signed packages",
+    ),
+    need("cc", "build-essential", "linking"),
+    need("git", "git", "the tests' repositories"),
+    need("busybox", "busybox-static", "the tests of sandboxes"),
+    need("setpriv", "util-linux", "the tests of unprivileged machines"),
+];
+
+/// What this machine lacks.
+pub(crate) fn missing() -> Vec<Need> {
+    NEEDS.into_iter().filter(|need| !present(need.what)).collect()
+}
+
+/// Their packages, each once.
+pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+fn present(what: &str) -> bool {
+    if what.starts_with('/') { Path::new(what).exists() } else { program(what) }
+}
+
+/// Whether a program is in the path, or in the folders that only root's path has.
+pub(crate) fn program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administration = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(Into::into);
+    std::env::split_paths(&path).chain(administration).any(|folder| folder.join(name).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presence_is_seen_and_packages_are_named_once() {
+        assert!(program("sh") && present("/etc/passwd"));
+        assert!(!program("a-program-that-nobody-has") && !present("/a/file/that/nobody/has"));
+        let disks: Vec<Need> =
+            NEEDS.into_iter().filter(|need| need.package == "e2fsprogs").collect();
+        assert!(disks.len() > 1);
+        assert_eq!(packages(&disks), ["e2fsprogs"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Steps of a run and the table that closes it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// What became of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It ran and holds; with a remark.
+    Passed(String),
+    /// It ran and does not hold.
+    Failed(String),
+    /// It did not run, and why.
+    Skipped(String),
+}
+
+/// Steps in the order they ran.
+#[derive(Default)]
+pub(crate) struct Steps {
+    rows: Vec<(&'static str, Outcome, Duration)>,
+}
+
+impl Steps {
+    /// Runs a step. An error is a failed step; the next ones still run.
+    pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) {
+        println!("\n== {name}");
+        let began = Instant::now();
+        let outcome = step().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        match &outcome {
+            Outcome::Passed(_) => {}
+            Outcome::Failed(why) => println!("FAILED: {name}: {why}"),
+            Outcome::Skipped(why) => println!("SKIPPED: {name}: {why}"),
+        }
+        self.rows.push((name, outcome, began.elapsed()));
+    }
+
+    /// Whether a step failed, or was skipped for another that failed.
+    pub(crate) fn failed(&self, name: &str) -> bool {
+        let row = self.rows.iter().find(|(row, ..)| *row == name);
+        row.is_some_and(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
+    }
+
+    /// How many steps failed.
+    pub(crate) fn failures(&self) -> usize {
+        self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count()
+    }
+
+    /// The table, a line a step.
+    pub(crate) fn table(&self) -> String {
+        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let line = |(name, outcome, took): &(&str, Outcome, Duration)| {
+            let (word, remark) = match outcome {
+                Outcome::Passed(remark) => ("ok", remark),
+                Outcome::Failed(remark) => ("FAILED", remark),
+                Outcome::Skipped(remark) => ("skipped", remark),
+            };
+            let remark = remark.lines().next().unwrap_or_default();
+            format!("{name:width$}  {word:7}  {:>6.1} s  {remark}", took.as_secs_f64())
+                .trim_end()
+                .to_owned()
+        };
+        self.rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_fails_its_step_and_the_rest_goes_on() {
+        let mut steps = Steps::default();
+        steps.run("format", || Ok(Outcome::Passed(String::new())));
+        steps.run("lints", || anyhow::bail!("three warnings"));
+        steps.run("images", || Ok(Outcome::Skipped("not asked for".to_owned())));
+        assert!(steps.failed("lints") && !steps.failed("format") && !steps.failed("images"));
+        assert_eq!(steps.failures(), 1);
+        let table = steps.table();
+        let rows: Vec<&str> = table.lines().collect();
+        assert!(rows[1].starts_with("lints   FAILED") && rows[1].ends_with("three warnings"));
+        assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The test command: everything that has to hold before a change is taken.
+//!
+//! ```text
+//! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ docs
+//! ```
+//!
+//! Every step runs even when an earlier one failed, unless it needs its product.
+//! What did not run, and which tests skipped themselves, is said at the end.
+
+mod checks;
+mod contract;
+mod junit;
+mod nextest;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use self::junit::Tally;
+use crate::repo::Repo;
+use crate::steps::{Outcome, Steps};
+use crate::{docs, guest, image};
+
+#[derive(Args)]
+pub(crate) struct Test {
+    /// Leave out the tests that boot virtual machines
+    #[arg(long)]
+    no_vm: bool,
+    /// Run only tests whose name contains this, and no other check
+    filter: Option<String>,
+}
+
+impl Test {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let mut steps = Steps::default();
+        if self.filter.is_none() {
+            steps.run("format", || checks::format(repo));
+            steps.run("lints", || checks::lints(repo));
+            steps.run("licences", || checks::licences(repo));
+        }
+        steps.run("guest", || guest::build(repo).map(|path| passed(path.display())));
+        steps.run("build", || nextest::build(repo));
+        let built = !steps.failed("guest") && !steps.failed("build");
+        steps.run("image", || match (self.no_vm, built) {
+            (true, _) => Ok(Outcome::Skipped("--no-vm".to_owned())),
+            (false, false) => Ok(Outcome::Skipped("guest or build failed".to_owned())),
+            (false, true) => image::build(repo, "base").map(|()| passed(repo.images().display())),
+        });
+        let with_vms = !self.no_vm && !steps.failed("image") && built;
+        let mut tally = None;
+        steps.run("tests", || {
+            ensure!(built, "guest or build failed");
+            let found = nextest::run(repo, self.filter.as_deref(), with_vms)?;
+            let outcome = found.outcome();
+            tally = Some(found);
+            Ok(outcome)
+        });
+        if self.filter.is_none() {
+            steps.run("contract", || contract::check(repo, built));
+            steps.run("docs", || match built {
+                true => docs::check(repo).map(|()| passed("generated pages are fresh")),
+                false => Ok(Outcome::Skipped("build failed".to_owned())),
+            });
+        }
+        finish(&steps, tally.unwrap_or_default())
+    }
+}
+
+/// Crash points are live in the tests' daemon.
+const FEATURES: &str = "hivekeep/failpoints";
+
+fn passed(remark: impl std::fmt::Display) -> Outcome {
+    Outcome::Passed(remark.to_string())
+}
+
+/// Says what ran and what did not. A failed check counts as a failed test.
+fn finish(steps: &Steps, tally: Tally) -> Result<()> {
+    println!("\n== summary\n{}", steps.table());
+    for skipped in &tally.skipped {
+        println!("SKIPPED: {skipped}");
+    }
+    let failed = tally.failed.max(steps.failures());
+    // The last line, in the form that a machine reads.
+    println!("\n{} passed, {failed} failed, {} skipped", tally.passed, tally.skipped.len());
+    if failed > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Checks that run no test: form, lints, licences and who may use what.
+
+use anyhow::{Result, bail};
+use xshell::cmd;
+
+use super::passed;
+use crate::repo::Repo;
+use crate::steps::Outcome;
+
+pub(super) fn format(repo: &Repo) -> Result<Outcome> {
+    let shell = &repo.shell;
+    cmd!(shell, "cargo fmt --all --check").run()?;
+    Ok(passed(""))
+}
+
+pub(super) fn lints(repo: &Repo) -> Result<Outcome> {
+    let shell = &repo.shell;
+    let features = super::FEATURES;
+    cmd!(shell, "cargo clippy --workspace --all-targets --features {features} -- -D warnings")
+        .run()?;
+    // Broken links in the documentation are warnings of rustdoc only.
+    cmd!(shell, "cargo doc --workspace --no-deps --quiet")
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()?;
+    Ok(passed("clippy and rustdoc, warnings denied"))
+}
+
+/// Without advisories: their database is on the network.
+pub(super) fn licences(repo: &Repo) -> Result<Outcome> {
+    let shell = &repo.shell;
+    let version = cmd!(shell, "cargo deny --version").quiet().ignore_stderr().read();
+    let Ok(version) = version else {
+        return Ok(Outcome::Skipped("no cargo-deny: cargo xtask setup".to_owned()));
+    };
+    let checks = ["bans", "licenses", "sources"];
+    let output = cmd!(
+        shell,
+        "cargo deny --offline --workspace --all-features check --hide-inclusion-graph {checks...}"
+    )
+    .ignore_status()
+    .output()?;
+    if !output.status.success() {
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+        bail!("cargo deny refuses");
+    }
+    Ok(passed(version))
+}

@@ -1,0 +1,87 @@
+//! The tools' contract, checked by the reference checker where one is beside the
+//! checkout. The same contract, frozen in `tests/contract/`, is checked by a
+//! test everywhere.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use xshell::cmd;
+
+use super::passed;
+use crate::repo::Repo;
+use crate::steps::Outcome;
+
+/// The families that are built.
+const FAMILIES: [&str; 5] =
+    ["workspace lifecycle", "execution", "file operations", "diagnostics", "session management"];
+
+pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
+    let shared = repo.root.join("../shared");
+    let checker = shared.join("bin/contract-check");
+    if !checker.exists() {
+        return Ok(Outcome::Skipped(
+            "no reference beside this checkout; the frozen contract is among the tests".to_owned(),
+        ));
+    }
+    if !built {
+        return Ok(Outcome::Skipped("build failed".to_owned()));
+    }
+    let reference = fs::read_to_string(shared.join("reference/tools.json"))?;
+    let dialect = dialect_of(&reference, "workspace_create")?;
+    let frozen = fs::read_to_string(repo.root.join("tests/contract/tools.json"))?;
+    ensure!(same(&frozen, &reference, &dialect)?, "tests/contract/tools.json is not the reference");
+    let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
+    let listing = cmd!(shell, "{hivekeep} tools --json").output()?.stdout;
+    let families = FAMILIES.iter().flat_map(|family| ["--family", family]);
+    let verdict = cmd!(shell, "{checker} --dialect {dialect} {families...}")
+        .stdin(listing)
+        .ignore_status()
+        .output()?;
+    let text = String::from_utf8_lossy(&verdict.stdout);
+    println!("{text}");
+    if !verdict.status.success() {
+        bail!("{}", text.lines().last().unwrap_or("the checker said nothing"));
+    }
+    Ok(passed(text.lines().last().unwrap_or_default()))
+}
+
+/// Whether the frozen contract is the reference's, but for the name of the dialect.
+fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
+    let mut wanted: Vec<Value> = serde_json::from_str(reference)?;
+    wanted.retain(|row| {
+        row["dialect"] == dialect && FAMILIES.iter().any(|family| row["family"] == *family)
+    });
+    for row in wanted.iter_mut().filter_map(Value::as_object_mut) {
+        row.remove("dialect");
+    }
+    let frozen: Vec<Value> = serde_json::from_str(frozen)?;
+    Ok(frozen == wanted)
+}
+
+/// The reference knows several systems' tools; ours are those of the one that has this tool.
+fn dialect_of(reference: &str, tool: &str) -> Result<String> {
+    let tools: Vec<Value> = serde_json::from_str(reference)?;
+    let row = tools.iter().find(|row| row["name"] == tool);
+    let dialect = row.and_then(|row| row["dialect"].as_str());
+    dialect.map(str::to_owned).with_context(|| format!("the reference has no `{tool}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFERENCE: &str = r#"[
+        {"name": "exec", "dialect": "one", "family": "execution", "params": []},
+        {"name": "exec", "dialect": "two", "family": "execution", "params": []},
+        {"name": "fork", "dialect": "one", "family": "forks", "params": []}]"#;
+
+    #[test]
+    fn the_frozen_contract_is_compared_with_its_dialect_and_families_only() {
+        let frozen = r#"[{"name": "exec", "family": "execution", "params": []}]"#;
+        assert!(same(frozen, REFERENCE, "one").unwrap());
+        assert!(!same("[]", REFERENCE, "one").unwrap());
+        assert_eq!(dialect_of(REFERENCE, "fork").unwrap(), "one");
+        assert!(dialect_of(REFERENCE, "gone").is_err());
+    }
+}

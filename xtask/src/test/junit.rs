@@ -1,0 +1,103 @@
+//! Reading nextest's report: how many tests ran, and which skipped themselves.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use roxmltree::{Document, Node};
+
+use crate::steps::Outcome;
+
+/// What a test prints, before the reason, when the host cannot run it.
+const SKIPPED: &str = "SKIPPED: ";
+
+/// What became of the tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    /// Tests that said they could not run here, as `test: reason`.
+    pub(super) skipped: Vec<String>,
+    /// The run ended early.
+    pub(super) broken: bool,
+    /// The tests that boot machines were not asked for or not possible.
+    pub(super) vms_left_out: bool,
+}
+
+impl Tally {
+    pub(super) fn read(report: &Path) -> Result<Self> {
+        let text = fs::read_to_string(report)
+            .with_context(|| format!("nextest left no report at {}", report.display()))?;
+        Self::parse(&text)
+    }
+
+    fn parse(report: &str) -> Result<Self> {
+        let document = Document::parse(report).context("nextest's report is not XML")?;
+        let mut tally = Self::default();
+        for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
+            let failed =
+                |node: Node<'_, '_>| node.has_tag_name("failure") || node.has_tag_name("error");
+            if case.children().any(failed) {
+                tally.failed += 1;
+            } else if let Some(reason) = reason(case) {
+                let name = case.attribute("name").unwrap_or("?");
+                tally.skipped.push(format!("{name}: {reason}"));
+            } else {
+                tally.passed += 1;
+            }
+        }
+        Ok(tally)
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let skipped = self.skipped.len();
+        let vms = if self.vms_left_out { ", none in virtual machines" } else { "" };
+        let summary =
+            format!("{} passed, {} failed, {skipped} skipped{vms}", self.passed, self.failed);
+        match (self.failed, self.broken) {
+            (0, false) => Outcome::Passed(summary),
+            (_, true) => Outcome::Failed(format!("nextest broke off: {summary}")),
+            _ => Outcome::Failed(summary),
+        }
+    }
+}
+
+/// Why a test skipped itself.
+fn reason<'d>(case: Node<'d, '_>) -> Option<&'d str> {
+    case.children()
+        .filter(|node| node.has_tag_name("system-out") || node.has_tag_name("system-err"))
+        .filter_map(|node| node.text())
+        .flat_map(str::lines)
+        .find_map(|line| line.strip_prefix(SKIPPED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="run" tests="3" failures="1" errors="0">
+  <testsuite name="hivekeep::it" tests="3">
+    <testcase name="config::all" time="0.1"><system-out>fine</system-out></testcase>
+    <testcase name="vm::boots" time="0.1"><system-out>
+SKIPPED: no qemu-system-x86_64
+</system-out></testcase>
+    <testcase name="mcp::lists" time="0.1"><failure type="test failure"/><system-err>SKIPPED: no</system-err></testcase>
+  </testsuite>
+</testsuites>"#;
+
+    #[test]
+    fn a_test_that_skipped_itself_did_not_pass() {
+        let tally = Tally::parse(REPORT).unwrap();
+        assert_eq!((tally.passed, tally.failed), (1, 1));
+        assert_eq!(tally.skipped, ["vm::boots: no qemu-system-x86_64"]);
+        assert_eq!(tally.outcome(), Outcome::Failed("1 passed, 1 failed, 1 skipped".to_owned()));
+    }
+
+    #[test]
+    fn a_run_that_broke_off_did_not_pass() {
+        let tally = Tally { passed: 3, broken: true, ..Tally::default() };
+        assert!(matches!(tally.outcome(), Outcome::Failed(_)));
+        assert!(Tally::parse("no report").is_err());
+    }
+}
