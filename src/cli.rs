@@ -24,17 +24,22 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-pub use failure::Failure;
 use client::Client;
+pub use failure::Failure;
 use reach::Reach;
 
 use crate::config::{Given, Loaded, Problems};
 
 /// Workspaces in real virtual machines, as tools for agents.
 #[derive(Debug, Parser)]
-#[command(name = "hivekeep", version, propagate_version = true, after_help = "\
+#[command(
+    name = "hivekeep",
+    version,
+    propagate_version = true,
+    after_help = "\
 Start with `hivekeep check`, then attach an MCP client to `hivekeep mcp`, or try
-`hivekeep call workspace_list` here.")]
+`hivekeep call workspace_list` here."
+)]
 struct Cli {
     #[command(flatten)]
     global: Global,

@@ -57,6 +57,10 @@ pub struct ErrorHandling {}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct WithProgress {}
 
+/// Answers over a stream, and asks its client nothing on the way.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct StreamingElicitation {}
+
 /// Says nothing beside its answer.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct LoggingTool {}
@@ -69,6 +73,9 @@ tools! { pub FAMILY: "fixtures" for Fixtures, singleton fixtures;
     test_simple_text: SimpleText => Text { title: "Say a text", effect: Read };
     test_error_handling: ErrorHandling => Text { title: "Fail", effect: Read };
     test_tool_with_progress: WithProgress => Text { title: "Report progress", effect: Read };
+    test_streaming_elicitation: StreamingElicitation => Text {
+        title: "Answer over a stream", effect: Read,
+    };
     test_logging_tool: LoggingTool => Text { title: "Say nothing else", effect: Read };
     json_schema_2020_12_tool: Schema2020 => Text { title: "Take a rich input", effect: Read };
 }
@@ -95,6 +102,16 @@ impl Handle<WithProgress> for Fixtures {
             }
             Ok(Text { text: "done".to_owned() })
         }))
+    }
+}
+
+impl Handle<StreamingElicitation> for Fixtures {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        _: StreamingElicitation,
+    ) -> Result<Reply<Text>, ToolError> {
+        self.handle_tool(cx, WithProgress {})
     }
 }
 

@@ -34,7 +34,9 @@ impl Stage {
             env: vec![
                 set("HIVEKEEP_HOME", &home.to_string_lossy()),
                 set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
-                // The suite calls faster than any model.
+                // The suite plays a page of this host, and one of another.
+                set("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
+                // It calls faster than a model.
                 set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
             ],
             ..Given::default()

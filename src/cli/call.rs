@@ -19,7 +19,9 @@ use crate::doors::control::Wanted;
 /// All calls of one user share a lasting session, so what one call makes the
 /// next can use.
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true, after_help = "\
+#[command(
+    disable_help_flag = true,
+    after_help = "\
 Examples:
   hivekeep call workspace_create --arg name=demo
   hivekeep call exec --arg workspace_id=demo --arg command='uname -a'
@@ -27,7 +29,8 @@ Examples:
   hivekeep call exec --json '{\"workspace_id\": \"demo\", \"command\": \"true\"}'
   hivekeep call exec --help         # what the tool takes
 
-Exit code 1 when the tool failed, 5 when no daemon runs.")]
+Exit code 1 when the tool failed, 5 when no daemon runs."
+)]
 pub struct Args {
     /// The tool, dotted or underscored.
     tool: Option<String>,
@@ -114,7 +117,8 @@ fn readable(value: &Value, depth: usize) -> String {
                     format!("{pad}{key}:\n{}", readable(value, depth + 1))
                 }
                 Value::String(text) if text.trim_end().contains('\n') => {
-                    let lines: String = text.lines().map(|line| format!("{pad}  {line}\n")).collect();
+                    let lines: String =
+                        text.lines().map(|line| format!("{pad}  {line}\n")).collect();
                     format!("{pad}{key}:\n{lines}")
                 }
                 Value::String(text) => format!("{pad}{key}: {}\n", text.trim_end()),

@@ -37,7 +37,11 @@ fn readable(found: &[findings::Finding]) -> String {
         };
         text.push_str(&format!("{mark}  {:<width$}  {}\n", finding.what, finding.detail));
         if let Some(remedy) = &finding.remedy {
-            text.push_str(&format!("      {:<width$}  {}\n", "", paint.faint(&format!("-> {remedy}"))));
+            text.push_str(&format!(
+                "      {:<width$}  {}\n",
+                "",
+                paint.faint(&format!("-> {remedy}"))
+            ));
         }
     }
     text

@@ -60,8 +60,10 @@ impl Client {
         line.push(b'\n');
         self.stream.write_all(&line).map_err(|error| broken(&error))?;
         loop {
-            let reply: Reply = match self.lines.next().map_err(|error| broken(&error))? {
-                Line::Whole(line) => serde_json::from_slice(line).map_err(|error| broken(&error))?,
+            let reply: Reply = match self.lines.read().map_err(|error| broken(&error))? {
+                Line::Whole(line) => {
+                    serde_json::from_slice(line).map_err(|error| broken(&error))?
+                }
                 Line::TooLong => return Err(broken(&"its answer is too long")),
                 Line::End => return Err(broken(&"it ended before it answered")),
             };

@@ -44,7 +44,9 @@ fn line(event: &Value) -> String {
     let time = text("at").get(..19).unwrap_or_default().replace('T', " ");
     let data = match &event["data"] {
         Value::Null => String::new(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| format!(" {key}={value}")).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| format!(" {key}={value}")).collect()
+        }
         other => format!(" {other}"),
     };
     format!("{:>7} {time} {:<24} {}{data}\n", event["seq"], text("kind"), text("subject"))

@@ -125,7 +125,9 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
         Change::All => "all",
     };
     if json {
-        return Ok(output::json(&json!({ "change": change, "manifest": manifest(&built.manifest) }))?);
+        return Ok(output::json(
+            &json!({ "change": change, "manifest": manifest(&built.manifest) }),
+        )?);
     }
     let what = match built.change {
         Change::Unchanged => "is up to date",
@@ -171,7 +173,9 @@ fn list(images: &[Listed], json: bool) -> Result<(), Failure> {
 fn row(image: &Listed) -> Value {
     let name = image.name.as_str();
     match &image.state {
-        ImageState::Built(built) => json!({ "name": name, "state": "built", "manifest": manifest(built) }),
+        ImageState::Built(built) => {
+            json!({ "name": name, "state": "built", "manifest": manifest(built) })
+        }
         ImageState::NotBuilt => json!({ "name": name, "state": "not_built" }),
         ImageState::Unreadable { reason } => {
             json!({ "name": name, "state": "unreadable", "reason": reason })

@@ -47,18 +47,21 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     for line in tail.last() {
         show(&line)?;
     }
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         for line in tail.more()? {
             show(&line)?;
         }
     }
-    Ok(())
 }
 
 fn passes(line: &str, level: Option<tracing::Level>) -> bool {
     let Some(level) = level else { return true };
     let parsed = serde_json::from_str::<Value>(line).ok();
-    let own = parsed.as_ref().and_then(|line| line["level"].as_str()?.parse::<tracing::Level>().ok());
+    let own =
+        parsed.as_ref().and_then(|line| line["level"].as_str()?.parse::<tracing::Level>().ok());
     own.is_none_or(|own| own <= level)
 }
 
@@ -96,9 +99,10 @@ mod tests {
 
     #[test]
     fn a_line_reads_well_and_levels_are_kept_apart() {
-        let line = r#"{"timestamp":"2026-11-21T22:43:45.123Z","level":"WARN","message":"slow","ms":12,
+        let line =
+            r#"{"timestamp":"2026-11-21T22:43:45.123Z","level":"WARN","message":"slow","ms":12,
             "target":"hivekeep::daemon","span":{"name":"call","tool":"exec"}}"#
-            .replace('\n', "");
+                .replace('\n', "");
         assert_eq!(readable(&line), "2026-11-21 22:43:45 WARN  daemon: slow ms=12 tool=exec\n");
         assert!(passes(&line, Some(tracing::Level::INFO)));
         assert!(!passes(&line, Some(tracing::Level::ERROR)));

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn ages_and_sizes_read_well() {
-        let ages = [(3_200, "3.2s"), (312_000, "5m12s"), (14_820_000, "4h07m"), (1_047_600_000, "12d03h")];
+        let ages =
+            [(3_200, "3.2s"), (312_000, "5m12s"), (14_820_000, "4h07m"), (1_047_600_000, "12d03h")];
         for (ms, expected) in ages {
             assert_eq!(age(Duration::from_millis(ms)), expected);
         }
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec!["a".to_owned(), "long cell".to_owned()], vec!["bcd".to_owned(), "é".to_owned()]];
+        let rows =
+            [vec!["a".to_owned(), "long cell".to_owned()], vec!["bcd".to_owned(), "é".to_owned()]];
         assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    long cell\nbcd  é\n");
     }
 }

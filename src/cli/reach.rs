@@ -118,7 +118,9 @@ impl Reach {
                 child = None;
             }
             if Instant::now() >= until {
-                return Err(self.did_not_start(format!("no answer within {} s", patience.as_secs())));
+                return Err(
+                    self.did_not_start(format!("no answer within {} s", patience.as_secs()))
+                );
             }
             std::thread::sleep(ATTEMPT_PAUSE);
         }
@@ -130,7 +132,11 @@ impl Reach {
             move |source| Unreachable::Io { doing, source }
         };
         let logs = &self.folders.logs;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(logs).map_err(io("the log folder"))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(logs)
+            .map_err(io("the log folder"))?;
         let path = self.stderr_file();
         let kept = fs::metadata(&path).map_or(0, |meta| meta.len());
         let stderr = OpenOptions::new()
@@ -163,7 +169,8 @@ impl Reach {
         let text = String::from_utf8_lossy(&text);
         let mut last: Vec<_> = text.lines().rev().take(8).collect();
         last.reverse();
-        let output = if last.is_empty() { String::new() } else { format!(":\n{}", last.join("\n")) };
+        let output =
+            if last.is_empty() { String::new() } else { format!(":\n{}", last.join("\n")) };
         Unreachable::DidNotStart { how, output, log: self.folders.log_file() }
     }
 
@@ -181,8 +188,9 @@ impl Reach {
         // One byte at a time: nothing behind the answer may be swallowed.
         let reader = BufReader::with_capacity(1, stream);
         let mut lines = BlockingLines::new(reader, MAX_HELLO_BYTES);
-        let wrong = |what: String| Unreachable::NotADaemon { socket: self.folders.socket.clone(), what };
-        let answer = match lines.next().map_err(io)? {
+        let wrong =
+            |what: String| Unreachable::NotADaemon { socket: self.folders.socket.clone(), what };
+        let answer = match lines.read().map_err(io)? {
             Line::Whole(line) => {
                 serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?
             }

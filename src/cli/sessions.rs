@@ -45,10 +45,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let table: Vec<Vec<_>> = rows
-        .iter()
-        .map(|row| columns.iter().map(|column| cell(&row[*column])).collect())
-        .collect();
+    let table: Vec<Vec<_>> =
+        rows.iter().map(|row| columns.iter().map(|column| cell(&row[*column])).collect()).collect();
     let heads: Vec<_> = columns.iter().map(|column| column.to_uppercase()).collect();
     let heads: Vec<_> = heads.iter().map(String::as_str).collect();
     Ok(output::text(&output::table(&heads, &table))?)

@@ -33,7 +33,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let pid = client.welcome.pid;
     client.get(Wanted::Stop { workspaces: args.stop_workspaces.then_some(true) })?;
     // The lock is let go of by the kernel at the very end of the process.
-    let (lock, until) = (loaded.folders.lock_file(), Instant::now() + Duration::from_secs(args.wait_secs));
+    let (lock, until) =
+        (loaded.folders.lock_file(), Instant::now() + Duration::from_secs(args.wait_secs));
     while is_held(&lock) {
         if Instant::now() >= until {
             return Err(Failure::Other(format!(

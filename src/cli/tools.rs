@@ -68,7 +68,8 @@ pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> Failure {
 /// A tool's description and parameters.
 pub(super) fn explain(entry: &hivekeep_registry::Entry) -> String {
     let spec = &entry.info.spec;
-    let mut text = format!("{}: {}\n\n{}\n\nParameters:\n", spec.name, spec.title, entry.description);
+    let mut text =
+        format!("{}: {}\n\n{}\n\nParameters:\n", spec.name, spec.title, entry.description);
     let schema = &entry.input_schema;
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|keys| keys.iter().any(|key| key == name))
@@ -106,7 +107,8 @@ fn kind_of(property: &Value) -> String {
     match &property["type"] {
         Value::String(kind) => kind.clone(),
         Value::Array(kinds) => {
-            let kinds: Vec<_> = kinds.iter().filter_map(Value::as_str).filter(|k| *k != "null").collect();
+            let kinds: Vec<_> =
+                kinds.iter().filter_map(Value::as_str).filter(|k| *k != "null").collect();
             kinds.join("|")
         }
         _ => "JSON".to_owned(),

@@ -57,11 +57,10 @@ fn walk(
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::from(text.as_ref()),
-        DeValue::Integer(number) => i64::from_str_radix(
-            &number.as_str().replace('_', ""),
-            number.radix(),
-        )
-        .map_or_else(|_| Value::from(number.as_str()), Value::from),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
+                .map_or_else(|_| Value::from(number.as_str()), Value::from)
+        }
         DeValue::Float(number) => {
             number.as_str().replace('_', "").parse::<f64>().map_or(Value::Null, Value::from)
         }

@@ -97,7 +97,11 @@ impl Base {
     fn of(given: &Given) -> Self {
         if let Some(home) = given.var("HIVEKEEP_HOME") {
             let home = Path::new(home);
-            return Self { state: home.join("state"), run: home.join("run"), logs: Some(home.join("logs")) };
+            return Self {
+                state: home.join("state"),
+                run: home.join("run"),
+                logs: Some(home.join("logs")),
+            };
         }
         if given.root {
             return Self {

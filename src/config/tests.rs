@@ -6,7 +6,7 @@ fn given(env: &[(&str, &str)], flags: &[&str]) -> Given {
     let own = |text: &&str| ("--set".to_owned(), (*text).to_owned());
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let mut env: Vec<_> = env.iter().map(pair).collect();
-    env.push(("HOME".to_owned(), "/home/ada".to_owned()));
+    env.push(("HOME".to_owned(), "/people/ada".to_owned()));
     Given { file: None, flags: flags.iter().map(own).collect(), env, root: false, uid: 1000 }
 }
 
@@ -74,7 +74,9 @@ fn every_error_of_every_layer_is_told_at_once_with_its_place() {
     for line in &expected {
         assert!(problems.contains(line), "missing: {line}\nin: {problems:#?}");
     }
-    assert!(problems.iter().any(|line| line.starts_with("$HIVEKEEP_STORE__CACHE_MB: store.cache_mb:")));
+    assert!(
+        problems.iter().any(|line| line.starts_with("$HIVEKEEP_STORE__CACHE_MB: store.cache_mb:"))
+    );
     assert_eq!(problems.len(), expected.len() + 1, "{problems:#?}");
 }
 
@@ -115,7 +117,7 @@ fn text_is_read_as_what_the_key_takes() {
 fn folders_follow_the_user() {
     let folders = |given: &Given| load(given).expect("holds").folders;
     let mine = folders(&given(&[("XDG_RUNTIME_DIR", "/run/user/1000")], &[]));
-    assert_eq!(mine.state, PathBuf::from("/home/ada/.local/state/hivekeep"));
+    assert_eq!(mine.state, PathBuf::from("/people/ada/.local/state/hivekeep"));
     assert_eq!(mine.socket, PathBuf::from("/run/user/1000/hivekeep/hivekeep.sock"));
     assert_eq!(mine.logs, mine.state.join("logs"));
     assert_eq!(folders(&given(&[], &[])).run, PathBuf::from("/tmp/hivekeep-1000"));

@@ -175,7 +175,9 @@ async fn open_journal(loaded: &Loaded) -> Result<Journal, Error> {
     Ok(journal)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Error::Io { doing: "a start-up step", source: io::Error::other(error) })
 }
@@ -199,7 +201,8 @@ impl Tree {
         let (sessions, sessions_seed) = {
             let (options, journal) = (config.registry.clone(), journal.clone());
             let (census, supervisor) = (census.clone(), places.sessions.clone());
-            blocking(move || SessionsHandle::restore(&options, journal, census, supervisor)).await??
+            blocking(move || SessionsHandle::restore(&options, journal, census, supervisor))
+                .await??
         };
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
@@ -280,7 +283,9 @@ impl Tree {
         let why: Vec<_> = self
             .asleep()
             .into_iter()
-            .map(|row| format!("{} is {}: {}", row.path, row.state, row.last_error.unwrap_or_default()))
+            .map(|row| {
+                format!("{} is {}: {}", row.path, row.state, row.last_error.unwrap_or_default())
+            })
             .collect();
         Err(Error::Tree(why.join("; ")))
     }
@@ -288,7 +293,9 @@ impl Tree {
     fn asleep(&self) -> Vec<ActorRow> {
         let rows = self.census.rows().into_iter();
         rows.filter(|row| self.places.first_rank(&row.path))
-            .filter(|row| matches!(row.state.as_str(), "starting" | "restarting" | "gave_up" | "stopped"))
+            .filter(|row| {
+                matches!(row.state.as_str(), "starting" | "restarting" | "gave_up" | "stopped")
+            })
             .collect()
     }
 

@@ -45,7 +45,8 @@ pub enum LoggingError {
 /// Sets up logging for the process, and sends panics there.
 pub(super) fn start(loaded: &Loaded) -> Result<Logging, LoggingError> {
     let (options, folder) = (&loaded.config.daemon, &loaded.folders.logs);
-    let failed = |source: io::Error| LoggingError::Folder { path: folder.display().to_string(), source };
+    let failed =
+        |source: io::Error| LoggingError::Folder { path: folder.display().to_string(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     let file = LogRollerBuilder::new(folder.as_path(), LOG_FILE.as_ref())
         .rotation(Rotation::SizeBased(RotationSize::MB(options.log_file_mb)))
@@ -58,7 +59,8 @@ pub(super) fn start(loaded: &Loaded) -> Result<Logging, LoggingError> {
         .buffered_lines_limit(LINES_WAITING)
         .thread_name("log-writer")
         .finish(file);
-    let filter = || options.log_level.parse::<EnvFilter>().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        || options.log_level.parse::<EnvFilter>().unwrap_or_else(|_| EnvFilter::new("info"));
     let to_file = tracing_subscriber::fmt::layer()
         .json()
         .flatten_event(true)

@@ -36,8 +36,8 @@ impl Doors {
             false => None,
         };
         let path = &core.folders.socket;
-        let listener = socket::bind(path)
-            .map_err(|source| Error::Socket { path: path.clone(), source })?;
+        let listener =
+            socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
         let socket = Socket {
             core: core.clone(),
             listener,

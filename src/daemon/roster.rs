@@ -18,7 +18,10 @@ mod tests {
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
         let listing = crate::doors::mcp::Listing::of(&catalogue, &View::operator());
-        assert_eq!(listing.digest(), crate::doors::mcp::Listing::of(&catalogue, &View::operator()).digest());
+        assert_eq!(
+            listing.digest(),
+            crate::doors::mcp::Listing::of(&catalogue, &View::operator()).digest()
+        );
         assert!(catalogue.entries().count() > 0);
     }
 }

@@ -15,7 +15,8 @@ const EXIT_AT_ONCE: i32 = 143;
 /// # Errors
 /// When the handlers cannot be installed.
 pub(super) fn watch(stop: watch::Sender<StopOrder>) -> std::io::Result<()> {
-    let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (terminate, interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A client that is gone must not end the daemon: SIGHUP of a lost terminal
     // is taken and ignored.
     let mut hangup = signal(SignalKind::hangup())?;

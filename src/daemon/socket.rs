@@ -1,12 +1,6 @@
 //! The Unix socket: who may come in, and to which door they are shown.
 
-use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Door, Layer, ToolError};
 use hivekeep_registry::{OpenSession, View};
@@ -151,7 +145,8 @@ impl Guest {
                 if tell(&mut self.writer, &Answer::Welcome(welcome(tools))).await.is_err() {
                     return;
                 }
-                let served = control::serve(self.core, uid, self.lines, self.writer, self.end).await;
+                let served =
+                    control::serve(self.core, uid, self.lines, self.writer, self.end).await;
                 if let Err(error) = served {
                     tracing::debug!(%error, "a control connection broke");
                 }
@@ -171,7 +166,11 @@ impl Guest {
         if let Err(error) = view.check(&self.core.catalogue) {
             return self.refuse(error).await;
         }
-        let request = OpenSession { door: Door::McpStdio, client: format!("hivekeep mcp (uid {uid})"), resume };
+        let request = OpenSession {
+            door: Door::McpStdio,
+            client: format!("hivekeep mcp (uid {uid})"),
+            resume,
+        };
         let attachment = match self.core.sessions.open(request).await {
             Ok(attachment) => attachment,
             Err(error) => return self.refuse(error).await,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub use messages::{Reply, ReplyBody, Request, Status, Wanted};
 
 use super::{
-    Core,
+    Core, StopOrder,
     lines::{Line, Lines},
 };
 
@@ -59,21 +59,19 @@ where
                 let request = serde_json::from_slice::<Request>(line);
                 let (core, replies) = (core.clone(), replies.clone());
                 running.spawn(async move {
-                    let outlet = match request {
-                        Ok(request) => {
-                            let outlet = Outlet { id: Some(request.id), replies };
-                            let end = requests::answer(&core, uid, request.wanted, &outlet).await;
-                            (outlet, end)
+                    match request {
+                        Ok(request) => handle(&core, uid, request, replies).await,
+                        Err(error) => {
+                            let outlet = Outlet { id: None, replies };
+                            outlet.end(Err(unreadable(&error))).await;
                         }
-                        Err(error) => (Outlet { id: None, replies }, Err(unreadable(&error))),
-                    };
-                    let (outlet, end) = outlet;
-                    outlet.end(end).await;
+                    }
                 });
             }
             Ok(Line::TooLong) => {
                 let outlet = Outlet { id: None, replies: replies.clone() };
-                let error = ToolError::new(Layer::Door, "request_too_long", "the request is too long");
+                let error =
+                    ToolError::new(Layer::Door, "request_too_long", "the request is too long");
                 outlet.end(Err(error)).await;
             }
             Ok(Line::End) => break Ok(()),
@@ -85,6 +83,20 @@ where
     // What was answered is written, as long as the client reads it.
     let _gone = tokio::time::timeout(std::time::Duration::from_secs(5), writing).await;
     outcome
+}
+
+async fn handle(core: &Arc<Core>, uid: u32, request: Request, replies: mpsc::Sender<Reply>) {
+    let outlet = Outlet { id: Some(request.id), replies };
+    let order = match request.wanted {
+        Wanted::Stop { workspaces } => StopOrder::Stop { workspaces },
+        _ => StopOrder::None,
+    };
+    let end = requests::answer(core, uid, request.wanted, &outlet).await;
+    outlet.end(end).await;
+    // Only now: the stop ends this very connection.
+    if order != StopOrder::None {
+        core.stop.send_replace(order);
+    }
 }
 
 fn unreadable(error: &serde_json::Error) -> ToolError {

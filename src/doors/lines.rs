@@ -132,7 +132,7 @@ impl<R: io::BufRead> BlockingLines<R> {
     ///
     /// # Errors
     /// When the peer cannot be read.
-    pub fn next(&mut self) -> io::Result<Line<'_>> {
+    pub fn read(&mut self) -> io::Result<Line<'_>> {
         loop {
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
@@ -167,6 +167,33 @@ mod tests {
                 Line::TooLong => seen.push("TOO LONG".to_owned()),
                 Line::End => return seen,
             }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn how_bytes_arrive_makes_no_difference(
+            text in "[ab\\r\\n]{0,60}",
+            cuts in proptest::collection::vec(1usize..9, 60),
+            max_bytes in 1usize..12,
+        ) {
+            let cut = |pieces: &mut dyn Iterator<Item = usize>| {
+                let (mut cutter, mut rest, mut seen) = (Cutter::new(max_bytes), text.as_bytes(), Vec::new());
+                while !rest.is_empty() {
+                    let piece = pieces.next().unwrap_or(rest.len()).min(rest.len());
+                    let (taken, cut) = cutter.feed(&rest[..piece]);
+                    rest = &rest[taken..];
+                    match cut {
+                        Cut::More => {}
+                        Cut::Line => seen.push(Some(cutter.line().to_vec())),
+                        Cut::TooLong => seen.push(None),
+                    }
+                }
+                seen
+            };
+            let whole = cut(&mut std::iter::empty());
+            proptest::prop_assert_eq!(&cut(&mut cuts.iter().copied()), &whole);
+            proptest::prop_assert!(whole.iter().flatten().all(|line| line.len() <= max_bytes));
         }
     }
 

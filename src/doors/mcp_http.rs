@@ -24,7 +24,10 @@ use hivekeep_registry::View;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use tokio::{net::TcpListener, sync::{OnceCell, Semaphore}};
+use tokio::{
+    net::TcpListener,
+    sync::{OnceCell, Semaphore},
+};
 use tokio_util::sync::CancellationToken;
 
 pub use token::{Token, TokenError};
@@ -124,10 +127,15 @@ fn router(guard: Arc<Guard>, service: Service) -> Router {
 
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let Ok(_place) = guard.room.try_acquire() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], "too many requests at once")
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::RETRY_AFTER, "1")],
+            "too many requests at once",
+        )
             .into_response();
     };
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    let given =
+        request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
     if !given.is_some_and(|given| guard.token.is(given)) {
         let challenge = [(header::WWW_AUTHENTICATE, r#"Bearer realm="hivekeep""#)];
         return (StatusCode::UNAUTHORIZED, challenge, "a bearer token is required").into_response();

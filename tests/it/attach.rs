@@ -29,6 +29,7 @@ fn a_killed_daemon_is_replaced_and_the_session_goes_on() {
     let (before, first) = (sessions(&home), home.pid());
     assert_eq!(before.len(), 1);
     kill(&home, Signal::KILL);
+    wait_until("nobody listens", || home.run(&["status"]).status.code() == Some(5));
     // The next request finds a new daemon; the client notices nothing.
     let called = wire.call(1, "workspace_list", json!({}));
     assert_eq!(called["result"]["isError"], false, "{called}");

@@ -160,3 +160,30 @@ fn a_control_request_nobody_knows_is_answered() {
     assert_eq!(answers[0]["error"]["code"], "invalid_request");
     assert!(answers[1]["result"].is_array());
 }
+
+#[test]
+fn a_service_manager_is_told_of_the_start_of_life_and_of_the_end() {
+    let home = Home::new();
+    let path = home.path("notify.sock");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).expect("binds");
+    manager.set_read_timeout(Some(crate::home::PATIENCE)).expect("a socket");
+    let home =
+        home.with("NOTIFY_SOCKET", path.to_str().expect("UTF-8")).with("WATCHDOG_USEC", "400000");
+    let mut daemon = home.daemon();
+    let heard = |state: &str| {
+        let mut buffer = [0; 1024];
+        loop {
+            let length = manager.recv(&mut buffer).expect("it is told");
+            let told = String::from_utf8_lossy(&buffer[..length]);
+            if told.lines().any(|line| line == state) {
+                return;
+            }
+        }
+    };
+    heard("READY=1");
+    heard("WATCHDOG=1");
+    heard("WATCHDOG=1");
+    daemon.signal(Signal::TERM);
+    heard("STOPPING=1");
+    assert!(daemon.wait().success());
+}

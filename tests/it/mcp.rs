@@ -98,7 +98,8 @@ fn a_toolset_is_all_that_is_shown_and_called() {
     let mut wire = Wire::start(&home, &["--no-spawn", "--toolset", "execution"]);
     wire.initialize();
     assert_eq!(wire.ask(1, "tools/list", json!({}))["result"]["tools"], some);
-    assert_eq!(wire.call(2, "workspace_list", json!({}))["error"]["code"], -32602);
+    let refused = wire.call(2, "workspace_list", json!({}));
+    assert_eq!(refused["result"]["structuredContent"]["error"]["layer"], "policy", "{refused}");
 
     let output = home.run(&["mcp", "--no-spawn", "--toolset", "cooking"]);
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", show(&output));

@@ -18,7 +18,7 @@ fn machines(home: &Path) -> Vec<(i32, String)> {
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         // The daemon itself is started with nothing but `daemon`.
         if line.contains(&home) {
-            found.push((pid, line.chars().take(200).collect()));
+            found.push((pid, line));
         }
     }
     found

@@ -1,8 +1,10 @@
-//! What a person types: `cargo xtask setup`, `test`, `guest`, `docs`.
+//! What a person types: `cargo xtask setup`, `demo`, `test`, `guest`, `docs`.
 //!
 //! A file a subcommand. Everything here talks to people, so it prints.
 #![allow(clippy::print_stdout)]
 
+mod bench;
+mod demo;
 mod docs;
 mod guest;
 mod image;
@@ -32,6 +34,10 @@ enum Command {
     Guest,
     /// Build the images that the tests boot, or reuse them
     Image(image::Image),
+    /// Play the main job on this repository: a machine, its files, its jobs, a killed daemon
+    Demo(demo::Demo),
+    /// Measure, each figure beside its baseline; writes docs/performance.md and .json
+    Bench(bench::Bench),
     /// Write docs/tools/ and config.toml from the declarations
     Docs(docs::Docs),
 }
@@ -53,6 +59,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(test) => test.run(&repo),
         Command::Guest => guest::build(&repo).map(|path| println!("{}", path.display())),
         Command::Image(image) => image.run(&repo),
+        Command::Demo(demo) => demo.run(&repo),
+        Command::Bench(bench) => bench.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
     }
 }

@@ -1,7 +1,7 @@
 //! Installing what the machine lacks. Never asks a question.
 
 mod apt;
-mod needs;
+pub(crate) mod needs;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -62,6 +62,11 @@ impl Setup {
         println!("setup: everything is there");
         Ok(())
     }
+}
+
+/// Installs the packages alone, without the cargo subcommands of the tests.
+pub(crate) fn for_running(repo: &Repo) -> Result<()> {
+    packages(&repo.shell, &needs::missing())
 }
 
 /// Installs packages as root; otherwise says the line that does.

@@ -18,12 +18,22 @@ pub(crate) enum Outcome {
 /// Steps in the order they ran.
 #[derive(Default)]
 pub(crate) struct Steps {
+    /// The steps that are wanted; all when empty.
+    only: Vec<String>,
     rows: Vec<(&'static str, Outcome, Duration)>,
 }
 
 impl Steps {
+    /// Steps of which only these run; the others are no rows of the table.
+    pub(crate) fn only(only: Vec<String>) -> Self {
+        Self { only, ..Self::default() }
+    }
+
     /// Runs a step. An error is a failed step; the next ones still run.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) {
+        if !self.only.is_empty() && !self.only.iter().any(|wanted| wanted == name) {
+            return;
+        }
         println!("\n== {name}");
         let began = Instant::now();
         let outcome = step().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
@@ -79,6 +89,10 @@ mod tests {
         let table = steps.table();
         let rows: Vec<&str> = table.lines().collect();
         assert!(rows[1].starts_with("lints   FAILED") && rows[1].ends_with("three warnings"));
+        let mut one = Steps::only(vec!["tests".to_owned()]);
+        one.run("format", || anyhow::bail!("not wanted"));
+        one.run("tests", || Ok(Outcome::Passed(String::new())));
+        assert_eq!((one.failures(), one.table().lines().count()), (0, 1));
         assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
     }
 }

@@ -1,7 +1,8 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ docs
+//! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
+//! ─ clients ─ docs
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -11,6 +12,7 @@ mod checks;
 mod contract;
 mod junit;
 mod nextest;
+mod outside;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -25,13 +27,16 @@ pub(crate) struct Test {
     /// Leave out the tests that boot virtual machines
     #[arg(long)]
     no_vm: bool,
+    /// Run only this step, with what earlier runs built; may be repeated
+    #[arg(long, value_name = "STEP")]
+    only: Vec<String>,
     /// Run only tests whose name contains this, and no other check
     filter: Option<String>,
 }
 
 impl Test {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let mut steps = Steps::default();
+        let mut steps = Steps::only(self.only.clone());
         if self.filter.is_none() {
             steps.run("format", || checks::format(repo));
             steps.run("lints", || checks::lints(repo));
@@ -40,22 +45,26 @@ impl Test {
         steps.run("guest", || guest::build(repo).map(|path| passed(path.display())));
         steps.run("build", || nextest::build(repo));
         let built = !steps.failed("guest") && !steps.failed("build");
-        steps.run("image", || match (self.no_vm, built) {
-            (true, _) => Ok(Outcome::Skipped("--no-vm".to_owned())),
-            (false, false) => Ok(Outcome::Skipped("guest or build failed".to_owned())),
-            (false, true) => image::build(repo, "base").map(|()| passed(repo.images().display())),
+        steps.run("image", || {
+            ensure!(built, "guest or build failed");
+            image::build(repo, "base").map(|()| passed(repo.images().display()))
         });
-        let with_vms = !self.no_vm && !steps.failed("image") && built;
+        let scope = nextest::Scope {
+            filter: self.filter.as_deref(),
+            vms: !self.no_vm,
+            images: !steps.failed("image"),
+        };
         let mut tally = None;
         steps.run("tests", || {
             ensure!(built, "guest or build failed");
-            let found = nextest::run(repo, self.filter.as_deref(), with_vms)?;
+            let found = nextest::run(repo, &scope)?;
             let outcome = found.outcome();
             tally = Some(found);
             Ok(outcome)
         });
         if self.filter.is_none() {
             steps.run("contract", || contract::check(repo, built));
+            outside::steps(repo, &mut steps, built, &scope);
             steps.run("docs", || match built {
                 true => docs::check(repo).map(|()| passed("generated pages are fresh")),
                 false => Ok(Outcome::Skipped("build failed".to_owned())),

@@ -157,4 +157,4 @@ fn underscored(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,6 @@
 //! The registry actor: what may reach which mailbox, and when.
 //!
-//! A call arrives routed, is admitted, queued or refused by [`state`], and is
+//! A call arrives routed, is admitted, queued or refused by `state.rs`, and is
 //! put into the target's mailbox from here. Its answer goes straight to the
 //! dispatcher, which then gives the slot back. A call keeps its slot until its
 //! work has really ended, also when its caller has gone: admission bounds work,

@@ -4,10 +4,10 @@
 //! resumed within a grace time, also after a restart of the daemon. When it
 //! ends, what it owned is orphaned, never killed.
 //!
-//! What a session *is* (its [`Face`]: quota ledger, token buckets, calls in
+//! What a session *is* (its `Face`: quota ledger, token buckets, calls in
 //! flight) is shared memory beside the actors, so that every call reads it
 //! without asking, and so that a restarted actor loses none of it. What becomes
-//! of a session is decided by its actor ([`session`]), one at a time, and
+//! of a session is decided by its actor (`session.rs`), one at a time, and
 //! written to the stream `session/<id>` before it is true.
 
 mod attachment;

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use hivekeep_kernel::{Address, Layer, Target, ToolError, WorkspaceId, serve};
 
-use crate::{name::Name, phase::Phase, records::{Planned, Spec}, workspace::Msg};
+use crate::{
+    name::Name,
+    phase::Phase,
+    records::{Planned, Spec},
+    workspace::Msg,
+};
 
 /// What is known of a workspace at a glance.
 #[derive(Debug, Clone)]

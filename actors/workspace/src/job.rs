@@ -100,7 +100,8 @@ async fn look(mut seed: Seed) -> Option<Option<JobSummary>> {
         Line::Up(link) => link,
         _ => return None,
     };
-    let poll = JobPoll { job_id: seed.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
+    let poll =
+        JobPoll { job_id: seed.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
     match link.ask(poll, Wait::at_most(Duration::from_secs(20))).await {
         Ok(report) => Some(Some(report.summary)),
         Err(LinkError::Guest(error)) if error.code == GuestCode::UnknownJob => Some(None),

@@ -52,7 +52,7 @@ pub enum MachineFact {
     /// A process was started.
     Launched {
         /// How to find it.
-        handle: MachineHandle,
+        handle: Box<MachineHandle>,
         /// Limits on it.
         limits: AppliedLimits,
         /// The guest answered.
@@ -70,7 +70,10 @@ pub enum MachineFact {
 impl Ledger {
     /// Folds a stream's records, optionally from a snapshot. `None` when the
     /// first record is not a plan, which no sound stream has.
-    pub fn replay(snapshot: Option<Self>, records: impl IntoIterator<Item = Record>) -> Option<Self> {
+    pub fn replay(
+        snapshot: Option<Self>,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Option<Self> {
         let mut records = records.into_iter();
         let mut ledger = match snapshot {
             Some(ledger) => ledger,
@@ -243,6 +246,8 @@ mod tests {
         let json = serde_json::to_string(&record).expect("serialises");
         assert_eq!(json, r#"{"record":"env_set","vars":{"A":null}}"#);
         let planned = serde_json::to_string(&Record::Planned(plan())).expect("serialises");
-        assert!(matches!(serde_json::from_str(&planned), Ok(Record::Planned(plan)) if plan.slot == 3));
+        assert!(
+            matches!(serde_json::from_str(&planned), Ok(Record::Planned(plan)) if plan.slot == 3)
+        );
     }
 }

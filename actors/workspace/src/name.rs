@@ -12,7 +12,9 @@ pub struct Name(String);
 
 /// A text that is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no workspace name: use 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit")]
+#[error(
+    "`{0}` is no workspace name: use 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
+)]
 pub struct NameError(String);
 
 impl Name {
@@ -38,7 +40,11 @@ impl FromStr for Name {
             && edge(bytes.first().copied())
             && edge(bytes.last().copied())
             && bytes.iter().all(|b| edge(Some(*b)) || *b == b'-');
-        if sound { Ok(Self(text.to_owned())) } else { Err(NameError(text.chars().take(80).collect())) }
+        if sound {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError(text.chars().take(80).collect()))
+        }
     }
 }
 

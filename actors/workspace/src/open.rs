@@ -11,7 +11,9 @@ use hivekeep_store::Journal;
 use crate::{
     Options,
     driver::{
-        Driver, Ground, probe_kvm, sandbox::SandboxDriver, sweep::Sweeper,
+        Driver, Ground, probe_kvm,
+        sandbox::SandboxDriver,
+        sweep::Sweeper,
         vm::{OverlayMaker, VmDriver},
     },
     image::{ImageName, ImageStore},
@@ -191,10 +193,11 @@ fn remove_cut_downloads(folder: &Path, depth: usize) {
         let name = entry.file_name();
         if kind.is_dir() && depth > 0 {
             remove_cut_downloads(&entry.path(), depth - 1);
-        } else if kind.is_file() && name.to_string_lossy().starts_with(TEMPORARY) {
-            if let Err(error) = std::fs::remove_file(entry.path()) {
-                tracing::warn!(file = %entry.path().display(), %error, "a cut download stays");
-            }
+        } else if kind.is_file()
+            && name.to_string_lossy().starts_with(TEMPORARY)
+            && let Err(error) = std::fs::remove_file(entry.path())
+        {
+            tracing::warn!(file = %entry.path().display(), %error, "a cut download stays");
         }
     }
 }

@@ -79,7 +79,9 @@ impl Phase {
             (Want::Destroy, Self::Destroying) => Err(self.busy()),
             // A machine that never comes up must not be indestructible.
             (Want::Destroy, _) => Ok(Self::Destroying),
-            (_, Self::Creating | Self::Starting | Self::Stopping | Self::Destroying) => Err(self.busy()),
+            (_, Self::Creating | Self::Starting | Self::Stopping | Self::Destroying) => {
+                Err(self.busy())
+            }
             (want, _) => Err(self.wrong(want)),
         }
     }

@@ -46,7 +46,7 @@ pub enum Record {
     /// A machine runs.
     Launched {
         /// How to find it again.
-        handle: MachineHandle,
+        handle: Box<MachineHandle>,
         /// Which limits really apply to it.
         limits: AppliedLimits,
     },

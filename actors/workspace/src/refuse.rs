@@ -9,17 +9,30 @@ impl From<driver::Error> for ToolError {
         use driver::Error;
         let text = error.to_string();
         let (code, step) = match &error {
-            Error::ToolMissing { .. } => ("machine_tool_missing", "`hivekeep check` names the package"),
-            Error::KvmUnusable { .. } => ("kvm_unusable", "set workspace.driver.accelerator to \"auto\" or \"tcg\""),
-            Error::LimitsUnavailable { .. } => {
-                ("limits_unavailable", "set workspace.driver.cgroup_required to false, or fix the host's cgroups")
+            Error::ToolMissing { .. } => {
+                ("machine_tool_missing", "`hivekeep check` names the package")
             }
+            Error::KvmUnusable { .. } => {
+                ("kvm_unusable", "set workspace.driver.accelerator to \"auto\" or \"tcg\"")
+            }
+            Error::LimitsUnavailable { .. } => (
+                "limits_unavailable",
+                "set workspace.driver.cgroup_required to false, or fix the host's cgroups",
+            ),
             Error::BadPlan(_) => ("machine_plan_invalid", "`hivekeep check` looks at the images"),
-            Error::Unreachable { .. } => ("machine_path_unreachable", "change the folder's mode as the message says"),
-            Error::DiedAtStart { .. } => ("machine_died_at_start", "workspace_logs shows what it printed"),
-            Error::StartTimeout { .. } => ("machine_start_timeout", "workspace_logs shows what it printed"),
+            Error::Unreachable { .. } => {
+                ("machine_path_unreachable", "change the folder's mode as the message says")
+            }
+            Error::DiedAtStart { .. } => {
+                ("machine_died_at_start", "workspace_logs shows what it printed")
+            }
+            Error::StartTimeout { .. } => {
+                ("machine_start_timeout", "workspace_logs shows what it printed")
+            }
             Error::Gone(_) => ("machine_gone", "workspace_info shows the state"),
-            Error::Unkillable { .. } => ("machine_unkillable", "the host's kernel holds the process: look at the host"),
+            Error::Unkillable { .. } => {
+                ("machine_unkillable", "the host's kernel holds the process: look at the host")
+            }
             Error::Qmp(_) => ("machine_control_failed", "workspace_logs shows what it printed"),
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 ("host_disk_full", "free space on the host")
@@ -40,12 +53,16 @@ impl From<image::Error> for ToolError {
             Error::Unknown { .. } => "image_unknown",
             Error::DiskSize { .. } => "disk_size",
             Error::OverlayExists { .. } => "disk_exists",
-            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => "host_disk_full",
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                "host_disk_full"
+            }
             _ => "image_failed",
         };
         let known = Self::new(Layer::Machine, code, text);
         match &error {
-            Error::Missing { remedy, .. } | Error::Corrupt { remedy, .. } => known.next(remedy.clone()),
+            Error::Missing { remedy, .. } | Error::Corrupt { remedy, .. } => {
+                known.next(remedy.clone())
+            }
             Error::DiskSize { min_gb, max_gb, .. } => {
                 known.detail("min_gb", *min_gb).detail("max_gb", *max_gb)
             }

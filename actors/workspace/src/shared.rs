@@ -69,11 +69,13 @@ impl Shared {
     /// # Errors
     /// `isolation_unavailable`; never another kind instead.
     pub fn driver(&self, isolation: Isolation) -> Result<Arc<dyn Driver>, ToolError> {
-        self.drivers.iter().find(|driver| driver.isolation() == isolation).cloned().ok_or_else(|| {
-            let message = format!("this host offers no `{}` isolation", isolation.as_str());
-            ToolError::new(Layer::Machine, "isolation_unavailable", message)
-                .next("run `hivekeep check` on the host to see what is missing")
-        })
+        self.drivers.iter().find(|driver| driver.isolation() == isolation).cloned().ok_or_else(
+            || {
+                let message = format!("this host offers no `{}` isolation", isolation.as_str());
+                ToolError::new(Layer::Machine, "isolation_unavailable", message)
+                    .next("run `hivekeep check` on the host to see what is missing")
+            },
+        )
     }
 
     /// Whether a workspace was just planned: true once. Any later incarnation of
@@ -164,10 +166,8 @@ impl Desk {
             .map_err(store_error)?;
         // An actor that is gone reads the records when it comes back.
         let patience = std::time::Duration::from_secs(10);
-        let _applied = self
-            .actor
-            .ask(patience, |applied| workspace::Msg::Recorded { records, applied })
-            .await;
+        let _applied =
+            self.actor.ask(patience, |applied| workspace::Msg::Recorded { records, applied }).await;
         Ok(())
     }
 

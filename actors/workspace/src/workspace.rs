@@ -128,13 +128,15 @@ impl Entity for Workspace {
 
     async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
         let Seed { id, shared, keeper } = seed;
-        let stream = StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
+        let stream =
+            StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
         let (reader, from) = (shared.clone(), stream.clone());
         let (ledger, records) = tokio::task::spawn_blocking(move || reader.load(&from))
             .await
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(error.to_string()))?;
-        let nursery = Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let nursery =
+            Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
         let desk = Desk { id, shared, actor: me.address.clone(), stream };
         let (line, _) = watch::channel(Line::Absent);
@@ -202,7 +204,8 @@ impl Entity for Workspace {
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         match self.nursery.hear(news)? {
             Outcome::GaveUp { name, reason } => {
-                self.desk.tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));
+                self.desk
+                    .tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));
             }
             Outcome::Gone { name, .. } => {
                 if let Ok(job) = name.parse() {

@@ -64,7 +64,8 @@ impl Entity for Workspaces {
     type Seed = Seed;
 
     async fn start(shared: Arc<Shared>, me: Me<Msg>) -> Result<Self, Fault> {
-        let nursery = Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let nursery =
+            Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let mut keeper = Self { me, shared, nursery };
         keeper.boot().await?;
         Ok(keeper)
@@ -116,7 +117,8 @@ impl Workspaces {
             slot: plan.slot,
             address: address.clone(),
         });
-        let seed = workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
+        let seed =
+            workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
         self.nursery.start::<Workspace>(&name, Policy::ENTITY, &address, seed)?;
         Ok(address)
     }

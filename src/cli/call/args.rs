@@ -13,7 +13,8 @@ pub(super) fn parse(given: &str, schema: &Value) -> Result<(String, Value), Fail
     };
     let property = &schema["properties"][key];
     if property.is_null() {
-        let known: Vec<_> = schema["properties"].as_object().into_iter().flat_map(|p| p.keys()).collect();
+        let known: Vec<_> =
+            schema["properties"].as_object().into_iter().flat_map(|p| p.keys()).collect();
         let known: Vec<_> = known.iter().map(|key| key.as_str()).collect();
         return Err(Failure::Usage(format!(
             "--arg {key}: there is no such parameter; there are {}",

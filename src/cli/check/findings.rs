@@ -75,7 +75,11 @@ fn configuration(loaded: &Loaded) -> Finding {
 
 fn folders(loaded: &Loaded) -> Vec<Finding> {
     let folders = &loaded.folders;
-    let places = [("state folder", &folders.state), ("run folder", &folders.run), ("log folder", &folders.logs)];
+    let places = [
+        ("state folder", &folders.state),
+        ("run folder", &folders.run),
+        ("log folder", &folders.logs),
+    ];
     places.into_iter().map(|(what, path)| folder(what, path)).collect()
 }
 
@@ -84,9 +88,8 @@ fn folder(what: &str, path: &Path) -> Finding {
     let Ok(meta) = std::fs::metadata(path) else {
         // The daemon makes it, if it may.
         let there = path.ancestors().skip(1).find(|path| path.exists());
-        let may = there.is_some_and(|there| {
-            rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_ok()
-        });
+        let may = there
+            .is_some_and(|there| rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_ok());
         return match may {
             true => Finding::good(what, format!("{shown} will be made")),
             false => Finding::bad(
@@ -109,7 +112,9 @@ fn folder(what: &str, path: &Path) -> Finding {
             format!("{shown} has {} left", crate::cli::output::bytes(bytes)),
             "free some space",
         ),
-        Ok(bytes) => Finding::good(what, format!("{shown} ({} free)", crate::cli::output::bytes(bytes))),
+        Ok(bytes) => {
+            Finding::good(what, format!("{shown} ({} free)", crate::cli::output::bytes(bytes)))
+        }
         Err(errno) => Finding::bad(what, format!("{shown}: {errno}"), "mend the file system"),
     }
 }
@@ -122,7 +127,8 @@ fn daemon(context: &Context, loaded: &Loaded) -> Finding {
             if welcome.version == env!("CARGO_PKG_VERSION") {
                 return Finding::good("daemon", detail);
             }
-            Finding::bad("daemon", detail, "restart it: it is not of this program's version").optional()
+            Finding::bad("daemon", detail, "restart it: it is not of this program's version")
+                .optional()
         }
         Err(Unreachable::NotRunning(_)) => {
             Finding::good("daemon", "not running; `hivekeep mcp` starts it").optional()
@@ -170,10 +176,15 @@ fn programs() -> Vec<Finding> {
 
 /// For the networks of workspaces.
 fn nftables() -> Finding {
-    let found = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().find(|nft| Path::new(nft).exists());
+    let found =
+        ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().find(|nft| Path::new(nft).exists());
     match found {
         Some(nft) => Finding::good("nftables", *nft),
-        None => Finding::bad("nftables", "no `nft`: no networks for workspaces", "install package nftables"),
+        None => Finding::bad(
+            "nftables",
+            "no `nft`: no networks for workspaces",
+            "install package nftables",
+        ),
     }
     .optional()
 }
@@ -181,7 +192,9 @@ fn nftables() -> Finding {
 fn guest(loaded: &Loaded) -> Finding {
     match hivekeep_workspace::guest_binary(&loaded.config.workspace) {
         Ok(path) => Finding::good("guest daemon", path.display().to_string()),
-        Err(error) => Finding::bad("guest daemon", error.message, error.next_step.unwrap_or_default()),
+        Err(error) => {
+            Finding::bad("guest daemon", error.message, error.next_step.unwrap_or_default())
+        }
     }
     .optional()
 }
@@ -200,7 +213,9 @@ fn images(loaded: &Loaded) -> Vec<Finding> {
     });
     let images = match listed {
         Ok(images) => images,
-        Err(error) => return vec![Finding::bad("images", error.to_string(), "mend the image folder")],
+        Err(error) => {
+            return vec![Finding::bad("images", error.to_string(), "mend the image folder")];
+        }
     };
     images
         .into_iter()

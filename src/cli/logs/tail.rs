@@ -24,7 +24,11 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Opens a log and keeps its last `lines` lines that are wanted.
-    pub(super) fn open(path: &Path, lines: usize, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        lines: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> io::Result<Self> {
         let mut tail =
             Self { path: path.to_owned(), file: None, last: Vec::new(), part: Vec::new() };
         let Some(mut file) = open(path)? else { return Ok(tail) };

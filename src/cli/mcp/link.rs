@@ -30,39 +30,76 @@ struct Inside {
     over: bool,
 }
 
+/// What became of a line of the client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It is on its way, or needs none.
+    Done,
+    /// Its daemon went while it was written; this is for the client.
+    Lost(Vec<u8>),
+    /// There will be no daemon.
+    Over,
+}
+
 impl Link {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a line of the client, waiting for a daemon if there is none now.
-    /// False when there will be none.
     ///
     /// The message is noted and the stream chosen under one lock, and written
     /// without it: a full socket must not keep the other direction from running.
-    /// If the stream is lost in between, the note gets the request its answer.
-    pub(super) fn send(&self, line: &[u8]) -> bool {
-        let mut inside = self.lock();
-        let stream = loop {
-            if inside.over {
-                return false;
+    /// A write that fails reached nobody, because a line without its end is no
+    /// message: it is repeated to the next daemon.
+    pub(super) fn send(&self, line: &[u8]) -> Sent {
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        let mut broken = None;
+        loop {
+            let (mut inside, stream) = self.await_stream(broken.take());
+            let Some(stream) = stream else { return Sent::Over };
+            if inside.memory.upward(line) == Upward::Drop {
+                return Sent::Done;
             }
-            if let Some(stream) = &inside.stream {
-                break stream.clone();
+            drop(inside);
+            if (&mut &*stream).write_all(&whole).is_err() {
+                broken = Some(stream);
+                continue;
+            }
+            let mut inside = self.lock();
+            let still_there = inside.stream.as_ref().is_some_and(|now| Arc::ptr_eq(now, &stream));
+            if still_there || inside.hung_up {
+                inside.memory.written();
+                return Sent::Done;
+            }
+            match inside.memory.written_in_vain() {
+                Some(answer) => return Sent::Lost(answer),
+                None => broken = Some(stream),
+            }
+        }
+    }
+
+    /// A stream other than the broken one; None when there will be none.
+    fn await_stream(
+        &self,
+        broken: Option<Arc<UnixStream>>,
+    ) -> (MutexGuard<'_, Inside>, Option<Arc<UnixStream>>) {
+        let mut inside = self.lock();
+        loop {
+            let fresh = inside
+                .stream
+                .clone()
+                .filter(|stream| broken.as_ref().is_none_or(|broken| !Arc::ptr_eq(stream, broken)));
+            if inside.over || fresh.is_some() {
+                let fresh = fresh.filter(|_| !inside.over);
+                return (inside, fresh);
             }
             inside.wanted_since.get_or_insert_with(Instant::now);
             self.changed.notify_all();
             inside = self.changed.wait(inside).unwrap_or_else(PoisonError::into_inner);
-        };
-        if inside.memory.upward(line) == Upward::Drop {
-            return true;
         }
-        drop(inside);
-        let mut whole = Vec::with_capacity(line.len() + 1);
-        whole.extend_from_slice(line);
-        whole.push(b'\n');
-        let _lost_with_the_stream = (&mut &*stream).write_all(&whole);
-        true
     }
 
     /// Notes a line of the daemon.

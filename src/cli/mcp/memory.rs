@@ -53,6 +53,8 @@ pub(super) struct Memory {
     initializing: Option<(String, Vec<u8>)>,
     initialized: Option<Vec<u8>>,
     in_flight: HashMap<String, InFlight>,
+    /// The request that is being written now; there is one writer.
+    writing: Option<String>,
     /// Requests of this daemon that the client has not answered.
     asked: HashSet<String>,
 }
@@ -76,8 +78,9 @@ pub(super) struct Loss {
 }
 
 impl Memory {
-    /// Notes a message of the client before it is sent.
+    /// Notes a message of the client before it is written.
     pub(super) fn upward(&mut self, line: &[u8]) -> Upward {
+        self.writing = None;
         // What cannot be parsed is for the daemon to refuse.
         let Ok(head) = serde_json::from_slice::<Head<'_>>(line) else { return Upward::Send };
         match (head.method.as_deref(), head.id) {
@@ -87,6 +90,7 @@ impl Memory {
                 }
                 let again = REPEATABLE.contains(&method).then(|| line.to_owned());
                 let open_ended = method == OPEN_ENDED;
+                self.writing = Some(id.get().to_owned());
                 self.in_flight.insert(id.get().to_owned(), InFlight { again, open_ended });
             }
             (Some("notifications/initialized"), None) => self.initialized = Some(line.to_owned()),
@@ -128,11 +132,28 @@ impl Memory {
         self.in_flight.values().any(|request| !request.open_ended)
     }
 
-    /// Forgets what a daemon that is gone cannot answer any more.
+    /// The noted message is written, and its daemon was there all the while.
+    pub(super) fn written(&mut self) {
+        self.writing = None;
+    }
+
+    /// The noted message is written, but its daemon was lost meanwhile: the
+    /// answer to the client, unless the message may be sent again.
+    pub(super) fn written_in_vain(&mut self) -> Option<Vec<u8>> {
+        let id = self.writing.take()?;
+        let request = self.in_flight.remove(&id)?;
+        request.again.is_none().then(|| lost(&id))
+    }
+
+    /// Forgets what a daemon that is gone cannot answer any more. The request
+    /// that is being written is left to its writer, who will know whether the
+    /// daemon can have seen it.
     pub(super) fn lose(&mut self) -> Loss {
         self.asked.clear();
         let mut loss = Loss::default();
+        let writing = self.writing.as_ref();
         self.in_flight.retain(|id, request| match &request.again {
+            _ if writing == Some(id) => true,
             Some(line) => {
                 loss.again.push(line.clone());
                 true
@@ -172,9 +193,11 @@ fn lost(id: &str) -> Vec<u8> {
 
 /// Whether a line of the daemon answers the request in `request`, and how.
 pub(super) fn answers(request: &[u8], line: &[u8]) -> bool {
-    let id = |line| serde_json::from_slice::<Head<'_>>(line).ok().map(|head| {
-        (head.id.map(|id| id.get().to_owned()), head.method.is_some())
-    });
+    let id = |line| {
+        serde_json::from_slice::<Head<'_>>(line)
+            .ok()
+            .map(|head| (head.id.map(|id| id.get().to_owned()), head.method.is_some()))
+    };
     match (id(request), id(line)) {
         (Some((asked, _)), Some((answered, false))) => asked.is_some() && asked == answered,
         _ => false,
@@ -190,6 +213,12 @@ mod tests {
         message.to_string().into_bytes()
     }
 
+    /// Notes a message and its writing.
+    fn up(memory: &mut Memory, line: &[u8]) {
+        assert_eq!(memory.upward(line), Upward::Send);
+        memory.written();
+    }
+
     fn request(id: impl Into<Value>, method: &str) -> Vec<u8> {
         line(json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": {}}))
     }
@@ -201,10 +230,10 @@ mod tests {
     #[test]
     fn a_call_that_was_running_is_answered_and_a_listing_is_sent_again() {
         let mut memory = Memory::default();
-        memory.upward(&request(1, "tools/call"));
-        memory.upward(&request("one", "tools/call"));
+        up(&mut memory, &request(1, "tools/call"));
+        up(&mut memory, &request("one", "tools/call"));
         let listing = request(2, "tools/list");
-        memory.upward(&listing);
+        up(&mut memory, &listing);
         memory.downward(&reply(1));
         let loss = memory.lose();
         assert_eq!(loss.again, [listing]);
@@ -221,7 +250,7 @@ mod tests {
     #[test]
     fn a_number_and_a_text_are_different_ids() {
         let mut memory = Memory::default();
-        memory.upward(&request(1, "tools/call"));
+        up(&mut memory, &request(1, "tools/call"));
         memory.downward(&reply("1"));
         assert!(memory.waits());
     }
@@ -229,13 +258,20 @@ mod tests {
     #[test]
     fn a_handshake_is_replayed_once_it_was_answered() {
         let mut memory = Memory::default();
-        let (hello, done) =
-            (request(0, "initialize"), line(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})));
-        memory.upward(&hello);
+        let (hello, done) = (
+            request(0, "initialize"),
+            line(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
+        );
+        up(&mut memory, &hello);
         assert!(memory.handshake().is_none());
-        assert_eq!(memory.lose().again, [hello.clone()], "unanswered: sent again like any other");
+        let loss = memory.lose();
+        assert_eq!(
+            loss.again,
+            std::slice::from_ref(&hello),
+            "unanswered: sent again like any other"
+        );
         memory.downward(&reply(0));
-        memory.upward(&done);
+        up(&mut memory, &done);
         assert_eq!(memory.handshake(), Some((&hello[..], Some(&done[..]))));
         assert_eq!(memory.lose(), Loss::default());
     }
@@ -243,13 +279,28 @@ mod tests {
     #[test]
     fn cancelled_and_open_ended_requests_are_not_waited_for() {
         let mut memory = Memory::default();
-        memory.upward(&request(7, "tools/call"));
-        memory.upward(&line(json!({
+        up(&mut memory, &request(7, "tools/call"));
+        let cancelled = line(json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}
-        })));
-        memory.upward(&request(8, "subscriptions/listen"));
+        }));
+        up(&mut memory, &cancelled);
+        up(&mut memory, &request(8, "subscriptions/listen"));
         assert!(!memory.waits());
         assert_eq!(memory.lose().answers.len(), 1, "the subscription ended");
+    }
+
+    #[test]
+    fn a_request_caught_while_it_is_written_is_its_writers_to_judge() {
+        let mut memory = Memory::default();
+        memory.upward(&request(1, "tools/call"));
+        assert_eq!(memory.lose(), Loss::default(), "perhaps the daemon never saw it");
+        assert!(memory.waits());
+        let answer = memory.written_in_vain().expect("it may have been seen");
+        assert!(String::from_utf8_lossy(&answer).contains("daemon_restarted"));
+        assert!(!memory.waits());
+        memory.upward(&request(2, "tools/list"));
+        memory.lose();
+        assert_eq!(memory.written_in_vain(), None, "it is simply sent again");
     }
 
     #[test]

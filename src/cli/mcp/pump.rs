@@ -10,7 +10,10 @@ use std::{
 
 use hivekeep_kernel::SessionId;
 
-use super::{link::Link, memory::answers};
+use super::{
+    link::{Link, Sent},
+    memory::answers,
+};
 use crate::{
     cli::reach::{Reach, Unreachable},
     doors::{
@@ -90,12 +93,18 @@ fn write(output: &Output, line: &[u8]) -> io::Result<()> {
 }
 
 fn upward(input: impl io::Read, link: &Link, output: &Output, terms: &Terms) {
-    let mut lines = BlockingLines::new(BufReader::with_capacity(64 * 1024, input), terms.max_line_bytes);
+    let mut lines =
+        BlockingLines::new(BufReader::with_capacity(64 * 1024, input), terms.max_line_bytes);
     loop {
-        match lines.next() {
+        match lines.read() {
             Ok(Line::Whole(line)) => {
-                if !link.send(line) {
-                    return;
+                let client_gone = match link.send(line) {
+                    Sent::Done => false,
+                    Sent::Lost(answer) => write(output, &answer).is_err(),
+                    Sent::Over => return,
+                };
+                if client_gone {
+                    break;
                 }
             }
             Ok(Line::TooLong) => {
@@ -162,7 +171,7 @@ impl Down {
         let mut lines =
             BlockingLines::new(BufReader::with_capacity(64 * 1024, stream), MAX_DAEMON_LINE_BYTES);
         loop {
-            match lines.next() {
+            match lines.read() {
                 Ok(Line::Whole(line)) => {
                     // To the client first: what is noted as answered was answered.
                     if write(&self.output, line).is_err() {
@@ -193,7 +202,9 @@ impl Down {
             };
             match attempt.and_then(|stream| self.replay(stream, again)) {
                 Ok(stream) => return Ok(Some(stream)),
-                Err(error) if waited.is_some_and(|waited| waited > self.terms.reconnect_patience) => {
+                Err(error)
+                    if waited.is_some_and(|waited| waited > self.terms.reconnect_patience) =>
+                {
                     return Err(error);
                 }
                 Err(error @ Unreachable::Refused(_)) => {
@@ -210,7 +221,11 @@ impl Down {
     }
 
     /// Resumes the session at a daemon and brings it to where the client is.
-    fn replay(&mut self, stream: UnixStream, again: &[Vec<u8>]) -> Result<Arc<UnixStream>, Unreachable> {
+    fn replay(
+        &mut self,
+        stream: UnixStream,
+        again: &[Vec<u8>],
+    ) -> Result<Arc<UnixStream>, Unreachable> {
         let io = |source| Unreachable::Io { doing: "replaying the handshake".to_owned(), source };
         let welcome = self.reach.hello(&stream, &hello(&self.terms, self.welcome.session))?;
         let handshake = self.link.handshake();
@@ -221,7 +236,7 @@ impl Down {
             let mut lines =
                 BlockingLines::new(BufReader::with_capacity(1, &stream), MAX_DAEMON_LINE_BYTES);
             loop {
-                match lines.next().map_err(io)? {
+                match lines.read().map_err(io)? {
                     Line::Whole(line) if answers(initialize, line) => break,
                     Line::Whole(_) | Line::TooLong => {}
                     Line::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),

@@ -99,7 +99,13 @@ mod tests {
     #[test]
     fn the_tree_is_drawn_as_a_tree() {
         let census = Census::default();
-        let paths = ["root", "root/journal", "root/workspaces", "root/workspaces/ws_1", "root/workspaces/ws_1/link"];
+        let paths = [
+            "root",
+            "root/journal",
+            "root/workspaces",
+            "root/workspaces/ws_1",
+            "root/workspaces/ws_1/link",
+        ];
         let probes: Vec<_> =
             paths.iter().map(|path| census.probe(path, "actor", Policy::ENTITY)).collect();
         probes[3].set_state("crashed");
@@ -107,15 +113,20 @@ mod tests {
         let picture = draw(&census.rows(), Paint::stdout());
         let names: Vec<_> = picture
             .lines()
-            .map(|line| line.split("  starting").next().unwrap_or(line).split("  crashed").next().unwrap_or(line).trim_end())
+            .map(|line| {
+                line.split("  starting")
+                    .next()
+                    .unwrap_or(line)
+                    .split("  crashed")
+                    .next()
+                    .unwrap_or(line)
+                    .trim_end()
+            })
             .collect();
-        assert_eq!(names[1..], [
-            "root",
-            "├─ journal",
-            "└─ workspaces",
-            "   └─ ws_1",
-            "      └─ link",
-        ]);
+        assert_eq!(
+            names[1..],
+            ["root", "├─ journal", "└─ workspaces", "   └─ ws_1", "      └─ link",]
+        );
         assert!(picture.contains("exit code 1\n"), "only the first line of an error: {picture}");
     }
 }

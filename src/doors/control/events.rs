@@ -64,5 +64,6 @@ fn missed(first: Seq, last: Seq) -> Value {
 }
 
 fn failed(error: hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, "journal_failed", error.to_string()).next("look at `hivekeep logs`")
+    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+        .next("look at `hivekeep logs`")
 }

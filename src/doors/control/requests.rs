@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Outlet, Status, Wanted, events};
-use crate::doors::{Core, StopOrder};
+use crate::doors::Core;
 
 /// States of an actor that a person should look at. Any other word is the
 /// actor's own and no trouble.
@@ -33,9 +33,9 @@ pub(super) async fn answer(
             call(core, uid, tool, args, timeout_ms.map(Duration::from_millis), outlet).await
         }
         Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
+        // Done by the caller, once this answer is on its way.
         Wanted::Stop { workspaces } => {
-            tracing::info!(uid, "asked to stop");
-            core.stop.send_replace(StopOrder::Stop { workspaces });
+            tracing::info!(uid, ?workspaces, "asked to stop");
             Ok(json!({ "stopping": true }))
         }
     }

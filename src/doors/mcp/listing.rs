@@ -31,7 +31,8 @@ impl Listing {
                 serde_json::from_value(tool).expect("the catalogue's listing is MCP's own shape")
             })
             .collect();
-        let places = tools.iter().enumerate().map(|(at, tool)| (tool.name.to_string(), at)).collect();
+        let places =
+            tools.iter().enumerate().map(|(at, tool)| (tool.name.to_string(), at)).collect();
         Self { tools, places, digest: format!("{:016x}", hasher.finish()) }
     }
 
@@ -46,14 +47,19 @@ impl Listing {
     }
 
     /// The page at a cursor, and the cursor of the next one.
-    pub(super) fn page(&self, cursor: Option<&str>) -> Result<(Vec<Tool>, Option<String>), ErrorData> {
+    pub(super) fn page(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<Tool>, Option<String>), ErrorData> {
         let from = match cursor {
             None => 0,
             Some(cursor) => cursor
                 .strip_prefix(CURSOR)
                 .and_then(|at| at.parse().ok())
                 .filter(|at| *at < self.tools.len())
-                .ok_or_else(|| ErrorData::invalid_params("unknown cursor: list from the start", None))?,
+                .ok_or_else(|| {
+                    ErrorData::invalid_params("unknown cursor: list from the start", None)
+                })?,
         };
         let to = (from + PAGE).min(self.tools.len());
         let next = (to < self.tools.len()).then(|| format!("{CURSOR}{to}"));

@@ -128,7 +128,10 @@ mod tests {
         let path = dir.path().join("token");
         Token::load_or_create(&path).expect("made");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("changes");
-        assert!(matches!(Token::load_or_create(&path), Err(TokenError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(
+            Token::load_or_create(&path),
+            Err(TokenError::Exposed { mode: 0o640, .. })
+        ));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
         fs::write(&path, "secret\n").expect("writes");
         assert!(matches!(Token::load_or_create(&path), Err(TokenError::Short { .. })));

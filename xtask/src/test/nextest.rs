@@ -18,24 +18,36 @@ pub(super) fn build(repo: &Repo) -> Result<Outcome> {
     Ok(passed(""))
 }
 
+/// Which tests run, and on what.
+pub(super) struct Scope<'a> {
+    /// Only tests whose name contains this.
+    pub(super) filter: Option<&'a str>,
+    /// Also those that boot virtual machines.
+    pub(super) vms: bool,
+    /// The images are built; without them tests of workspaces skip themselves.
+    pub(super) images: bool,
+}
+
 /// Runs the tests.
 ///
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
-pub(super) fn run(repo: &Repo, filter: Option<&str>, with_vms: bool) -> Result<Tally> {
+pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
     let report = report(repo);
     // A report of an earlier run must not speak for this one.
     let _ = std::fs::remove_file(&report);
     let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
-    if !with_vms {
+    if !scope.vms {
         run = run.args(["--filterset", "not group(vm)"]);
     }
     run = run.env("TEST_HIVEKEEP_GUEST", guest::installed(repo));
-    run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
-    let ran = run.args(filter).run();
+    if scope.images {
+        run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
+    }
+    let ran = run.args(scope.filter).run();
     match Tally::read(&report) {
         Ok(mut tally) => {
-            tally.vms_left_out = !with_vms;
+            tally.vms_left_out = !scope.vms;
             // A run that broke off without naming a failed test has failed all the same.
             tally.broken = ran.is_err() && tally.failed == 0;
             Ok(tally)

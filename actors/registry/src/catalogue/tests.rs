@@ -28,6 +28,13 @@ fn object() -> Schema {
     json_schema!({ "type": "object", "description": "Odd." })
 }
 
+/// A catalogue of one tool with this effect and input.
+pub(crate) fn catalogue_of(effect: Effect, input: fn() -> Schema) -> Catalogue {
+    let spec = Spec { effect, ..SPEC };
+    let info = Box::leak(Box::new(ToolInfo { spec, input, output: object }));
+    Catalogue::new([&*info]).expect("declared well")
+}
+
 /// The error of a catalogue with one tool made from these.
 fn refusal(spec: Spec, input: fn() -> Schema, output: fn() -> Schema) -> Option<CatalogueError> {
     let info = Box::leak(Box::new(ToolInfo { spec, input, output }));

@@ -75,3 +75,45 @@ impl io::Write for Counter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::{Schema, json_schema};
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalogue::tests::catalogue_of;
+
+    fn input() -> Schema {
+        json_schema!({ "type": "object", "description": "x", "properties": {
+            "limit": { "type": "integer", "description": "x" },
+            "other": { "type": "integer", "description": "x" },
+        } })
+    }
+
+    /// The budget is 100 bytes.
+    fn result(effect: Effect, text: &str) -> Result<Value, ToolError> {
+        let catalogue = catalogue_of(effect, input);
+        pass(catalogue.entries().next().expect("one"), json!({ "a": text }))
+    }
+
+    #[test]
+    fn the_budget_is_exact_and_counts_json_bytes() {
+        let framing = r#"{"a":""}"#.len();
+        assert!(result(Effect::Read, &"x".repeat(100 - framing)).is_ok());
+        assert!(result(Effect::Read, &"x".repeat(101 - framing)).is_err());
+        assert!(result(Effect::Read, &"é".repeat(50 - framing / 2)).is_ok());
+        assert!(result(Effect::Read, &"é".repeat(51 - framing / 2)).is_err());
+        assert!(result(Effect::Read, &"\n".repeat(50)).is_err(), "escapes count");
+    }
+
+    #[test]
+    fn the_refusal_names_what_makes_it_smaller_and_what_was_done() {
+        let read = result(Effect::Read, &"x".repeat(200)).expect_err("too large");
+        assert_eq!(read.details["narrow_by"], json!(["limit"]));
+        assert!(read.next_step.expect("a step").contains("`limit`"));
+        assert!(!read.message.contains("is done"));
+        let write = result(Effect::Write, &"x".repeat(200)).expect_err("too large");
+        assert!(write.message.contains("what it was to do is done"));
+    }
+}

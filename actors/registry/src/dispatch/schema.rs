@@ -141,3 +141,65 @@ fn properties(entry: &Entry) -> String {
         .collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_kernel::Effect;
+    use schemars::{Schema, json_schema};
+
+    use super::*;
+    use crate::catalogue::tests::catalogue_of;
+
+    fn nested() -> Schema {
+        json_schema!({
+            "type": "object", "description": "x",
+            "properties": {
+                "size": {
+                    "description": "x",
+                    "anyOf": [{ "$ref": "#/$defs/Size" }, { "type": "null" }],
+                },
+                "name": { "description": "x", "type": "string", "pattern": "^[a-z]+$", "maxLength": 3 },
+            },
+            "$defs": { "Size": {
+                "type": "object", "required": ["mb"], "additionalProperties": false,
+                "properties": { "mb": { "description": "x", "type": "integer", "maximum": 9 } },
+            } },
+        })
+    }
+
+    fn told(args: Value) -> Vec<(String, String)> {
+        let catalogue = catalogue_of(Effect::Read, nested);
+        let entry = catalogue.entries().next().expect("one");
+        let error = pass(entry, &args).expect_err("invalid");
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let violations = error.details["violations"].as_array().expect("a list");
+        violations.iter().map(|one| (text(&one["pointer"]), text(&one["expected"]))).collect()
+    }
+
+    #[test]
+    fn of_alternatives_the_nearest_is_told() {
+        let one = |pointer: &str, expected: &str| vec![(pointer.to_owned(), expected.to_owned())];
+        assert_eq!(told(json!({ "size": { "mb": "x" } })), one("/size/mb", "integer"));
+        assert_eq!(told(json!({ "size": { "mb": 10 } })), one("/size/mb", "at most 9"));
+        assert_eq!(told(json!({ "size": {} })), one("/size/mb", "to be there"));
+        assert_eq!(told(json!({ "size": 3 })), one("/size", "object or null"));
+        let extra = json!({ "size": { "mb": 1, "gb": 1 } });
+        assert_eq!(told(extra), one("/size/gb", "no such property"));
+    }
+
+    #[test]
+    fn several_rules_of_one_value_are_each_told() {
+        let told = told(json!({ "name": "ABCD" }));
+        let expected: Vec<_> = told.iter().map(|(_, expected)| expected.as_str()).collect();
+        assert_eq!(told.iter().filter(|(pointer, _)| pointer == "/name").count(), 2, "{told:?}");
+        assert!(expected.contains(&"at most 3 characters"));
+        assert!(expected.contains(&"a text that matches ^[a-z]+$"));
+    }
+
+    #[test]
+    fn a_flood_of_violations_is_cut() {
+        let many: serde_json::Map<_, _> =
+            (0..1_000).map(|n| (format!("p{n}"), Value::Null)).collect();
+        assert_eq!(told(json!({ "size": many })).len(), MOST);
+    }
+}

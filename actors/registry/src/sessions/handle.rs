@@ -92,7 +92,16 @@ impl SessionsHandle {
         name: &str,
         request: OpenSession,
     ) -> Result<Attachment, ToolError> {
-        self.open_new(request, Some(name.to_owned())).await
+        let give_up = Instant::now() + STARTING;
+        loop {
+            match self.open_new(request.clone(), Some(name.to_owned())).await {
+                // The one of this name is just ending; then there is none.
+                Err(error) if error.code == "session_ended" && Instant::now() < give_up => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// All sessions, the oldest first; ended ones for as long as they are kept.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, Backoff, Census, ChildNews, Door, Entity, Fault, GiveUp, Me, Nursery, Policy,
-    Progress, Restart, ToolCall, ToolError, ToolInfo, entity::spawn_root,
+    Progress, Restart, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::{Delivery, Event, Journal};
 use serde_json::Value;
@@ -283,9 +283,4 @@ pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("not within ten seconds: {what}");
-}
-
-/// Rows of a catalogue, for tests that build their own.
-pub fn only(name: &str) -> &'static ToolInfo {
-    toy_tools().into_iter().find(|info| info.spec.name == name).expect("a toy of that name")
 }

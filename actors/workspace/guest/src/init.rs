@@ -78,7 +78,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     }
     let grace = match boot() {
         Ok(asked) => {
-            let agent = keeper::agent_program(&agent_words(&asked))?;
+            let agent = keeper::agent_program(c"/proc/self/exe", &agent_words(&asked));
             keeper::keep(&agent, Path::new(RUN_DIR))
         }
         Err(error) => {

@@ -138,7 +138,7 @@ pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> 
     }
     let job = cx.agent.jobs.find(&asked.job_id)?;
     let cgroup = match &cx.agent.contain {
-        Contain::Cgroup(pool) => Some(pool.job_dir(&asked.job_id).map_err(|error| disk(&error))?),
+        Contain::Cgroup(pool) => Some(pool.job_dir(&asked.job_id)),
         Contain::Subreaper(_) => None,
     };
     let (already_ended, summary) = off_thread(move || {
@@ -175,7 +175,11 @@ fn signal_and_wait(
 fn signal_all(job: &JobDir, cgroup: Option<&std::path::Path>, signal: i32) -> io::Result<()> {
     let pids = match cgroup {
         Some(dir) if signal == libc::SIGKILL => {
-            return std::fs::write(dir.join("cgroup.kill"), "1");
+            return match std::fs::write(dir.join("cgroup.kill"), "1") {
+                // The job has ended and its cgroup is gone.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                written => written,
+            };
         }
         Some(dir) => cgroup::pids_below(dir),
         None => job.process()?.map_or_else(Vec::new, |process| descendants(process.shim_pid)),

@@ -10,7 +10,8 @@ const USAGE: &str = "usage: hivekeep-guest ROLE ...
   agent OPTIONS        the daemon
   reap, job            shims that the daemon starts
   selftest-vsock       the vsock carrier against this machine's own loopback
-  selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds";
+  selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
+  selftest-raw PORT    plain bytes over a virtio-serial port, to measure the link against";
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
         Some("selftest-vsock") => selftest::vsock(),
         Some("selftest-spawn") => selftest::spawn(words.next()),
+        Some("selftest-raw") => selftest::raw::run(words.next()),
         _ => {
             say!("{USAGE}");
             return ExitCode::from(2);

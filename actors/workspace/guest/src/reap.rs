@@ -31,9 +31,8 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };
-    let outcome = prepare(args).map_err(|error| {
+    let outcome = prepare(args).inspect_err(|error| {
         tell(&notes, Note::CannotStart(error.raw_os_error().unwrap_or(libc::EIO)));
-        error
     });
     match outcome.and_then(|(tree, children)| supervise(&notes, tree, &children)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,7 +17,8 @@
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
 //!   --unix-fd N --token-hash HEX --peer-uid UID_OF_THE_DAEMON
 //! ```
-//! `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
+//! `LOWER` should belong to that user as well: what belongs to a user whom the
+//! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
 //! is the host's number for it; it is translated to what the sandbox's user
 //! namespace shows. A killed sandbox is SIGKILL for this process: its PID
 //! namespace dies with it.
@@ -61,7 +62,7 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
         words.extend(["--peer-uid".to_owned(), uid.to_string()]);
     }
     let words: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
-    let grace = keeper::keep(&keeper::agent_program(&words)?, Path::new(RUN_DIR));
+    let grace = keeper::keep(&keeper::agent_program(root::GUEST, &words), Path::new(RUN_DIR));
     keeper::end_everything(grace);
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@
 
 mod args;
 mod launch;
+mod layout;
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ use super::{
     AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, Launched,
     LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,
 };
+
+pub(super) use layout::Layout;
 
 pub(super) const BWRAP_REMEDY: &str = "apt-get install bubblewrap";
 const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";

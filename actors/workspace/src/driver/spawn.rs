@@ -32,6 +32,8 @@ pub(super) struct Spawn {
     pub(super) groups: Vec<u32>,
     /// `cgroup.procs` files that the child writes itself into before anything else.
     pub(super) join: Vec<OwnedFd>,
+    /// Mounted in a namespace of the child's own, before it stops being root.
+    pub(super) layout: Option<super::sandbox::Layout>,
     pub(super) stdout: File,
     pub(super) stderr: File,
 }
@@ -51,8 +53,13 @@ impl Spawn {
             .stdout(self.stdout)
             .stderr(self.stderr)
             .preserved_fds(self.fds);
-        let child =
-            Child { listen: self.listen, user: self.user, groups: self.groups, join: self.join };
+        let child = Child {
+            listen: self.listen,
+            user: self.user,
+            groups: self.groups,
+            join: self.join,
+            layout: self.layout,
+        };
         // SAFETY: `enter` makes system calls on data made before the fork; it takes no lock and
         // allocates nothing.
         unsafe { command.pre_exec(move || child.enter()) };
@@ -68,6 +75,7 @@ struct Child {
     user: MachineUser,
     groups: Vec<u32>,
     join: Vec<OwnedFd>,
+    layout: Option<super::sandbox::Layout>,
 }
 
 impl Child {
@@ -77,6 +85,9 @@ impl Child {
         }
         rustix::process::setsid()?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        if let Some(layout) = &self.layout {
+            layout.enter()?;
+        }
         if self.user.switch {
             self.switch_user()?;
         }

@@ -193,7 +193,11 @@ impl Handle<Exec> for Workspace {
 }
 
 impl Handle<ExecBackground> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: ExecBackground) -> Result<Reply<JobView>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: ExecBackground,
+    ) -> Result<Reply<JobView>, ToolError> {
         self.authorize(cx)?;
         let missing = |what: &str| ToolError::invalid(format!("this action needs `{what}`"));
         match input.action {
@@ -203,7 +207,12 @@ impl Handle<ExecBackground> for Workspace {
             }
             JobAction::Poll => {
                 let job = input.job_id.ok_or_else(|| missing("job_id"))?;
-                self.job_poll(cx, job, input.stdout_from.unwrap_or(0), input.stderr_from.unwrap_or(0))
+                self.job_poll(
+                    cx,
+                    job,
+                    input.stdout_from.unwrap_or(0),
+                    input.stderr_from.unwrap_or(0),
+                )
             }
             JobAction::Kill => {
                 let job = input.job_id.ok_or_else(|| missing("job_id"))?;

@@ -193,35 +193,55 @@ tools! { pub FAMILY: "file operations" for Workspace, addressed workspace by wor
 }
 
 impl Handle<FileWrite> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: FileWrite) -> Result<Reply<FileWritten>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: FileWrite,
+    ) -> Result<Reply<FileWritten>, ToolError> {
         self.authorize(cx)?;
         self.file_write(cx, input)
     }
 }
 
 impl Handle<FileRead> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: FileRead) -> Result<Reply<FileContent>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: FileRead,
+    ) -> Result<Reply<FileContent>, ToolError> {
         self.authorize(cx)?;
         self.file_read(cx, input)
     }
 }
 
 impl Handle<FileEdit> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: FileEdit) -> Result<Reply<FileEdited>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: FileEdit,
+    ) -> Result<Reply<FileEdited>, ToolError> {
         self.authorize(cx)?;
         self.file_edit(cx, input)
     }
 }
 
 impl Handle<FileList> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: FileList) -> Result<Reply<FileListed>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: FileList,
+    ) -> Result<Reply<FileListed>, ToolError> {
         self.authorize(cx)?;
         self.file_list(cx, input)
     }
 }
 
 impl Handle<FileTransfer> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: FileTransfer) -> Result<Reply<FileTransferred>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: FileTransfer,
+    ) -> Result<Reply<FileTransferred>, ToolError> {
         self.authorize(cx)?;
         self.file_transfer(cx, input)
     }

@@ -292,20 +292,32 @@ tools! { pub ONE: "workspace lifecycle" for Workspace, addressed workspace by wo
 }
 
 impl Handle<WorkspaceCreate> for Workspaces {
-    fn handle_tool(&mut self, cx: &CallCx, input: WorkspaceCreate) -> Result<Reply<WorkspaceCreated>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceCreate,
+    ) -> Result<Reply<WorkspaceCreated>, ToolError> {
         self.create(cx, input)
     }
 }
 
 impl Handle<WorkspaceList> for Workspaces {
-    fn handle_tool(&mut self, cx: &CallCx, input: WorkspaceList) -> Result<Reply<WorkspaceListed>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceList,
+    ) -> Result<Reply<WorkspaceListed>, ToolError> {
         let workspaces = self.rows(cx.session, input.state_filter);
         Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))
     }
 }
 
 impl Handle<WorkspaceDestroy> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspaceDestroy) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceDestroy,
+    ) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Destroy)?;
         Ok(self.destroy(next))
@@ -313,7 +325,11 @@ impl Handle<WorkspaceDestroy> for Workspace {
 }
 
 impl Handle<WorkspaceStart> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspaceStart) -> Result<Reply<WorkspaceStarted>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceStart,
+    ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Start)?;
         Ok(self.start_again(cx, next))
@@ -321,7 +337,11 @@ impl Handle<WorkspaceStart> for Workspace {
 }
 
 impl Handle<WorkspaceStop> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspaceStop) -> Result<Reply<WorkspaceStopped>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceStop,
+    ) -> Result<Reply<WorkspaceStopped>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Stop)?;
         Ok(self.stop_machine(next))
@@ -329,7 +349,11 @@ impl Handle<WorkspaceStop> for Workspace {
 }
 
 impl Handle<WorkspaceInfo> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspaceInfo) -> Result<Reply<WorkspaceDetails>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceInfo,
+    ) -> Result<Reply<WorkspaceDetails>, ToolError> {
         self.authorize(cx)?;
         Ok(self.describe(cx))
     }

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::execution::{default_output_bytes, };
+use super::execution::default_output_bytes;
 use crate::workspaces::Workspaces;
 
 /// Most workspaces of one call.
@@ -106,7 +106,11 @@ fn one_each(input: &serde_json::Value) -> u32 {
 }
 
 impl Handle<ExecParallel> for Workspaces {
-    fn handle_tool(&mut self, cx: &CallCx, input: ExecParallel) -> Result<Reply<ParallelResult>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: ExecParallel,
+    ) -> Result<Reply<ParallelResult>, ToolError> {
         self.exec_parallel(cx, input)
     }
 }

@@ -77,7 +77,11 @@ tools! { pub FAMILY: "session management" for Workspaces, singleton workspaces;
 }
 
 impl Handle<WorkspaceAdopt> for Workspaces {
-    fn handle_tool(&mut self, cx: &CallCx, input: WorkspaceAdopt) -> Result<Reply<Adoption>, ToolError> {
+    fn handle_tool(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceAdopt,
+    ) -> Result<Reply<Adoption>, ToolError> {
         Ok(self.adopt(cx, input))
     }
 }

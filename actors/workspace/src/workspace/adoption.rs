@@ -30,7 +30,8 @@ impl Workspace {
             return drop(reply.send(Ok(None)));
         }
         if self.adopting {
-            let error = ToolError::new(Layer::Actor, "workspace_busy", "another session is taking it over");
+            let error =
+                ToolError::new(Layer::Actor, "workspace_busy", "another session is taking it over");
             return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
         }
         self.adopting = true;
@@ -101,7 +102,12 @@ mod tests {
     use super::*;
 
     fn standing(attached: bool, calls: u32, idle_secs: u64) -> Standing {
-        Standing { attached, calls_in_flight: calls, idle_for: Duration::from_secs(idle_secs), ended: false }
+        Standing {
+            attached,
+            calls_in_flight: calls,
+            idle_for: Duration::from_secs(idle_secs),
+            ended: false,
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ impl Workspace {
         let endpoint = crate::endpoint::of(&handle);
         self.line.send_replace(Line::Connecting("the machine has just been started".to_owned()));
 
-        let seed = machine::Seed { driver, handle: handle.clone(), workspace: self.me.address.clone() };
+        let seed =
+            machine::Seed { driver, handle: handle.clone(), workspace: self.me.address.clone() };
         let address = self.nursery.address(MACHINE, "machine", Policy::ENTITY);
         self.nursery.start::<Machine>(MACHINE, Policy::ENTITY, &address, seed)?;
 

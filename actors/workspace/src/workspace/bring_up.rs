@@ -35,7 +35,10 @@ impl Workspace {
             let outcome = match made {
                 Ok(boot_time_ms) => {
                     fault_point!("create.before_created");
-                    let event = ("workspace.created", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    let event = (
+                        "workspace.created",
+                        json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
+                    );
                     match desk.commit(vec![Record::Created { boot_time_ms }], Some(event)).await {
                         Ok(()) => {
                             settle(&desk, Phase::Running, None).await;
@@ -63,7 +66,10 @@ impl Workspace {
         Reply::later(async move {
             match cx.guard(bring_up(&desk, &plan, base, &cx)).await {
                 Ok(boot_time_ms) => {
-                    desk.tell("workspace.started", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    desk.tell(
+                        "workspace.started",
+                        json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
+                    );
                     settle(&desk, Phase::Running, None).await;
                     Ok(WorkspaceStarted {
                         workspace_id: plan.id,
@@ -92,7 +98,10 @@ impl Workspace {
         let _detached = self.ops.spawn(async move {
             match bring_up(&desk, &plan, base, &cx).await {
                 Ok(boot_time_ms) => {
-                    desk.tell("workspace.restarted", json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
+                    desk.tell(
+                        "workspace.restarted",
+                        json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
+                    );
                     settle(&desk, Phase::Running, None).await;
                 }
                 Err(error) => fail_start(&desk, &plan, &error).await,
@@ -143,8 +152,8 @@ async fn bring_up(
     fault_point!("start.after_intent");
     let launched = driver.launch(&machine).await?;
     fault_point!("start.after_launch");
-    let handle = launched.handle.clone();
-    let record = Record::Launched { handle: launched.handle, limits: launched.limits };
+    let handle = Box::new(launched.handle);
+    let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
     if let Err(error) = desk.note(record).await {
         // No record names it, so nobody else would end it before the next start.
         driver.kill(&handle).await?;
@@ -154,7 +163,7 @@ async fn bring_up(
 
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
-    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(Box::new(handle), reply)).await?;
+    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, reply)).await?;
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
     let link = first_link(&mut line, boot).await?;
 
@@ -169,11 +178,7 @@ async fn bring_up(
 
 /// What to boot from. The first start decides about the base of the disk; later
 /// ones must find it again, whatever image is current by then.
-async fn images(
-    desk: &Desk,
-    plan: &Planned,
-    base: Option<PathBuf>,
-) -> Result<Images, ToolError> {
+async fn images(desk: &Desk, plan: &Planned, base: Option<PathBuf>) -> Result<Images, ToolError> {
     let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
     let store = &desk.shared.images;
     let image = store.resolve(name).await?;
@@ -186,8 +191,10 @@ async fn images(
     if first {
         if plan.spec.disk_gb < image.min_disk_gb() {
             let (image, least) = (&plan.spec.image, image.min_disk_gb());
-            return Err(ToolError::invalid(format!("image {image} needs disk_gb of at least {least}"))
-                .detail("least", least));
+            return Err(ToolError::invalid(format!(
+                "image {image} needs disk_gb of at least {least}"
+            ))
+            .detail("least", least));
         }
         desk.note(Record::DiskMade { base: base.clone() }).await?;
     } else if !tokio::fs::try_exists(&base).await.unwrap_or(false) {
@@ -220,8 +227,12 @@ async fn first_link(
     match tokio::time::timeout(boot, decided).await {
         Ok(Ok(line)) => match &*line {
             Line::Up(link) | Line::Unresponsive(link) => Ok(link.clone()),
-            other => Err(ToolError::new(Layer::Machine, "boot_failed", format!("the guest did not come up: {}", other.word()))
-                .next("workspace_logs shows the console and the hypervisor's messages")),
+            other => Err(ToolError::new(
+                Layer::Machine,
+                "boot_failed",
+                format!("the guest did not come up: {}", other.word()),
+            )
+            .next("workspace_logs shows the console and the hypervisor's messages")),
         },
         Ok(Err(_)) => Err(ToolError::internal("the workspace's actor ended during the boot")),
         Err(_) => Err(ToolError::new(
@@ -236,7 +247,11 @@ async fn first_link(
 
 /// Gives the guest its name, its clock and entropy, and makes its disk its full
 /// size; what was promised is checked, not assumed.
-pub(super) async fn configure(link: &Link, plan: &Planned, grow_root: bool) -> Result<(), ToolError> {
+pub(super) async fn configure(
+    link: &Link,
+    plan: &Planned,
+    grow_root: bool,
+) -> Result<(), ToolError> {
     let mut entropy = vec![0; 64];
     getrandom::fill(&mut entropy)
         .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
@@ -246,9 +261,14 @@ pub(super) async fn configure(link: &Link, plan: &Planned, grow_root: bool) -> R
         entropy,
         grow_root,
     };
-    let configured = link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
+    let configured =
+        link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
     if configured.hostname != plan.name.as_str() {
-        return Err(ToolError::new(Layer::Guest, "guest_not_configured", "the guest kept another host name"));
+        return Err(ToolError::new(
+            Layer::Guest,
+            "guest_not_configured",
+            "the guest kept another host name",
+        ));
     }
     if let Some(error) = configured.grow_error {
         let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
@@ -265,7 +285,8 @@ async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
         tracing::error!(workspace = %desk.id, %left, "a failed creation could not be undone");
         return settle(desk, Phase::Crashed, Some(left.to_text())).await;
     }
-    let record = Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
+    let record =
+        Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
     let event = ("workspace.create_failed", json!({ "name": plan.name, "error": error.code }));
     if let Err(error) = desk.commit(vec![record], Some(event)).await {
         tracing::error!(workspace = %desk.id, %error, "a failed creation could not be recorded");

@@ -15,7 +15,10 @@ impl Workspace {
     ///
     /// # Errors
     /// `invalid_input` for a refused name; then nothing is set.
-    pub(crate) fn set_env(&mut self, vars: BTreeMap<String, Option<String>>) -> Result<Reply<EnvSet>, ToolError> {
+    pub(crate) fn set_env(
+        &mut self,
+        vars: BTreeMap<String, Option<String>>,
+    ) -> Result<Reply<EnvSet>, ToolError> {
         vars.iter().try_for_each(|(name, value)| check(name, value.as_deref()))?;
         let mut after = self.ledger.env.clone();
         for (name, value) in &vars {
@@ -27,7 +30,9 @@ impl Workspace {
         let bytes: usize = after.iter().map(|(name, value)| name.len() + value.len()).sum();
         let too_many = after.len() > hivekeep_protocol::limits::MAX_ENV_VARS / 2;
         if bytes > MAX_ENV_BYTES || too_many {
-            return Err(ToolError::invalid("the environment would exceed 256 KiB or 512 variables"));
+            return Err(ToolError::invalid(
+                "the environment would exceed 256 KiB or 512 variables",
+            ));
         }
         let (desk, count, total) = (self.desk.clone(), vars.len(), after.len());
         Ok(Reply::later(async move {
@@ -40,7 +45,10 @@ impl Workspace {
     ///
     /// # Errors
     /// `invalid_input` for a name that is no variable name.
-    pub(super) fn environment(&self, own: BTreeMap<String, String>) -> Result<Vec<(String, String)>, ToolError> {
+    pub(super) fn environment(
+        &self,
+        own: BTreeMap<String, String>,
+    ) -> Result<Vec<(String, String)>, ToolError> {
         own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
         let mut env = self.ledger.env.clone();
         env.extend(own);
@@ -72,7 +80,9 @@ mod tests {
 
     #[test]
     fn names_that_load_code_are_refused() {
-        for name in ["PATH", "IFS", "ENV", "BASH_ENV", "LD_PRELOAD", "LD_", "", "1A", "A-B", "A B", "Ä"] {
+        for name in
+            ["PATH", "IFS", "ENV", "BASH_ENV", "LD_PRELOAD", "LD_", "", "1A", "A-B", "A B", "Ä"]
+        {
             assert!(check(name, Some("x")).is_err(), "{name}");
         }
         for name in ["A", "_", "a1", "MY_PATH", "LDX"] {

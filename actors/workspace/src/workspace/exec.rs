@@ -42,7 +42,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the input makes no sense.
-    pub(crate) fn exec(&mut self, cx: &CallCx, input: Exec) -> Result<Reply<ExecResult>, ToolError> {
+    pub(crate) fn exec(
+        &mut self,
+        cx: &CallCx,
+        input: Exec,
+    ) -> Result<Reply<ExecResult>, ToolError> {
         self.phase().on(Want::Guest)?;
         if !(1..=MAX_TIMEOUT_SECS).contains(&input.timeout_secs) {
             return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
@@ -105,7 +109,10 @@ fn finish(output: ExecOutput, limit: Duration) -> Result<ExecResult, ToolError> 
     let (stdout, stderr) = (output.stdout.text(), output.stderr.text());
     let done = output.done;
     if done.timed_out {
-        let message = format!("the command did not end within {} s; its process tree was killed", limit.as_secs());
+        let message = format!(
+            "the command did not end within {} s; its process tree was killed",
+            limit.as_secs()
+        );
         return Err(ToolError::new(Layer::Guest, "exec_timed_out", message)
             .next("give a larger timeout_secs, or start it with exec_background")
             .detail("timeout_secs", limit.as_secs())

@@ -37,11 +37,16 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the input makes no sense.
-    pub(crate) fn file_write(&mut self, cx: &CallCx, input: FileWrite) -> Result<Reply<FileWritten>, ToolError> {
+    pub(crate) fn file_write(
+        &mut self,
+        cx: &CallCx,
+        input: FileWrite,
+    ) -> Result<Reply<FileWritten>, ToolError> {
         let mode = input.mode.as_deref().map(parse_mode).transpose()?;
         let size = input.content.len() as u64;
         if size > MAX_TEXT_BYTES {
-            return Err(ToolError::invalid("content may be at most 16777216 bytes").next("use file_transfer"));
+            return Err(ToolError::invalid("content may be at most 16777216 bytes")
+                .next("use file_transfer"));
         }
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
@@ -64,7 +69,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the range is too large.
-    pub(crate) fn file_read(&mut self, cx: &CallCx, input: FileRead) -> Result<Reply<FileContent>, ToolError> {
+    pub(crate) fn file_read(
+        &mut self,
+        cx: &CallCx,
+        input: FileRead,
+    ) -> Result<Reply<FileContent>, ToolError> {
         if input.limit.is_some_and(|limit| limit > MAX_TEXT_BYTES) {
             return Err(ToolError::invalid("limit may be at most 16777216"));
         }
@@ -75,7 +84,14 @@ impl Workspace {
             let most = input.limit.unwrap_or(MAX_TEXT_BYTES + 1);
             let done = link
                 .await?
-                .download(&input.path, input.offset, Some(most), &mut bytes, line::wait(&cx), |_| {})
+                .download(
+                    &input.path,
+                    input.offset,
+                    Some(most),
+                    &mut bytes,
+                    line::wait(&cx),
+                    |_| {},
+                )
                 .await
                 .map_err(link_error)?;
             if bytes.len() as u64 > MAX_TEXT_BYTES {
@@ -92,9 +108,15 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or there is nothing to find.
-    pub(crate) fn file_edit(&mut self, cx: &CallCx, input: FileEdit) -> Result<Reply<FileEdited>, ToolError> {
+    pub(crate) fn file_edit(
+        &mut self,
+        cx: &CallCx,
+        input: FileEdit,
+    ) -> Result<Reply<FileEdited>, ToolError> {
         if input.old_string.is_empty() {
-            return Err(ToolError::invalid("old_string is empty").next("use file_write to make a file"));
+            return Err(
+                ToolError::invalid("old_string is empty").next("use file_write to make a file")
+            );
         }
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
@@ -118,7 +140,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the page is too long.
-    pub(crate) fn file_list(&mut self, cx: &CallCx, input: FileList) -> Result<Reply<FileListed>, ToolError> {
+    pub(crate) fn file_list(
+        &mut self,
+        cx: &CallCx,
+        input: FileList,
+    ) -> Result<Reply<FileListed>, ToolError> {
         if !(1..=2000).contains(&input.limit) {
             return Err(ToolError::invalid("limit must be 1 to 2000"));
         }
@@ -158,27 +184,44 @@ fn kind(kind: EntryKind) -> &'static str {
 }
 
 fn permissions(mode: u32) -> String {
-    (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect()
+    (0..9)
+        .rev()
+        .map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' })
+        .collect()
 }
 
 fn parse_mode(text: &str) -> Result<u32, ToolError> {
-    u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(|| {
-        ToolError::invalid("mode must be octal permission bits, such as \"0644\"")
-    })
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or_else(|| ToolError::invalid("mode must be octal permission bits, such as \"0644\""))
 }
 
 /// Text of a range. Continuation bytes at its start and a torn character at its
 /// end belong to the neighbours' ranges; anything else that is no UTF-8 is refused.
-fn content(path: String, offset: u64, bytes: Vec<u8>, size_bytes: u64) -> Result<FileContent, ToolError> {
-    let torn_head = if offset == 0 { 0 } else { bytes.iter().take(3).take_while(|b| **b & 0xc0 == 0x80).count() };
+fn content(
+    path: String,
+    offset: u64,
+    bytes: Vec<u8>,
+    size_bytes: u64,
+) -> Result<FileContent, ToolError> {
+    let torn_head = if offset == 0 {
+        0
+    } else {
+        bytes.iter().take(3).take_while(|b| **b & 0xc0 == 0x80).count()
+    };
     let at_end = offset + bytes.len() as u64 >= size_bytes;
     let body = &bytes[torn_head..];
     let keep = match std::str::from_utf8(body) {
         Ok(_) => body.len(),
         Err(error) if error.error_len().is_none() && !at_end => error.valid_up_to(),
         Err(_) => {
-            return Err(ToolError::new(Layer::Guest, "not_utf8", format!("{path} is not UTF-8 text"))
-                .next("use file_transfer for files that are not text"));
+            return Err(ToolError::new(
+                Layer::Guest,
+                "not_utf8",
+                format!("{path} is not UTF-8 text"),
+            )
+            .next("use file_transfer for files that are not text"));
         }
     };
     let text = String::from_utf8_lossy(&body[..keep]).into_owned();
@@ -204,7 +247,10 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_refused() {
         assert!(content("/x".into(), 0, vec![b'a', 0xff, b'b'], 3).is_err());
-        assert!(content("/x".into(), 0, vec![b'a', 0xc3], 2).is_err(), "a torn end of the file itself");
+        assert!(
+            content("/x".into(), 0, vec![b'a', 0xc3], 2).is_err(),
+            "a torn end of the file itself"
+        );
     }
 
     proptest! {

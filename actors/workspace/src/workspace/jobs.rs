@@ -60,7 +60,8 @@ impl Workspace {
             }
             fault_point!("job.after_start");
             desk.tell("job.started", json!({ "job_id": job }));
-            let _actor_follows = desk.actor.send(super::Msg::Settled(crate::phase::Phase::Running, None));
+            let _actor_follows =
+                desk.actor.send(super::Msg::Settled(crate::phase::Phase::Running, None));
             Ok(JobView {
                 job_id: job.to_string(),
                 status: Some("started".to_owned()),
@@ -73,13 +74,24 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run.
-    pub(crate) fn job_poll(&mut self, cx: &CallCx, job: JobId, stdout_from: u64, stderr_from: u64) -> Result<Reply<JobView>, ToolError> {
+    pub(crate) fn job_poll(
+        &mut self,
+        cx: &CallCx,
+        job: JobId,
+        stdout_from: u64,
+        stderr_from: u64,
+    ) -> Result<Reply<JobView>, ToolError> {
         self.phase().on(Want::Guest)?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
             let link = cx.guard(line::usable(&mut line, patience)).await?;
-            let poll = JobPoll { job_id: job.to_string(), stdout_from, stderr_from, max_bytes: POLL_BYTES };
+            let poll = JobPoll {
+                job_id: job.to_string(),
+                stdout_from,
+                stderr_from,
+                max_bytes: POLL_BYTES,
+            };
             let report = link.ask(poll, line::wait(&cx)).await.map_err(link_error)?;
             Ok(view(job, report))
         }))
@@ -89,7 +101,12 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the signal is none.
-    pub(crate) fn job_kill(&mut self, cx: &CallCx, job: JobId, signal: i32) -> Result<Reply<JobView>, ToolError> {
+    pub(crate) fn job_kill(
+        &mut self,
+        cx: &CallCx,
+        job: JobId,
+        signal: i32,
+    ) -> Result<Reply<JobView>, ToolError> {
         self.phase().on(Want::Guest)?;
         if !(1..=64).contains(&signal) {
             return Err(ToolError::invalid("signal must be 1 to 64"));
@@ -165,7 +182,9 @@ fn view(job: JobId, report: JobReport) -> JobView {
 /// yet is left for the next poll.
 fn part(from: u64, bytes: &[u8], more_may_come: bool) -> (String, u64) {
     let cut = match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() && more_may_come && error.valid_up_to() > 0 => error.valid_up_to(),
+        Err(error) if error.error_len().is_none() && more_may_come && error.valid_up_to() > 0 => {
+            error.valid_up_to()
+        }
         _ => bytes.len(),
     };
     (String::from_utf8_lossy(&bytes[..cut]).into_owned(), from + cut as u64)

@@ -43,7 +43,10 @@ impl Line {
 ///
 /// # Errors
 /// `guest_unreachable`, with what stands in the way.
-pub(crate) async fn usable(line: &mut watch::Receiver<Line>, patience: Duration) -> Result<Link, ToolError> {
+pub(crate) async fn usable(
+    line: &mut watch::Receiver<Line>,
+    patience: Duration,
+) -> Result<Link, ToolError> {
     let settled = line.wait_for(|line| !matches!(line, Line::Connecting(_) | Line::Absent));
     // What stands there after the wait decides, however the wait ended.
     let _over = tokio::time::timeout(patience, settled).await.is_ok();
@@ -83,9 +86,13 @@ pub(crate) fn link_error(error: LinkError) -> ToolError {
         LinkError::Source(_) | LinkError::Sink(_) | LinkError::SourceSize { .. } => {
             ToolError::new(Layer::Machine, "host_file_failed", text)
         }
-        LinkError::Refused(_) | LinkError::WrongPeer { .. } => ToolError::new(Layer::Link, "link_refused", text)
-            .next("stop and start the workspace; it was made by another daemon or image"),
-        LinkError::Unreachable { .. } => ToolError::new(Layer::Link, "guest_unreachable", text).retryable(),
+        LinkError::Refused(_) | LinkError::WrongPeer { .. } => {
+            ToolError::new(Layer::Link, "link_refused", text)
+                .next("stop and start the workspace; it was made by another daemon or image")
+        }
+        LinkError::Unreachable { .. } => {
+            ToolError::new(Layer::Link, "guest_unreachable", text).retryable()
+        }
         LinkError::Miscounted { .. } => ToolError::new(Layer::Link, "guest_misbehaves", text),
     }
 }
@@ -116,8 +123,12 @@ fn guest_error(error: GuestError) -> ToolError {
     match error.code {
         GuestCode::Busy => known.retry_after(Duration::from_secs(1)),
         GuestCode::NotUtf8 => known.next("use file_transfer for files that are not text"),
-        GuestCode::NoSpace => known.next("free space in the workspace, or make one with a larger disk_gb"),
-        GuestCode::NoMatch => known.next("read the file and give old_string exactly as it stands there"),
+        GuestCode::NoSpace => {
+            known.next("free space in the workspace, or make one with a larger disk_gb")
+        }
+        GuestCode::NoMatch => {
+            known.next("read the file and give old_string exactly as it stands there")
+        }
         _ => known,
     }
 }

@@ -97,7 +97,7 @@ async fn abandon_start(desk: Desk, plan: Planned) -> Result<(), ToolError> {
 }
 
 /// Takes up a machine that outlived the daemon.
-async fn reattach(desk: Desk, plan: Planned, handle: MachineHandle) -> Result<(), ToolError> {
+async fn reattach(desk: Desk, plan: Planned, handle: Box<MachineHandle>) -> Result<(), ToolError> {
     let driver = desk.shared.driver(plan.spec.isolation)?;
     if let Err(gone) = driver.reattach(&handle).await {
         let reason = format!("the machine ended while the daemon was away: {gone}");
@@ -109,7 +109,7 @@ async fn reattach(desk: Desk, plan: Planned, handle: MachineHandle) -> Result<()
         return Ok(());
     }
     let patience = Duration::from_secs(10);
-    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(Box::new(handle), reply)).await?;
+    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, reply)).await?;
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
     let link = super::line::usable(&mut line, boot).await?;
     configure(&link, &plan, false).await?;

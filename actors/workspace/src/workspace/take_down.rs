@@ -167,4 +167,3 @@ pub(super) fn folders(desk: &Desk) -> driver::Folders {
         log_dir: roots.logs.join(&id),
     }
 }
-

@@ -30,7 +30,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When the workspace does not run or the host's path leads astray.
-    pub(crate) fn file_transfer(&mut self, cx: &CallCx, input: FileTransfer) -> Result<Reply<FileTransferred>, ToolError> {
+    pub(crate) fn file_transfer(
+        &mut self,
+        cx: &CallCx,
+        input: FileTransfer,
+    ) -> Result<Reply<FileTransferred>, ToolError> {
         let root = self.desk.shared.folders.transfers.clone();
         let inside = inside(&root, &input.host_path)?;
         let (link, cx) = (self.guest(cx)?, cx.clone());
@@ -56,11 +60,16 @@ fn inside(root: &Path, path: &str) -> Result<PathBuf, ToolError> {
     let path = Path::new(path);
     let relative = if path.is_absolute() { path.strip_prefix(root).ok() } else { Some(path) };
     let sound = |path: &&Path| {
-        path.components().all(|part| matches!(part, Component::Normal(_))) && path.file_name().is_some()
+        path.components().all(|part| matches!(part, Component::Normal(_)))
+            && path.file_name().is_some()
     };
     relative.filter(sound).map(Path::to_owned).ok_or_else(|| {
-        ToolError::new(Layer::Policy, "outside_transfer_dir", "host_path must name a file in the transfer directory")
-            .next(format!("use a path relative to {}", root.display()))
+        ToolError::new(
+            Layer::Policy,
+            "outside_transfer_dir",
+            "host_path must name a file in the transfer directory",
+        )
+        .next(format!("use a path relative to {}", root.display()))
     })
 }
 
@@ -112,7 +121,8 @@ impl HostFile {
             }
         };
         let temporary = format!("{}{}", crate::open::TEMPORARY, uuid::Uuid::now_v7().simple());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&folder, &temporary, flags, Mode::from_raw_mode(0o600))
             .map_err(|e| self.failed("create", e))?;
         Ok(Target { folder, temporary: Some(temporary), file: Some(std::fs::File::from(file)) })
@@ -144,7 +154,8 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            let _gone_already = rustix::fs::unlinkat(&self.folder, temporary.as_str(), AtFlags::empty());
+            let _gone_already =
+                rustix::fs::unlinkat(&self.folder, temporary.as_str(), AtFlags::empty());
         }
     }
 }
@@ -157,7 +168,12 @@ fn host_io(error: &std::io::Error) -> ToolError {
     ToolError::new(Layer::Machine, code, error.to_string())
 }
 
-async fn upload(link: &Link, host: &HostFile, guest_path: &str, cx: &CallCx) -> Result<u64, ToolError> {
+async fn upload(
+    link: &Link,
+    host: &HostFile,
+    guest_path: &str,
+    cx: &CallCx,
+) -> Result<u64, ToolError> {
     let (file, size) = host.open_source()?;
     let source = tokio::fs::File::from_std(file);
     let told = teller(&cx.progress, size, "uploading");
@@ -169,7 +185,12 @@ async fn upload(link: &Link, host: &HostFile, guest_path: &str, cx: &CallCx) -> 
     Ok(written.bytes)
 }
 
-async fn download(link: &Link, host: &HostFile, guest_path: &str, cx: &CallCx) -> Result<u64, ToolError> {
+async fn download(
+    link: &Link,
+    host: &HostFile,
+    guest_path: &str,
+    cx: &CallCx,
+) -> Result<u64, ToolError> {
     let mut target = host.create_target()?;
     let file = target.file.take().ok_or_else(|| ToolError::internal("a target without a file"))?;
     let mut sink = BufWriter::with_capacity(256 * 1024, tokio::fs::File::from_std(file));
@@ -214,7 +235,16 @@ mod tests {
         for good in ["a", "a/b.txt", "/srv/transfers/a"] {
             assert!(inside(root, good).is_ok(), "{good}");
         }
-        for bad in ["", "/", "..", "a/../b", "../x", "/etc/passwd", "/srv/transfers", "/srv/transfers/../x"] {
+        for bad in [
+            "",
+            "/",
+            "..",
+            "a/../b",
+            "../x",
+            "/etc/passwd",
+            "/srv/transfers",
+            "/srv/transfers/../x",
+        ] {
             assert!(inside(root, bad).is_err(), "{bad}");
         }
     }
@@ -253,8 +283,14 @@ mod tests {
     fn a_fifo_cannot_hang_an_upload() {
         let dir = tempfile::tempdir().expect("a folder");
         let fifo = dir.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .expect("made");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .expect("made");
         assert!(host(dir.path(), "fifo").open_source().is_err());
     }
 }

@@ -35,7 +35,12 @@ fn adopted(card: &Card) -> Adopted {
     Adopted { workspace_id: card.id, name: card.name.to_string(), state: card.phase }
 }
 
-async fn one(shared: &Arc<Shared>, by: SessionId, workspace: &str, force: bool) -> Result<Adoption, ToolError> {
+async fn one(
+    shared: &Arc<Shared>,
+    by: SessionId,
+    workspace: &str,
+    force: bool,
+) -> Result<Adoption, ToolError> {
     let card = shared.directory.card(workspace)?;
     let taken = take(&card, by, force).await?;
     Ok(Adoption {

@@ -62,7 +62,11 @@ impl Workspaces {
         for leftover in found {
             sweeper.remove(&leftover).await.map_err(fault)?;
             tracing::warn!(?leftover, "removed what an interrupted operation left");
-            self.shared.tell("leftover.removed", "host", json!({ "what": format!("{leftover:?}") }));
+            self.shared.tell(
+                "leftover.removed",
+                "host",
+                json!({ "what": format!("{leftover:?}") }),
+            );
         }
         Ok(())
     }

@@ -26,16 +26,23 @@ impl Workspaces {
     ///
     /// # Errors
     /// When the request makes no sense on this host or the name is taken.
-    pub(crate) fn create(&mut self, cx: &CallCx, input: WorkspaceCreate) -> Result<Reply<WorkspaceCreated>, ToolError> {
+    pub(crate) fn create(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceCreate,
+    ) -> Result<Reply<WorkspaceCreated>, ToolError> {
         let spec = self.spec(&input)?;
         // Refused here, not after a minute of work.
         self.shared.driver(spec.isolation)?;
         let id = WorkspaceId::new();
         let name = match input.name {
-            Some(name) => name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?,
+            Some(name) => {
+                name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?
+            }
             None => Name::default_for(id),
         };
-        let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
+        let token =
+            LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
         let mut plan = Planned {
             id,
             name,
@@ -58,10 +65,14 @@ impl Workspaces {
         directory.take_slot(plan.id, self.shared.options.max_workspaces).ok_or_else(|| {
             directory.release(plan);
             let most = self.shared.options.max_workspaces;
-            ToolError::new(Layer::Quota, "too_many_workspaces", format!("the daemon holds its {most} workspaces"))
-                .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
-                .detail("max_workspaces", most)
-                .retryable()
+            ToolError::new(
+                Layer::Quota,
+                "too_many_workspaces",
+                format!("the daemon holds its {most} workspaces"),
+            )
+            .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
+            .detail("max_workspaces", most)
+            .retryable()
         })
     }
 
@@ -113,8 +124,12 @@ impl Workspaces {
     fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
         let options = &self.shared.options;
         if input.allow_internet == Some(true) {
-            return Err(ToolError::new(Layer::Machine, "network_unavailable", "this daemon gives guests no network")
-                .next("leave allow_internet out; move data with file_transfer"));
+            return Err(ToolError::new(
+                Layer::Machine,
+                "network_unavailable",
+                "this daemon gives guests no network",
+            )
+            .next("leave allow_internet out; move data with file_transfer"));
         }
         let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
         image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
@@ -142,13 +157,18 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError
 }
 
 /// The actor's mailbox opens a moment after it was started.
-async fn ask_to_create(address: &hivekeep_kernel::Address<workspace::Msg>, cx: &CallCx) -> Result<u64, ToolError> {
+async fn ask_to_create(
+    address: &hivekeep_kernel::Address<workspace::Msg>,
+    cx: &CallCx,
+) -> Result<u64, ToolError> {
     let (mut reply, mut answer) = tokio::sync::oneshot::channel();
     for _ in 0..1000 {
         match address.send(workspace::Msg::Create(cx.clone(), reply)) {
             // The actor answers on every path, also after a cancellation.
             Ok(()) => {
-                return answer.await.map_err(|_| ToolError::internal("the new workspace's actor ended; it is being undone"))?;
+                return answer.await.map_err(|_| {
+                    ToolError::internal("the new workspace's actor ended; it is being undone")
+                })?;
             }
             Err(_) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;

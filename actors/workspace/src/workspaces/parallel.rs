@@ -21,7 +21,11 @@ impl Workspaces {
     ///
     /// # Errors
     /// When a workspace is unknown, named twice or not the caller's; then nothing is run.
-    pub(crate) fn exec_parallel(&mut self, cx: &CallCx, input: ExecParallel) -> Result<Reply<ParallelResult>, ToolError> {
+    pub(crate) fn exec_parallel(
+        &mut self,
+        cx: &CallCx,
+        input: ExecParallel,
+    ) -> Result<Reply<ParallelResult>, ToolError> {
         let count = input.workspace_ids.len();
         if !(1..=MAX_WORKSPACES).contains(&count) {
             return Err(ToolError::invalid("workspace_ids must name 1 to 20 workspaces"));
@@ -31,7 +35,9 @@ impl Workspaces {
             Commands::Each(commands) if commands.len() == count => commands,
             Commands::Each(commands) => {
                 let message = format!("{} commands for {count} workspaces", commands.len());
-                return Err(ToolError::invalid(message).next("give one command, or one for each workspace"));
+                return Err(
+                    ToolError::invalid(message).next("give one command, or one for each workspace")
+                );
             }
         };
         let mut runs = Vec::with_capacity(count);
@@ -55,7 +61,8 @@ impl Workspaces {
         let cx = cx.clone();
         Ok(Reply::later(async move {
             let begun = Instant::now();
-            let runs = runs.into_iter().map(|(named, card, exec)| run(cx.clone(), named, card, exec));
+            let runs =
+                runs.into_iter().map(|(named, card, exec)| run(cx.clone(), named, card, exec));
             let results = futures::future::join_all(runs).await;
             let summary = summary(&results, begun.elapsed());
             Ok(ParallelResult { results, summary })
@@ -69,13 +76,19 @@ async fn run(cx: CallCx, named: String, card: Card, input: Exec) -> ParallelRow 
     let session = cx.session;
     let outcome = card
         .address
-        .ask(patience, |reply| workspace::Msg::Exec(Box::new(ExecRequest { cx, session, input, reply })))
+        .ask(patience, |reply| {
+            workspace::Msg::Exec(Box::new(ExecRequest { cx, session, input, reply }))
+        })
         .await;
     let outcome = outcome.map_err(ToolError::from).and_then(|outcome| outcome);
     row(named, card.name.to_string(), outcome)
 }
 
-fn row(workspace_id: String, workspace_name: String, outcome: Result<ExecResult, ToolError>) -> ParallelRow {
+fn row(
+    workspace_id: String,
+    workspace_name: String,
+    outcome: Result<ExecResult, ToolError>,
+) -> ParallelRow {
     match outcome {
         Ok(result) => ParallelRow {
             workspace_id,
@@ -87,7 +100,9 @@ fn row(workspace_id: String, workspace_name: String, outcome: Result<ExecResult,
             error: None,
         },
         Err(error) => {
-            let partial = |key: &str| error.details.get(key).and_then(|text| text.as_str()).unwrap_or_default();
+            let partial = |key: &str| {
+                error.details.get(key).and_then(|text| text.as_str()).unwrap_or_default()
+            };
             ParallelRow {
                 workspace_id,
                 workspace_name,

@@ -60,13 +60,13 @@ impl Virtio {
             tokio::time::sleep(EAGER_POLL).await;
         }
     }
+}
 
-    fn host_is_there(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(&*self.port, PollFlags::IN)];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut fds, Some(&now))?;
-        Ok(!fds[0].revents().contains(PollFlags::HUP))
-    }
+fn host_is_there(port: &File) -> io::Result<bool> {
+    let mut fds = [PollFd::new(port, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now))?;
+    Ok(!fds[0].revents().contains(PollFlags::HUP))
 }
 
 fn find(class: &Path) -> Option<PathBuf> {
@@ -83,38 +83,67 @@ impl Carrier for Virtio {
     type Writer = Half;
 
     async fn accept(&mut self) -> io::Result<(Self::Reader, Self::Writer)> {
-        while !self.host_is_there()? {
+        while !host_is_there(&self.port)? {
             self.eager = self.eager.saturating_sub(1);
             let pause = if self.eager > 0 { EAGER_POLL } else { AWAY_POLL };
             tokio::time::sleep(pause).await;
         }
-        let port = Arc::new(watched::both_ways(self.port.clone())?);
-        Ok((Half(port.clone()), Half(port)))
+        Ok((Half::of(&self.port)?, Half::of(&self.port)?))
     }
 }
 
-/// One direction of the port during one stay of the host.
+/// One direction of the port during one stay of the host. Each has a descriptor
+/// of its own, so that each can be watched anew without the other.
 #[derive(Debug)]
-pub struct Half(Arc<AsyncFd<Arc<File>>>);
+pub struct Half {
+    port: Arc<File>,
+    watched: Option<AsyncFd<Arc<File>>>,
+}
+
+impl Half {
+    fn of(port: &File) -> io::Result<Self> {
+        let port = Arc::new(port.try_clone()?);
+        let watched = Some(watched::both_ways(port.clone())?);
+        Ok(Self { port, watched })
+    }
+
+    fn watched(&self) -> io::Result<&AsyncFd<Arc<File>>> {
+        self.watched.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// The watcher remembers a hang-up. Returns whether the host is gone indeed;
+    /// if it came back meanwhile, the port is watched anew.
+    fn is_hung_up(&mut self) -> io::Result<bool> {
+        if !host_is_there(&self.port)? {
+            return Ok(true);
+        }
+        self.watched = None;
+        self.watched = Some(watched::both_ways(self.port.clone())?);
+        Ok(false)
+    }
+}
 
 impl AsyncRead for Half {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let mut ready = ready!(self.0.poll_read_ready(cx))?;
-            match rustix::io::read(self.0.get_ref(), buf.initialize_unfilled()) {
+            let mut ready = ready!(self.watched()?.poll_read_ready(cx))?;
+            match rustix::io::read(&self.port, buf.initialize_unfilled()) {
                 Ok(n) => {
                     buf.advance(n);
                     return Poll::Ready(Ok(()));
                 }
-                // Hung up and nothing to read: this readiness would never go away.
-                Err(rustix::io::Errno::AGAIN) if ready.ready().is_read_closed() => {
-                    return Poll::Ready(Ok(()));
+                Err(rustix::io::Errno::AGAIN) if !ready.ready().is_read_closed() => {
+                    ready.clear_ready();
                 }
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::AGAIN) => {
+                    if self.is_hung_up()? {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -124,18 +153,22 @@ impl AsyncRead for Half {
 
 impl AsyncWrite for Half {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let mut ready = ready!(self.0.poll_write_ready(cx))?;
-            match rustix::io::write(self.0.get_ref(), bytes) {
+            let mut ready = ready!(self.watched()?.poll_write_ready(cx))?;
+            match rustix::io::write(&self.port, bytes) {
                 Ok(n) => return Poll::Ready(Ok(n)),
-                Err(rustix::io::Errno::AGAIN) if ready.ready().is_write_closed() => {
-                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                Err(rustix::io::Errno::AGAIN) if !ready.ready().is_write_closed() => {
+                    ready.clear_ready();
                 }
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(rustix::io::Errno::AGAIN) => {
+                    if self.is_hung_up()? {
+                        return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }

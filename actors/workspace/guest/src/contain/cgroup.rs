@@ -66,14 +66,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The cgroup of a job, which outlives this daemon. Made if missing.
-    ///
-    /// # Errors
-    /// As mkdir.
-    pub fn job_dir(&self, name: &str) -> io::Result<PathBuf> {
-        let dir = self.0.root.join(format!("job-{name}"));
-        std::fs::create_dir_all(&dir)?;
-        Ok(dir)
+    /// The cgroup of a job, which outlives this daemon; there while the job runs.
+    pub fn job_dir(&self, name: &str) -> PathBuf {
+        self.0.root.join(format!("job-{name}"))
     }
 
     fn make(&self) -> io::Result<Cgroup> {
@@ -82,7 +77,7 @@ impl Pool {
         let name = format!("{COMMAND_PREFIX}{}-{number}", stamp.tv_sec);
         let dir = self.0.root.join(name);
         match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Cgroup::open(dir),
         }
     }

@@ -101,6 +101,7 @@ impl Shim {
             exit: None,
             others: true,
             cleared: None,
+            collected: false,
         })
     }
 }
@@ -113,6 +114,8 @@ pub(super) struct Reaped {
     exit: Option<Exit>,
     others: bool,
     cleared: Option<u32>,
+    /// The shim itself has been waited for.
+    collected: bool,
 }
 
 impl Reaped {
@@ -171,7 +174,7 @@ impl Reaped {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.cleared.is_some()
+        self.collected
     }
 
     pub(super) fn kill(&mut self) {
@@ -182,7 +185,10 @@ impl Reaped {
         while self.cleared.is_none() {
             self.take(self.note().await?);
         }
-        wait_for(&self.pidfd).await?;
+        if !self.collected {
+            wait_for(&self.pidfd).await?;
+            self.collected = true;
+        }
         Ok(self.cleared.unwrap_or(0))
     }
 }

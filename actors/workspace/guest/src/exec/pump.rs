@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use hivekeep_protocol::{GuestError, Stream};
 use rustix::buffer::spare_capacity;
 use rustix::pipe::PipeFlags;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::files::io_error;
@@ -16,6 +18,10 @@ use crate::sys::watched;
 
 /// Size of the pipe of a command that has much to say.
 const LARGE_PIPE_BYTES: usize = 1024 * 1024;
+/// How long output that follows other output closely is gathered.
+const GATHER: Duration = Duration::from_millis(2);
+/// A chunk this full is not worth waiting for.
+const ENOUGH_BYTES: usize = Chunk::CAPACITY / 2;
 
 pub(super) struct Pipe {
     pub(super) read: OwnedFd,
@@ -62,7 +68,11 @@ impl<'cx> Pump<'cx> {
     /// gone, stops the sending but not the reading.
     pub(super) async fn run(&mut self) {
         let mut chunk = Chunk::new();
+        let mut last_sent: Option<Instant> = None;
         while let Ok(1..) = self.read(&mut chunk).await {
+            if last_sent.is_some_and(|sent| sent.elapsed() < GATHER) {
+                self.gather(&mut chunk).await;
+            }
             self.total += chunk.len() as u64;
             if chunk.len() == Chunk::CAPACITY && !self.enlarged {
                 self.enlarged = true;
@@ -77,7 +87,20 @@ impl<'cx> Pump<'cx> {
             if self.cx.send(self.stream, full).await.is_err() {
                 self.may_send = 0;
             }
+            last_sent = Some(Instant::now());
+            chunk.truncate(0);
         }
+    }
+
+    /// A command that writes little pieces fast is given a moment to write more,
+    /// so that not every piece becomes a frame.
+    async fn gather(&mut self, chunk: &mut Chunk) {
+        if chunk.len() < ENOUGH_BYTES {
+            tokio::time::sleep(GATHER).await;
+        }
+        while chunk.len() < Chunk::CAPACITY
+            && let Ok(1..) = read_some(self.pipe.get_ref(), chunk)
+        {}
     }
 
     /// Reads into the emptied chunk; 0 at the end.

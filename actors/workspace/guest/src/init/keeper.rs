@@ -2,7 +2,7 @@
 //! reap every orphan, and end it all when told to.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -23,20 +23,17 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// An agent that lived this long had started well.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The agent's command line behind the role's name.
-///
-/// # Errors
-/// Never for words without NUL; the type says so already.
-pub fn agent_program(words: &[CString]) -> io::Result<Program> {
+/// The agent's command line: `exe` is this program, `words` its options.
+pub fn agent_program(exe: &CStr, words: &[CString]) -> Program {
     let mut argv = vec![c"hivekeep-guest".to_owned(), c"agent".to_owned()];
     argv.extend_from_slice(words);
-    Ok(Program {
-        path: c"/proc/self/exe".to_owned(),
+    Program {
+        path: exe.to_owned(),
         argv,
         env: vec![c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
         workdirs: vec![c"/".to_owned()],
         max_open_files: None,
-    })
+    }
 }
 
 /// When to start the agent again.

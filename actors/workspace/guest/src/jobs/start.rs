@@ -44,7 +44,9 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
     };
     let cgroup = match &agent.contain {
         Contain::Cgroup(pool) => {
-            Some(pool.job_dir(&spec.start.job_id).map_err(|error| disk(&error))?)
+            let dir = pool.job_dir(&spec.start.job_id);
+            std::fs::create_dir_all(&dir).map_err(|error| disk(&error))?;
+            Some(dir)
         }
         Contain::Subreaper(_) => None,
     };

@@ -29,9 +29,8 @@ pub fn one(agent: &Arc<Agent>, job: JobDir) {
             crate::say!("job {}: cannot watch it: {error}", job.id());
             return;
         }
-        if let Contain::Cgroup(pool) = &agent.contain
-            && let Ok(dir) = pool.job_dir(&job.id())
-        {
+        if let Contain::Cgroup(pool) = &agent.contain {
+            let dir = pool.job_dir(&job.id());
             off_thread(move || cgroup::remove(&dir)).await;
         }
         if let Ok(summary) = off_thread(move || job.summary()).await {

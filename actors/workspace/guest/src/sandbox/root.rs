@@ -1,5 +1,6 @@
 //! The sandbox's root: an overlay, and the few special places in it.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -17,7 +18,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 /// This program inside the sandbox: what the sandbox was started from is gone
 /// after the pivot, and Landlock lets nothing be executed that is not below `/`.
-pub(super) const GUEST: &str = "/run/hivekeep/guest";
+pub(super) const GUEST: &CStr = c"/run/hivekeep/guest";
 
 /// The root could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,7 @@ pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error
     devices(&root.join("dev"))?;
     let run = root.join("run");
     at("/run", mount("tmpfs", &run, "tmpfs", flags, c"mode=755"))?;
-    guest(&root.join(GUEST.trim_start_matches('/')))?;
+    guest(&root.join(GUEST.to_string_lossy().trim_start_matches('/')))?;
     at("pivot", std::env::set_current_dir(root))?;
     at("pivot", rustix::process::pivot_root(".", "."))?;
     at("leave the old root", unmount(".", UnmountFlags::DETACH))?;

@@ -24,10 +24,14 @@ pub(super) async fn accept<R: AsyncRead + Unpin>(
 ) -> Result<(), Broken> {
     let late = |_| Broken::Rubbish("no handshake in time".into());
     match source.stream() {
-        Stream::Endless => {
+        Stream::Endless => loop {
             let nonce = source.preamble().await?;
-            timeout(DEADLINE, greet(agent, source, outbox, nonce)).await.map_err(late)?
-        }
+            match timeout(DEADLINE, greet(agent, source, outbox, nonce)).await {
+                // Mostly a repeated preamble where the hello was expected.
+                Ok(Err(Broken::Rubbish(_))) | Err(_) => {}
+                Ok(done) => return done,
+            }
+        },
         Stream::Connection => {
             let shaking = async {
                 let nonce = source.preamble().await?;
@@ -56,7 +60,10 @@ async fn greet<R: AsyncRead + Unpin>(
     let payload = encode(&answer).map_err(|error| Broken::Rubbish(error.to_string()))?;
     let frame = Frame { kind: Kind::Welcome, id: 0, payload };
     outbox.send(frame.to_bytes()).await.map_err(gone)?;
-    answer.map(drop).map_err(|refusal| Broken::Rubbish(refusal.to_string()))
+    answer.map(drop).map_err(|refusal| {
+        crate::say!("link: refused: {refusal}");
+        Broken::Rubbish("refused".into())
+    })
 }
 
 /// The token is judged first: a stranger learns nothing about versions.

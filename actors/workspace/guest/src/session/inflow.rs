@@ -9,6 +9,10 @@ use tokio::sync::Notify;
 /// Pieces up to this size are joined, so that many tiny frames cost no more
 /// memory than one large one.
 const JOIN_BELOW: usize = 4096;
+/// Content is handed on in batches of at least this, or what there is at the end:
+/// each batch costs a visit to another thread. A quarter of the window, so that
+/// the host never waits for a grant that waits for the host.
+const BATCH_BYTES: usize = limits::INITIAL_CREDIT_BYTES as usize / 4;
 
 /// A call's received and not yet used content.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub struct Inflow {
 struct State {
     /// As received: a stream byte, then content.
     pieces: VecDeque<Vec<u8>>,
+    /// Content bytes in `pieces`.
+    waiting: usize,
     window: usize,
     ended: bool,
 }
@@ -38,7 +44,7 @@ pub struct Taken {
 impl Inflow {
     pub(super) fn new() -> Self {
         let window = limits::INITIAL_CREDIT_BYTES as usize;
-        let state = State { pieces: VecDeque::new(), window, ended: false };
+        let state = State { pieces: VecDeque::new(), waiting: 0, window, ended: false };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
@@ -65,8 +71,12 @@ impl Inflow {
             _ if len == 0 => {}
             _ => state.pieces.push_back(payload),
         }
+        state.waiting += len;
+        let enough = state.waiting >= BATCH_BYTES;
         drop(state);
-        self.arrived.notify_one();
+        if enough {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
@@ -75,13 +85,14 @@ impl Inflow {
         self.arrived.notify_one();
     }
 
-    /// Waits for content or the end. Cancel-safe. One taker at a time.
+    /// Waits for a batch of content or the end. Cancel-safe. One taker at a time.
     pub async fn take(&self) -> Taken {
         loop {
             {
                 let mut state = self.state();
-                if state.ended || !state.pieces.is_empty() {
+                if state.ended || state.waiting >= BATCH_BYTES {
                     let pieces = std::mem::take(&mut state.pieces);
+                    state.waiting = 0;
                     return Taken { pieces, ended: state.ended };
                 }
             }

@@ -7,3 +7,4 @@ mod guest;
 mod hostile;
 mod jobs;
 mod link;
+mod sandbox;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
 use super::args::{self, Sandbox};
-use super::{SandboxDriver, overlay_dir};
+use super::{Layout, SandboxDriver, layout, overlay_dir};
 use crate::driver::cgroup::Limits;
 use crate::driver::ground::{Ground, Newborn};
 use crate::driver::handle::{Endpoint, ProcessId, boot_id};
@@ -109,9 +109,9 @@ impl Starter {
         let user = options.machine_user(plan.slot)?;
         let tree = Plan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
         let overlay = overlay_dir(plan);
-        for path in [&self.guest, &tree.join("x"), &overlay] {
-            spawn::reachable(path, user)?;
-        }
+        let layout =
+            user.switch.then(|| Layout::new(tree, &overlay, &self.guest, user)).transpose();
+        let layout = layout.map_err(Error::io("map the ids of", tree))?;
         let mut newborn = Newborn::new(&self.ground, &plan.workspace);
         let limits = Limits {
             memory_bytes: plan.memory_mb << 20,
@@ -127,9 +127,9 @@ impl Starter {
         let (info, info_writer) = pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| Error::io("make a pipe for", &self.bwrap)(error.into()))?;
         let sandbox = Sandbox {
-            guest: &self.guest,
-            tree,
-            overlay: &overlay,
+            guest: if user.switch { Path::new(layout::GUEST) } else { &self.guest },
+            tree: if user.switch { Path::new(layout::TREE) } else { tree },
+            overlay: if user.switch { Path::new(layout::OVERLAY) } else { &overlay },
             link_fd: link.as_raw_fd(),
             info_fd: info_writer.as_raw_fd(),
             peer_uid: rustix::process::geteuid().as_raw(),
@@ -142,6 +142,7 @@ impl Starter {
             user,
             groups: Vec::new(),
             join: group.join_fds()?,
+            layout,
             stdout: spawn::append_log(&plan.folders.console_log())?,
             stderr: spawn::append_log(&plan.folders.stderr_log())?,
         }

@@ -140,6 +140,7 @@ impl Starter {
             user,
             groups: self.groups()?,
             join: group.join_fds()?,
+            layout: None,
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr,
         }

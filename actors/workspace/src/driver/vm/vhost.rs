@@ -53,6 +53,7 @@ pub(super) fn start(
         user,
         groups: Vec::new(),
         join: Vec::new(),
+        layout: None,
         stdout: spawn::append_log(&plan.folders.stderr_log())?,
         stderr: spawn::append_log(&plan.folders.stderr_log())?,
     }

@@ -1,0 +1,220 @@
+//! What a sandbox is made of, laid out where its unprivileged user can reach it.
+//!
+//! The image's tree is root's, so that no machine can change it or run its
+//! set-user-id programs. Inside a sandbox's user namespace only the machine's own
+//! user exists, and a contained root has no rights over files of anybody else. So
+//! the tree is mounted with an id map (mount_setattr(2), MOUNT_ATTR_IDMAP) in
+//! which root's files are that user's, read-only. This, the overlay and the guest
+//! daemon are bound below `/run` of a mount namespace of the sandbox alone:
+//! nothing of it is left on the host when the sandbox ends, however it ends, and
+//! the modes of the daemon's own folders do not matter.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::driver::options::MachineUser;
+
+/// Where the parts are seen.
+pub(super) const TREE: &str = "/run/lower";
+pub(super) const OVERLAY: &str = "/run/overlay";
+pub(super) const GUEST: &str = "/run/guest";
+
+/// Done between fork and exec, while still root.
+pub(in crate::driver) struct Layout {
+    tree: CString,
+    overlay: CString,
+    guest: CString,
+    map: OwnedFd,
+}
+
+impl Layout {
+    /// Blocks for about a millisecond.
+    pub(super) fn new(
+        tree: &Path,
+        overlay: &Path,
+        guest: &Path,
+        user: MachineUser,
+    ) -> io::Result<Self> {
+        let c_string =
+            |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+        Ok(Self {
+            tree: c_string(tree)?,
+            overlay: c_string(overlay)?,
+            guest: c_string(guest)?,
+            map: user_namespace(user)?,
+        })
+    }
+
+    /// Mounts. Makes system calls on data made before the fork; takes no lock, allocates nothing.
+    pub(in crate::driver) fn enter(&self) -> io::Result<()> {
+        // SAFETY: takes no pointers; the child has one thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
+        mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+        // The sources are looked up before the mount that may cover them.
+        let tree = self.mapped_tree()?;
+        let overlay = open_tree(&self.overlay)?;
+        let guest = open_tree(&self.guest)?;
+        mount(Some(c"tmpfs"), c"/run", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
+        // SAFETY: the paths are static C strings.
+        unsafe {
+            done(libc::chmod(c"/run".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/lower".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/overlay".as_ptr(), 0o755).into())?;
+            done(libc::mknod(c"/run/guest".as_ptr(), libc::S_IFREG | 0o755, 0).into())?;
+        }
+        move_mount(tree, c"/run/lower")?;
+        move_mount(overlay, c"/run/overlay")?;
+        move_mount(guest, c"/run/guest")
+    }
+
+    fn mapped_tree(&self) -> io::Result<libc::c_long> {
+        let view = open_tree(&self.tree)?;
+        let attributes = libc::mount_attr {
+            attr_set: libc::MOUNT_ATTR_IDMAP
+                | libc::MOUNT_ATTR_RDONLY
+                | libc::MOUNT_ATTR_NOSUID
+                | libc::MOUNT_ATTR_NODEV,
+            attr_clr: 0,
+            propagation: 0,
+            userns_fd: u64::try_from(self.map.as_raw_fd()).unwrap_or(u64::MAX),
+        };
+        // SAFETY: the structure and its size are those of this call; the path is a static C string.
+        done(unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                view,
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                &raw const attributes,
+                size_of::<libc::mount_attr>(),
+            )
+        })?;
+        Ok(view)
+    }
+}
+
+fn open_tree(path: &CStr) -> io::Result<libc::c_long> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: the path is a C string that lives on.
+    done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+}
+
+fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
+    // SAFETY: both paths are C strings that live on.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree,
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    })
+    .map(drop)
+}
+
+fn mount(
+    source: Option<&CStr>,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+) -> io::Result<()> {
+    let (source, kind) = (source.map_or(null(), CStr::as_ptr), kind.map_or(null(), CStr::as_ptr));
+    // SAFETY: the paths are C strings or null; these mounts take no data.
+    done(unsafe { libc::mount(source, target.as_ptr(), kind, flags, null()) }.into()).map(drop)
+}
+
+fn done(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A user namespace whose map says that root of the disk is the machine's user. The kernel has no
+/// other way to take a map; the namespace is never entered.
+fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
+    let (ready, tell) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (wait, release) = pipe_with(PipeFlags::CLOEXEC)?;
+    let holder = fork_holder(tell.as_raw_fd(), wait.as_raw_fd(), release.as_raw_fd())?;
+    drop((tell, wait));
+    let map = || {
+        let mut byte = [0];
+        fs::File::from(ready).read_exact(&mut byte)?;
+        let map = |file: &str, id: u32| {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(format!("/proc/{holder}/{file}"))?
+                .write_all(format!("0 {id} 1").as_bytes())
+        };
+        map("uid_map", user.uid)?;
+        map("gid_map", user.gid)?;
+        fs::File::open(format!("/proc/{holder}/ns/user")).map(OwnedFd::from)
+    };
+    let mapped = map();
+    drop(release);
+    // SAFETY: waits for the child just made; the status is not wanted.
+    unsafe { libc::waitpid(holder, std::ptr::null_mut(), 0) };
+    mapped
+}
+
+/// A child that holds a new user namespace until the other end of `wait` closes.
+fn fork_holder(tell: RawFd, wait: RawFd, release: RawFd) -> io::Result<libc::pid_t> {
+    // SAFETY: the child makes only the system calls below and ends by `_exit`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let mut byte = 0u8;
+            // SAFETY: raw system calls on descriptors of this process and a byte of its stack.
+            unsafe {
+                libc::close(release);
+                if libc::unshare(libc::CLONE_NEWUSER) == 0 {
+                    libc::write(tell, (&raw const byte).cast(), 1);
+                    libc::read(wait, (&raw mut byte).cast(), 1);
+                }
+                libc::_exit(0)
+            }
+        }
+        child => Ok(child),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn roots_files_become_the_machine_users_and_stay_read_only() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root maps ids");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("tree")).unwrap();
+        fs::create_dir(at("overlay")).unwrap();
+        fs::write(at("guest"), "g").unwrap();
+        fs::write(at("tree").join("file"), "x").unwrap();
+        let user = MachineUser { uid: 64_777, gid: 64_777, switch: true };
+        let layout = Layout::new(&at("tree"), &at("overlay"), &at("guest"), user).unwrap();
+        let mut command = Command::new("sh");
+        let script = "stat -c %u:%g /run/lower/file; echo y > /run/lower/file || echo refused; \
+            touch /run/overlay/made; cat /run/guest";
+        command.args(["-c", script]);
+        // SAFETY: `enter` is made for this place.
+        unsafe { command.pre_exec(move || layout.enter()) };
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "64777:64777\nrefused\ng");
+        assert!(!Path::new(TREE).exists(), "the mount is seen on the host");
+        assert!(at("overlay").join("made").exists());
+        assert_eq!(fs::read_to_string(at("tree").join("file")).unwrap(), "x");
+    }
+}

@@ -1,0 +1,114 @@
+//! `cargo xtask bench`: what hivekeep costs, each figure beside a baseline that
+//! is measured in the same run, in turns with it.
+//!
+//! The machines that this runs on are noisy: a time says little, a ratio of two
+//! medians that were taken in turns says much. So no figure with a baseline is
+//! ever given without it.
+
+mod bare;
+mod calls;
+mod client;
+mod create;
+mod figure;
+mod host;
+mod house;
+mod journal;
+mod kit;
+mod machine;
+mod memory;
+mod raw;
+mod report;
+mod rig;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use self::{figure::Figure, kit::Kit};
+use crate::repo::Repo;
+
+/// The figures in the order of the report.
+const FIGURES: [&str; 12] = [
+    "tool_call_p50",
+    "tool_calls_per_sec",
+    "exec_true_p50",
+    "exec_output_throughput",
+    "file_upload_throughput",
+    "file_download_throughput",
+    "workspace_create",
+    "sandbox_create",
+    "daemon_rss_idle",
+    "rss_per_idle_workspace",
+    "rss_1000_execs",
+    "journal_appends",
+];
+
+/// Measures some figures; those asked for only, though they may be more by one
+/// that comes along.
+type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
+
+/// What is measured together, because it needs the same things running.
+const GROUPS: [(&[&str], Measure); 6] = [
+    (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
+    (
+        &[
+            "exec_true_p50",
+            "exec_output_throughput",
+            "file_upload_throughput",
+            "file_download_throughput",
+        ],
+        machine::measure,
+    ),
+    (&["workspace_create"], create::workspace),
+    (&["sandbox_create"], create::sandbox),
+    (&["daemon_rss_idle", "rss_per_idle_workspace", "rss_1000_execs"], memory::measure),
+    (&["journal_appends"], journal::measure),
+];
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Measure this figure only (may be given again); the pages in docs/ stay as they are
+    #[arg(long, value_name = "FIGURE", value_parser = FIGURES)]
+    only: Vec<String>,
+    /// A fifth of the rounds; the pages in docs/ stay as they are
+    #[arg(long)]
+    quick: bool,
+    /// Measure development builds, to try the bench itself; the pages in docs/ stay as they are
+    #[arg(long)]
+    dev: bool,
+}
+
+impl Bench {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let kit = Kit::new(repo, self.quick, self.dev, self.only.clone());
+        kit.build()?;
+        let (mut figures, mut failed) = (Vec::new(), Vec::new());
+        for (names, measure) in GROUPS {
+            if !names.iter().any(|name| kit.wants(name)) {
+                continue;
+            }
+            println!("\n== {}", names.join(", "));
+            // What cannot be measured here does not keep the rest from it.
+            match measure(&kit) {
+                Ok(measured) => figures.extend(measured),
+                Err(error) => {
+                    println!("FAILED: {error:#}");
+                    failed.extend_from_slice(names);
+                }
+            }
+        }
+        figures.sort_by_key(|figure| FIGURES.iter().position(|name| *name == figure.name));
+        let host = host::Host::look(&kit)?;
+        println!("\n{}\n\n{}", host.line(), report::table(&figures));
+        let missed: Vec<_> =
+            figures.iter().filter(|figure| !figure.holds()).map(|figure| figure.name).collect();
+        if self.quick || self.dev || !self.only.is_empty() {
+            println!("\nA part of the figures: docs/performance.* stay as they are.");
+        } else if failed.is_empty() {
+            report::write(repo, &host, &figures)?;
+            println!("\nwritten: docs/performance.md, docs/performance.json");
+        }
+        ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+        ensure!(missed.is_empty(), "targets missed: {}", missed.join(", "));
+        Ok(())
+    }
+}

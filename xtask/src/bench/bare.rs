@@ -1,0 +1,207 @@
+//! Machines without the daemon: what its own of the same make are measured
+//! against. The command line is taken from a machine that the daemon runs, so
+//! that kernel, image and every knob are the same by construction; only what the
+//! daemon passed as a descriptor is named by its path.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::FdFlags;
+use xshell::cmd;
+
+use super::{house::House, kit::Kit};
+
+/// What the guest daemon sends back, as its first message: see the protocol's
+/// `sync_preamble`.
+const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process that ends with its owner.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// A running machine's command line.
+struct Seen {
+    pid: u32,
+    words: Vec<String>,
+}
+
+impl Seen {
+    /// The machine of `house` whose program is called so.
+    fn find(house: &House, program: &str) -> Result<Self> {
+        let mark = house.path().display().to_string();
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+            let line = String::from_utf8_lossy(&line);
+            let words: Vec<_> = line.split_terminator('\0').map(str::to_owned).collect();
+            let is_it = words.first().is_some_and(|first| {
+                Path::new(first).file_name().is_some_and(|name| name == program)
+            });
+            if is_it && line.contains(&mark) {
+                return Ok(Self { pid, words });
+            }
+        }
+        anyhow::bail!("the daemon runs no {program}")
+    }
+
+    fn file_of(&self, fd: &str) -> Result<PathBuf> {
+        let link = format!("/proc/{}/fd/{fd}", self.pid);
+        fs::read_link(&link).with_context(|| format!("read {link}"))
+    }
+
+    /// The word after this one.
+    fn after(&self, option: &str) -> Option<&str> {
+        let at = self.words.iter().position(|word| word == option)?;
+        self.words.get(at + 1).map(String::as_str)
+    }
+}
+
+/// QEMU on its own.
+pub(super) struct Vm {
+    words: Vec<String>,
+    overlay: PathBuf,
+    base: PathBuf,
+    link: PathBuf,
+    disk_gb: u64,
+}
+
+impl Vm {
+    /// Like the one machine of `house`; its files go to `folder`.
+    pub(super) fn like(house: &House, folder: &Path, disk_gb: u64) -> Result<Self> {
+        let seen = Seen::find(house, "qemu-system-x86_64")?;
+        let (overlay, mut base) = (folder.join("overlay"), None);
+        let (mut words, mut rest) = (Vec::new(), seen.words.iter());
+        while let Some(word) = rest.next() {
+            if word == "-add-fd" {
+                let value = rest.next().context("-add-fd has a value")?;
+                if let Some(fd) = value.strip_prefix("fd=").and_then(|v| v.strip_suffix(",set=2")) {
+                    base = Some(seen.file_of(fd)?);
+                }
+                continue;
+            }
+            words.push(Self::by_path(&seen, folder, word)?);
+        }
+        let base = base.context("QEMU was given a base image")?;
+        for word in &mut words {
+            *word = word
+                .replace("/dev/fdset/1", &overlay.display().to_string())
+                .replace("/dev/fdset/2", &base.display().to_string());
+        }
+        Ok(Self { words, overlay, base, link: folder.join("link"), disk_gb })
+    }
+
+    /// A word of the command line, without descriptors.
+    fn by_path(seen: &Seen, folder: &Path, word: &str) -> Result<String> {
+        if let Some(fd) = word.strip_prefix("/proc/self/fd/") {
+            return Ok(seen.file_of(fd)?.display().to_string());
+        }
+        let Some(name) = word.strip_prefix("socket,id=") else { return Ok(word.to_owned()) };
+        let name = name.split(',').next().unwrap_or_default();
+        let path = format!("path={}", folder.join(name).display());
+        let parts = word.split(',').map(|part| match part.starts_with("fd=") {
+            true => path.clone(),
+            false => part.to_owned(),
+        });
+        Ok(parts.collect::<Vec<_>>().join(","))
+    }
+
+    /// From QEMU's start to the guest's first message. The fresh overlay is made
+    /// before that.
+    pub(super) fn boot(&self, kit: &Kit<'_>) -> Result<Duration> {
+        let (shell, overlay, base) = (&kit.repo.shell, &self.overlay, &self.base);
+        let size = format!("{}G", self.disk_gb);
+        cmd!(shell, "qemu-img create -q -f qcow2 -F raw -b {base} {overlay} {size}")
+            .quiet()
+            .run()?;
+        let _gone_already = fs::remove_file(&self.link);
+        let began = Instant::now();
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut qemu = Ended(command.spawn()?);
+        let mut stream = loop {
+            match UnixStream::connect(&self.link) {
+                Ok(stream) => break stream,
+                Err(error) if began.elapsed() > PATIENCE => return Err(error.into()),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+            ensure!(qemu.0.try_wait()?.is_none(), "the bare QEMU ended");
+        };
+        await_first_message(&mut stream)?;
+        Ok(began.elapsed())
+    }
+}
+
+/// Bubblewrap with the guest daemon in it.
+pub(super) struct Sandbox {
+    words: Vec<String>,
+    overlay: PathBuf,
+    link: PathBuf,
+}
+
+impl Sandbox {
+    /// Like the one sandbox of `house`, over the tree at `lower`.
+    pub(super) fn like(house: &House, folder: &Path, lower: &Path) -> Result<Self> {
+        let seen = Seen::find(house, "bwrap")?;
+        let old_lower = seen.after("--ro-bind").context("the sandbox has a tree")?.to_owned();
+        let old_overlay = seen.after("--bind").context("the sandbox has an overlay")?.to_owned();
+        let overlay = folder.join("overlay");
+        let mut words = Vec::new();
+        let mut rest = seen.words.iter();
+        while let Some(word) = rest.next() {
+            match word.as_str() {
+                "--info-fd" => drop(rest.next()),
+                word if word == old_lower => words.push(lower.display().to_string()),
+                word if word == old_overlay => words.push(overlay.display().to_string()),
+                word => words.push(word.to_owned()),
+            }
+        }
+        // The daemon's own outlives the daemon; this one shall not outlive the bench.
+        words.insert(1, "--die-with-parent".to_owned());
+        Ok(Self { words, overlay, link: folder.join("link") })
+    }
+
+    /// From bubblewrap's start to the guest's first message. Folders and socket
+    /// are made before that.
+    pub(super) fn boot(&self) -> Result<Duration> {
+        if self.overlay.exists() {
+            fs::remove_dir_all(&self.overlay)?;
+        }
+        fs::create_dir_all(self.overlay.join("upper"))?;
+        fs::create_dir_all(self.overlay.join("work"))?;
+        let _gone_already = fs::remove_file(&self.link);
+        let socket = UnixListener::bind(&self.link)?;
+        rustix::io::fcntl_setfd(&socket, FdFlags::empty())?;
+        let mut words = self.words.clone();
+        let at = words.iter().position(|word| word == "--unix-fd").context("it takes a socket")?;
+        words[at + 1] = socket.as_raw_fd().to_string();
+        let began = Instant::now();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+        let _bwrap = Ended(command.spawn()?);
+        await_first_message(&mut UnixStream::connect(&self.link)?)?;
+        Ok(began.elapsed())
+    }
+}
+
+/// Says the first word and waits for its echo.
+fn await_first_message(stream: &mut UnixStream) -> Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&PREAMBLE)?;
+    let mut echo = [0; PREAMBLE.len()];
+    stream.read_exact(&mut echo).context("the bare machine says nothing")?;
+    ensure!(echo == PREAMBLE, "the bare machine says something else");
+    Ok(())
+}

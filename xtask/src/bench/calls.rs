@@ -1,0 +1,71 @@
+//! A tool call that does next to nothing: what the way there and back costs.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::client::Client;
+use super::figure::{Figure, Target, median, round};
+use super::{house::House, kit::Kit};
+
+const TOOL: &str = "workspace_list";
+const ROUNDS: usize = 25;
+const CALLS_A_ROUND: usize = 200;
+const PIPELINED_A_ROUND: usize = 2_000;
+const IN_FLIGHT: usize = 32;
+
+pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house = House::open(kit, "")?;
+    let (mut ours, mut bare) = (house.attach()?, Client::start(kit.example("bare_mcp_server"))?);
+    for client in [&mut ours, &mut bare] {
+        client.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?;
+    }
+    let mut figures = Vec::new();
+    if kit.wants("tool_call_p50") {
+        figures.push(one_by_one(kit, &mut ours, &mut bare)?);
+    }
+    if kit.wants("tool_calls_per_sec") {
+        figures.push(many(kit, &mut ours, &mut bare)?);
+    }
+    Ok(figures)
+}
+
+fn one_by_one(kit: &Kit<'_>, ours: &mut Client, bare: &mut Client) -> Result<Figure> {
+    let (mut our_us, mut bare_us) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        bare_us.extend(bare.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
+        our_us.extend(ours.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
+    }
+    let (our_p99, bare_p99) = (percentile(&our_us, 99), percentile(&bare_us, 99));
+    Ok(Figure {
+        name: "tool_call_p50",
+        unit: "us",
+        value: median(our_us),
+        baseline: Some(median(bare_us)),
+        target: Target::AtMostTimes(1.5),
+        remark: format!("p99: {} us, of the bare server {} us", round(our_p99), round(bare_p99)),
+    })
+}
+
+fn many(kit: &Kit<'_>, ours: &mut Client, bare: &mut Client) -> Result<Figure> {
+    let (mut our_rates, mut bare_rates) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        for (client, rates) in [(&mut *bare, &mut bare_rates), (&mut *ours, &mut our_rates)] {
+            let took = client.pipelined(TOOL, &json!({}), PIPELINED_A_ROUND, IN_FLIGHT)?;
+            rates.push(PIPELINED_A_ROUND as f64 / took.as_secs_f64());
+        }
+    }
+    Ok(Figure {
+        name: "tool_calls_per_sec",
+        unit: "calls/s",
+        value: median(our_rates),
+        baseline: Some(median(bare_rates)),
+        target: Target::AtLeastTimes(0.7),
+        remark: String::new(),
+    })
+}
+
+fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() - 1) * percent / 100]
+}

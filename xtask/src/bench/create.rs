@@ -1,0 +1,121 @@
+//! From the wish for a workspace to the first command's answer.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::figure::{Figure, Target, median, round};
+use super::{bare, client::Client, house::House, kit::Kit};
+
+const VM_ROUNDS: usize = 7;
+const SANDBOX_ROUNDS: usize = 25;
+const DISK_GB: u64 = 2;
+
+pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house =
+        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let mut client = house.attach()?;
+    let folder = kit.repo.shell.create_temp_dir()?;
+    let bare = {
+        let _first = Made::new(&mut client)?;
+        bare::Vm::like(&house, folder.path(), DISK_GB)?
+    };
+    let taken = in_turns(kit.rounds(VM_ROUNDS), &mut client, || bare.boot(kit))?;
+    Ok(vec![taken.figure("workspace_create", Target::AtMostTimes(1.15))])
+}
+
+pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house = House::open(kit, "isolation = \"sandbox\"\n")?;
+    let mut client = house.attach()?;
+    let folder = kit.repo.shell.create_temp_dir()?;
+    let lower = tree(kit)?;
+    let bare = {
+        let _first = Made::new(&mut client)?;
+        bare::Sandbox::like(&house, folder.path(), &lower)?
+    };
+    let taken = in_turns(kit.rounds(SANDBOX_ROUNDS), &mut client, || bare.boot())?;
+    Ok(vec![taken.figure("sandbox_create", Target::AtMostTimes(2.0))])
+}
+
+/// The base image as a folder.
+fn tree(kit: &Kit<'_>) -> Result<std::path::PathBuf> {
+    let images = kit.repo.images();
+    let manifest: Value = serde_json::from_slice(&fs::read(images.join("images/base.json"))?)?;
+    let hash = manifest["rootfs_tree"]["hash"].as_str().context("the image has a tree")?;
+    Ok(images.join("objects").join(hash).join("tree"))
+}
+
+/// Times in milliseconds.
+#[derive(Default)]
+struct Taken {
+    bare: Vec<f64>,
+    whole: Vec<f64>,
+    create: Vec<f64>,
+}
+
+fn in_turns(
+    rounds: usize,
+    client: &mut Client,
+    mut bare: impl FnMut() -> Result<Duration>,
+) -> Result<Taken> {
+    let mut taken = Taken::default();
+    for _ in 0..rounds {
+        taken.bare.push(ms(bare()?));
+        let made = Made::new(client)?;
+        taken.whole.push(ms(made.whole));
+        taken.create.push(ms(made.create));
+    }
+    Ok(taken)
+}
+
+impl Taken {
+    fn figure(self, name: &'static str, target: Target) -> Figure {
+        let (create, whole) = (median(self.create), median(self.whole));
+        Figure {
+            name,
+            unit: "ms",
+            value: whole,
+            baseline: Some(median(self.bare)),
+            target,
+            remark: format!(
+                "of that {} ms are the call of workspace_create, the rest the first exec",
+                round(create)
+            ),
+        }
+    }
+}
+
+/// A workspace that is gone when dropped.
+struct Made<'c> {
+    client: &'c mut Client,
+    id: Value,
+    create: Duration,
+    whole: Duration,
+}
+
+impl<'c> Made<'c> {
+    fn new(client: &'c mut Client) -> Result<Self> {
+        let began = Instant::now();
+        let made = client.call("workspace_create", &json!({ "disk_gb": DISK_GB }))?;
+        let create = began.elapsed();
+        let id = made["workspace_id"].clone();
+        client.call("exec", &json!({ "workspace_id": id, "command": "true" }))?;
+        Ok(Self { client, id, create, whole: began.elapsed() })
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if let Err(error) =
+            self.client.call("workspace_destroy", &json!({ "workspace_id": self.id }))
+        {
+            eprintln!("xtask: {error:#}");
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,100 @@
+//! A daemon of the bench's own, in a folder of its own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use xshell::TempDir;
+
+use super::client::Client;
+use super::kit::Kit;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running daemon. Dropped, it and its machines end, and the folder goes.
+pub(super) struct House {
+    program: PathBuf,
+    daemon: Child,
+    folder: TempDir,
+}
+
+impl House {
+    /// Starts a daemon. No rate is limited in it; `more` goes into its configuration.
+    pub(super) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
+        let folder = kit.repo.shell.create_temp_dir()?;
+        // A machine's own user passes through on the way to its sockets.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
+        let config = format!(
+            "[registry.rate]\nenabled = false\n\
+             [registry.admission]\nqueued = 1024\nqueue_wait_secs = 600\n\
+             [registry.quota]\nmax_workspaces = 50\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
+             [workspace]\nimage_dir = {:?}\nguest_binary = {:?}\n\
+             default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{more}\n",
+            kit.repo.images(),
+            crate::guest::installed(kit.repo),
+        );
+        fs::write(folder.path().join("config.toml"), config)?;
+        let log = fs::File::create(folder.path().join("stderr"))?;
+        let program = kit.hivekeep();
+        let mut command = command(&program, folder.path());
+        command.arg("daemon").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let daemon = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let mut house = Self { program, daemon, folder };
+        house.wait()?;
+        Ok(house)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while !self.command().args(["status", "--json"]).output()?.status.success() {
+            let ended = self.daemon.try_wait()?;
+            ensure!(ended.is_none() && began.elapsed() < PATIENCE, "no daemon: {}", self.stderr());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The daemon's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    fn command(&self) -> Command {
+        command(&self.program, self.path())
+    }
+
+    /// An MCP client with a session of its own.
+    pub(super) fn attach(&self) -> Result<Client> {
+        let mut command = self.command();
+        command.args(["mcp", "--no-spawn"]);
+        Client::start(command).with_context(|| format!("the daemon said: {}", self.stderr()))
+    }
+
+    fn stderr(&self) -> String {
+        fs::read_to_string(self.path().join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let stopped = self.command().args(["stop", "--stop-workspaces"]).output();
+        if !stopped.is_ok_and(|output| output.status.success()) {
+            eprintln!("xtask: the bench's daemon did not stop in order: {}", self.stderr());
+            let _ended = self.daemon.kill();
+        }
+        let _reaped = self.daemon.wait();
+    }
+}
+
+fn command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("HIVEKEEP_HOME", folder).env("HIVEKEEP_CONFIG", folder.join("config.toml"));
+    command
+}

@@ -1,0 +1,148 @@
+//! Commands and files in a running VM, against the bare carrier and the bare
+//! kernel of the same VM.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::figure::{Figure, Target, median, round};
+use super::{kit::Kit, rig::Rig, rig::WORKSPACE};
+
+const EXEC_ROUNDS: usize = 15;
+const EXECS_A_ROUND: usize = 20;
+const ECHOES_A_ROUND: usize = 50;
+const OUTPUT_ROUNDS: usize = 11;
+/// The most that one `exec` returns.
+const OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+const FILE_ROUNDS: usize = 5;
+const FILE_BYTES: u64 = 256 * 1024 * 1024;
+
+pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let mut rig = Rig::new(kit)?;
+    let mut figures = Vec::new();
+    if kit.wants("exec_true_p50") {
+        figures.push(exec_true(kit, &mut rig)?);
+    }
+    if kit.wants("exec_output_throughput") {
+        figures.push(exec_output(kit, &mut rig)?);
+    }
+    if kit.wants("file_upload_throughput") || kit.wants("file_download_throughput") {
+        figures.extend(files(kit, &mut rig)?);
+    }
+    Ok(figures)
+}
+
+fn exec_true(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
+    let call = json!({ "workspace_id": WORKSPACE, "command": "true" });
+    // Emulated code is translated on first use, on both ways.
+    rig.client.round_trips_us("exec", &call, EXECS_A_ROUND)?;
+    spawn_us(rig)?;
+    let (mut ours, mut spawns, mut echoes) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(EXEC_ROUNDS) {
+        spawns.push(spawn_us(rig)?);
+        for _ in 0..ECHOES_A_ROUND {
+            echoes.push(rig.raw.echo_us()?);
+        }
+        ours.extend(rig.client.round_trips_us("exec", &call, EXECS_A_ROUND)?);
+    }
+    let (spawn, echo) = (median(spawns), median(echoes));
+    Ok(Figure {
+        name: "exec_true_p50",
+        unit: "us",
+        value: median(ours),
+        baseline: Some(spawn + echo),
+        target: Target::AtMostTimes(1.3),
+        remark: format!(
+            "the baseline is {} us of fork, exec and wait and {} us of echo; the figure is the \
+             whole tool call of an MCP client",
+            round(spawn),
+            round(echo)
+        ),
+    })
+}
+
+/// Median time of fork, exec and wait of `sh -c true`, taken inside the guest.
+fn spawn_us(rig: &mut Rig) -> Result<f64> {
+    let result = rig.exec(&format!("/proc/1/exe selftest-spawn {EXECS_A_ROUND}"), 4096)?;
+    let told: Value = serde_json::from_str(result["stdout"].as_str().unwrap_or_default())?;
+    told["std_spawn_p50_us"].as_f64().context("selftest-spawn tells a time")
+}
+
+fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
+    // Lines of text, in the page cache: making them costs no time.
+    let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
+    rig.exec(&format!("yes {line} | head -c {OUTPUT_BYTES} > /root/output"), 0)?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(OUTPUT_ROUNDS) {
+        bare.push(mb_per_sec(OUTPUT_BYTES, rig.raw.download(OUTPUT_BYTES)?));
+        let began = Instant::now();
+        let result = rig.exec("cat /root/output", OUTPUT_BYTES)?;
+        ours.push(mb_per_sec(OUTPUT_BYTES, began.elapsed()));
+        ensure!(result["truncated"] == false, "output was cut");
+    }
+    Ok(Figure {
+        name: "exec_output_throughput",
+        unit: "MB/s",
+        value: median(ours),
+        baseline: Some(median(bare)),
+        target: Target::AtLeastTimes(0.6),
+        remark: format!("{} MiB of text, as the tool's result", OUTPUT_BYTES >> 20),
+    })
+}
+
+fn files(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
+    let (up, down) = (rig.transfers().join("up"), rig.transfers().join("down"));
+    fs::write(&up, vec![b'x'; FILE_BYTES as usize])?;
+    let (mut into, mut out) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for _ in 0..kit.rounds(FILE_ROUNDS) {
+        into.1.push(mb_per_sec(FILE_BYTES, rig.raw.upload(FILE_BYTES)?));
+        into.0.push(mb_per_sec(FILE_BYTES, transfer(rig, "upload", "up")?));
+        out.1.push(mb_per_sec(FILE_BYTES, rig.raw.download(FILE_BYTES)?));
+        out.0.push(mb_per_sec(FILE_BYTES, transfer(rig, "download", "down")?));
+        let size = fs::metadata(&down)?.len();
+        ensure!(size == FILE_BYTES, "{size} bytes came down");
+        fs::remove_file(&down)?;
+    }
+    let figure = |name, (ours, bare): (Vec<f64>, Vec<f64>), remark: &str| Figure {
+        name,
+        unit: "MB/s",
+        value: median(ours),
+        baseline: Some(median(bare)),
+        target: Target::AtLeastTimes(0.6),
+        remark: remark.to_owned(),
+    };
+    let mut figures = vec![
+        figure(
+            "file_upload_throughput",
+            into,
+            "256 MiB, until they are durable on the guest's disk",
+        ),
+        figure(
+            "file_download_throughput",
+            out,
+            "256 MiB, until they are durable on the host's disk",
+        ),
+    ];
+    figures.retain(|figure| kit.wants(figure.name));
+    Ok(figures)
+}
+
+fn transfer(rig: &mut Rig, direction: &str, host_path: &str) -> Result<Duration> {
+    let began = Instant::now();
+    rig.client.call(
+        "file_transfer",
+        &json!({
+            "workspace_id": WORKSPACE,
+            "direction": direction,
+            "host_path": host_path,
+            "guest_path": "/root/file",
+        }),
+    )?;
+    Ok(began.elapsed())
+}
+
+fn mb_per_sec(bytes: u64, took: Duration) -> f64 {
+    bytes as f64 / 1e6 / took.as_secs_f64()
+}

@@ -1,0 +1,112 @@
+//! The daemon's own memory. Its machines are processes of their own and do not
+//! count.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::figure::{Figure, Target, round};
+use super::{house::House, kit::Kit};
+
+const WORKSPACES: usize = 10;
+const EXECS: usize = 1_000;
+/// Between the last deed and the look at what it left.
+const REST: Duration = Duration::from_secs(5);
+const SAMPLE_EVERY: Duration = Duration::from_millis(10);
+/// What the allocator may keep, in MiB, and still count as back to idle.
+const MARGIN_MB: f64 = 4.0;
+
+pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house = House::open(kit, "isolation = \"sandbox\"\n")?;
+    let pid = house.pid();
+    std::thread::sleep(REST);
+    let idle_kib = rss_kib(pid)?;
+    let mut client = house.attach()?;
+    let exec = |name: &str| json!({ "workspace_id": name, "command": "true" });
+    // The first workspace brings code and tables into memory that all share.
+    client.call("workspace_create", &json!({ "name": "first" }))?;
+    client.call("exec", &exec("first"))?;
+    std::thread::sleep(REST);
+    let one_kib = rss_kib(pid)?;
+    for number in 0..WORKSPACES {
+        let name = format!("idle-{number}");
+        client.call("workspace_create", &json!({ "name": name }))?;
+        client.call("exec", &exec(&name))?;
+    }
+    std::thread::sleep(REST);
+    let before_kib = rss_kib(pid)?;
+    let (peak_kib, took) =
+        while_sampling(pid, || client.pipelined("exec", &exec("first"), EXECS, EXECS))?;
+    std::thread::sleep(REST);
+    let after_kib = rss_kib(pid)?;
+    let figures = vec![
+        Figure {
+            name: "daemon_rss_idle",
+            unit: "MiB",
+            value: mib(idle_kib),
+            baseline: None,
+            target: Target::AtMost(40.0),
+            remark: "five seconds after the start, with no workspaces".to_owned(),
+        },
+        Figure {
+            name: "rss_per_idle_workspace",
+            unit: "KiB",
+            value: (before_kib - one_kib) / WORKSPACES as f64,
+            baseline: None,
+            target: Target::AtMost(300.0),
+            remark: format!(
+                "{WORKSPACES} sandboxes after a first one, each after one exec; the daemon then \
+                 has {} MiB",
+                round(mib(before_kib))
+            ),
+        },
+        Figure {
+            name: "rss_1000_execs",
+            unit: "MiB",
+            value: mib(peak_kib),
+            baseline: Some(mib(before_kib)),
+            target: Target::BackWithin { after: mib(after_kib), margin: MARGIN_MB },
+            remark: format!(
+                "the peak while {EXECS} execs wait for one workspace, {} KiB each, answered in \
+                 {:.1} s; the baseline is before, and five seconds after it is {} MiB",
+                round((peak_kib - before_kib) / EXECS as f64),
+                took.as_secs_f64(),
+                round(mib(after_kib))
+            ),
+        },
+    ];
+    Ok(figures.into_iter().filter(|figure| kit.wants(figure.name)).collect())
+}
+
+/// What was done, and the most memory that the process had meanwhile.
+fn while_sampling<T>(pid: u32, act: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut peak: f64 = 0.0;
+            while !done.load(Relaxed) {
+                peak = peak.max(rss_kib(pid)?);
+                std::thread::sleep(SAMPLE_EVERY);
+            }
+            anyhow::Ok(peak)
+        });
+        let outcome = act();
+        done.store(true, Relaxed);
+        let peak = sampler.join().map_err(|_| anyhow::anyhow!("the sampler panicked"))?;
+        Ok((peak?, outcome?))
+    })
+}
+
+fn rss_kib(pid: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(number.context("a process has a size")?.trim().parse()?)
+}
+
+fn mib(kib: f64) -> f64 {
+    kib / 1024.0
+}

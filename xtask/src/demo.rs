@@ -1,0 +1,126 @@
+//! The main job on real input, from an MCP client to a command in the guest and
+//! back: this repository is moved into a workspace, committed, searched, counted
+//! and edited there, while the daemon is killed under it. Every effect is compared
+//! with what the host finds by itself.
+//!
+//! ```text
+//! prepare: packages ─ build ─ guest ─ image
+//! play:    house (folder and daemon) ─ client ─ workspace ─ ... ─ destroy
+//! close:   client ─ machines ─ daemon ─ folder, whatever happened before
+//! ```
+
+mod client;
+mod farewell;
+mod house;
+mod job;
+mod play;
+mod sources;
+mod teller;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use xshell::cmd;
+
+use self::{house::House, play::Play, teller::Teller};
+use crate::{guest, image, repo::Repo, setup};
+
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// How the workspace is isolated
+    #[arg(long, value_enum, default_value_t = Isolation::Vm)]
+    isolation: Isolation,
+    /// Leave the daemon and its workspace running, and say how to reach them
+    #[arg(long)]
+    keep: bool,
+    /// Build hivekeep with optimizations
+    #[arg(long)]
+    release: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Isolation {
+    /// A virtual machine
+    Vm,
+    /// Namespaces on the host's kernel
+    Sandbox,
+}
+
+impl Isolation {
+    /// As tools and configuration spell it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// The programs that are played with.
+pub(crate) struct Programs {
+    /// The daemon and its command line.
+    hivekeep: PathBuf,
+    /// The MCP client.
+    client: PathBuf,
+}
+
+impl Demo {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let teller = Teller::default();
+        let programs = self.prepare(repo, &teller)?;
+        let mut house = House::new(repo, &programs)?;
+        let played = Play::new(repo, &programs, &mut house, &teller, self.isolation)
+            .and_then(|play| play.all(self.keep));
+        if let Err(error) = &played {
+            teller.failed(error);
+            println!("{}", house.last_words());
+        }
+        if self.keep {
+            farewell::kept(&house);
+        } else {
+            // Both may have failed; the first reason is the one to read first.
+            let closed = house.close().context("cleaning up");
+            played?;
+            closed?;
+            teller.closed();
+            farewell::configuration(repo, &programs, self.isolation);
+            return Ok(());
+        }
+        played
+    }
+
+    /// Everything that is made once and kept in the target folder.
+    fn prepare(&self, repo: &Repo, teller: &Teller) -> Result<Programs> {
+        let shell = &repo.shell;
+        teller.step("packages of the system", || {
+            setup::for_running(repo).map(|()| "all there".to_owned())
+        })?;
+        let (profile, flag) =
+            if self.release { ("release", Some("--release")) } else { ("debug", None) };
+        teller.step("build", || {
+            let what =
+                ["--package", "hivekeep", "--bin", "hivekeep", "--example", "attach_and_call"];
+            cmd!(shell, "cargo build {what...}").args(flag).quiet().run()?;
+            Ok(format!("hivekeep and an MCP client, {profile}"))
+        })?;
+        teller.step("guest", || {
+            let guest = guest::build(repo)?;
+            Ok(format!("static, {} KiB", std::fs::metadata(guest)?.len() / 1024))
+        })?;
+        let folder = repo.target.join(profile);
+        let programs = Programs {
+            hivekeep: folder.join("hivekeep"),
+            client: folder.join("examples/attach_and_call"),
+        };
+        teller.step("image `base`", || {
+            let hivekeep = &programs.hivekeep;
+            cmd!(shell, "{hivekeep} image build base")
+                .envs(image::environment(repo))
+                .quiet()
+                .run()?;
+            Ok(format!("in {}", repo.images().display()))
+        })?;
+        Ok(programs)
+    }
+}

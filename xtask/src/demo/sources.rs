@@ -1,0 +1,102 @@
+//! This repository as of its last commit, and what the host finds in it by itself.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+/// The tracked files, unpacked on the host too.
+pub(super) struct Sources {
+    shell: Shell,
+    /// Where they are unpacked.
+    folder: PathBuf,
+    /// The archive that goes into the workspace.
+    pub(super) archive: PathBuf,
+    /// Name of the tree that the last commit has in git.
+    pub(super) tree: String,
+    /// Contents by path, in the order of git's index.
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Sources {
+    /// Archives the checkout's last commit to `archive` and unpacks it to `folder`.
+    pub(super) fn take(shell: &Shell, archive: PathBuf, folder: PathBuf) -> Result<Self> {
+        let tree = "HEAD^{tree}";
+        let tree = cmd!(shell, "git rev-parse {tree}")
+            .quiet()
+            .read()
+            .context("the demo plays with the last commit of this checkout")?;
+        cmd!(shell, "git archive --format tar --output {archive} HEAD").quiet().run()?;
+        fs::create_dir(&folder)?;
+        cmd!(shell, "tar -x -f {archive} -C {folder}").quiet().run()?;
+        let mut files = BTreeMap::new();
+        collect(&folder, &folder, &mut files)?;
+        let shell = shell.clone();
+        shell.change_dir(&folder);
+        Ok(Self { shell, folder, archive, tree, files })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
+    pub(super) fn text(&self, path: &str) -> Result<&str> {
+        let bytes = self.files.get(path).with_context(|| format!("{path} is not tracked"))?;
+        Ok(std::str::from_utf8(bytes)?)
+    }
+
+    fn rust(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
+        self.files.iter().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// Lines of Rust, as `wc -l` counts them.
+    pub(super) fn rust_lines(&self) -> usize {
+        self.rust().map(|(_, bytes)| bytes.iter().filter(|byte| **byte == b'\n').count()).sum()
+    }
+
+    /// `PATH:LINE` of each line of Rust that holds `needle`.
+    pub(super) fn search(&self, needle: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for (path, bytes) in self.rust() {
+            let text = String::from_utf8_lossy(bytes);
+            let lines = text.lines().enumerate().filter(|(_, line)| line.contains(needle));
+            found.extend(lines.map(|(at, _)| format!("{path}:{}", at + 1)));
+        }
+        found
+    }
+
+    /// What `sha256sum` prints for each file of Rust.
+    pub(super) fn rust_sums(&self) -> Result<String> {
+        let paths: Vec<_> = self.rust().map(|(path, _)| path).collect();
+        let sums = cmd!(self.shell, "sha256sum {paths...}").quiet().output()?.stdout;
+        Ok(String::from_utf8(sums)?)
+    }
+
+    /// Applies a patch; what the file then holds.
+    pub(super) fn patched(&self, patch: &Path, path: &str) -> Result<String> {
+        cmd!(self.shell, "git apply {patch}").quiet().run()?;
+        Ok(fs::read_to_string(self.folder.join(path))?)
+    }
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            collect(root, &path, files)?;
+            continue;
+        }
+        let name = path.strip_prefix(root)?.to_str().context("a path is no UTF-8")?.to_owned();
+        files.insert(name, fs::read(&path)?);
+    }
+    Ok(())
+}

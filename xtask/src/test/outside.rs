@@ -1,0 +1,28 @@
+//! hivekeep judged by programs that others wrote: the official conformance
+//! suite, the official inspector, the official clients.
+
+mod clients;
+mod conformance;
+mod inspector;
+mod server;
+mod tools;
+
+use anyhow::{Result, anyhow};
+
+use self::tools::Tools;
+use super::nextest::Scope;
+use crate::repo::Repo;
+use crate::steps::{Outcome, Steps};
+
+/// Runs all three. Without a network for their packages they are skipped, and
+/// where CI is told, that is a failure.
+pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
+    let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
+    let with = |step: &dyn Fn(&Tools) -> Result<Outcome>| match &tools {
+        Ok(tools) => step(tools),
+        Err(why) => Ok(Outcome::Skipped(format!("{why:#}"))),
+    };
+    steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
+    steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
+    steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));
+}

@@ -1,0 +1,70 @@
+//! The official clients, Python and TypeScript, drive workspaces.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{server::Daemon, tools::Tools};
+use crate::repo::Repo;
+use crate::setup::needs::program;
+use crate::steps::Outcome;
+use crate::test::nextest::Scope;
+
+/// The newest protocol revision; it knows no `initialize`.
+const STATELESS: &str = "2026-07-28";
+
+pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Outcome> {
+    if !scope.images {
+        return Ok(Outcome::Skipped("there are no images".to_owned()));
+    }
+    let mut left_out = Vec::new();
+    // Socket paths are short: not below the target folder.
+    let home = repo.shell.create_temp_dir()?;
+    open_to_all(home.path())?;
+    let daemon = Daemon::start(repo, home.path())?;
+    let environment = || daemon.environment().iter().cloned();
+    let folder = repo.root.join("tests/clients");
+    // Packages are found from where a script lies.
+    let typescript = tools.folder().join("drive.mjs");
+    fs::copy(folder.join("drive.mjs"), &typescript)?;
+    let python = folder.join("drive.py");
+    let mut driven = 0;
+    for (isolation, needed) in [("sandbox", "bwrap"), ("vm", "qemu-system-x86_64")] {
+        let reason = match (isolation, program(needed)) {
+            ("vm", _) if !scope.vms => "--no-vm".to_owned(),
+            (_, false) => format!("{needed} is not installed"),
+            _ => String::new(),
+        };
+        if !reason.is_empty() {
+            left_out.push(format!("{isolation}: {reason}"));
+            continue;
+        }
+        for lifecycle in ["legacy", STATELESS] {
+            tools
+                .python(&python)
+                .arg(repo.hivekeep())
+                .args([isolation, lifecycle])
+                .envs(environment())
+                .run()
+                .with_context(|| format!("Python, {isolation}, {lifecycle}"))?;
+        }
+        tools
+            .node(&typescript)
+            .arg(repo.hivekeep())
+            .arg(isolation)
+            .envs(environment())
+            .run()
+            .with_context(|| format!("TypeScript, {isolation}"))?;
+        driven += 3;
+    }
+    ensure!(driven > 0, "none could run: {}", left_out.join("; "));
+    left_out.iter().for_each(|what| println!("SKIPPED: {what}"));
+    Ok(Outcome::Passed(format!("{driven} runs; {}", left_out.join("; "))))
+}
+
+/// Machines and sandboxes run as users of their own and pass through the home.
+fn open_to_all(path: &std::path::Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The official inspector's command line, over stdio.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{server::Daemon, tools::Tools};
+use crate::repo::Repo;
+use crate::steps::Outcome;
+
+const INSPECTOR: &str = "@modelcontextprotocol/inspector/clients/launcher/build/index.js";
+
+pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
+    let home = repo.shell.create_temp_dir()?;
+    let daemon = Daemon::start(repo, home.path())?;
+    let ask = |arguments: &[&str]| -> Result<Value> {
+        let answer = tools
+            .npm_script(INSPECTOR)
+            .arg("--cli")
+            .arg(repo.hivekeep())
+            .arg("mcp")
+            .args(arguments)
+            .envs(daemon.environment().iter().cloned())
+            .read()?;
+        serde_json::from_str(&answer).with_context(|| format!("its answer is JSON: {answer}"))
+    };
+    let listed = ask(&["--method", "tools/list"])?;
+    let tools = listed["tools"].as_array().context("it lists tools")?.len();
+    ensure!(tools >= 17, "it lists {tools} tools");
+    let called = ask(&["--method", "tools/call", "--tool-name", "workspace_list"])?;
+    let count = &called["structuredContent"]["count"];
+    ensure!(count == 0, "workspace_list answers {called}");
+    Ok(Outcome::Passed(format!("{tools} tools listed, one called")))
+}
