@@ -81,9 +81,9 @@ async fn answer(client: &RunningService<RoleClient, ClientConfig>, call: Call) -
     let request = CallToolRequestParams::new(call.tool).with_arguments(call.arguments);
     match client.call_tool(request).await {
         Ok(result) if result.is_error == Some(true) => {
-            let text = result.content.iter().filter_map(|block| block.as_text());
-            let text: Vec<_> = text.map(|block| block.text.as_str()).collect();
-            Ok(json!({ "error": text.join("\n") }))
+            // The first block is for people; the same follows as JSON.
+            let text = result.content.iter().find_map(|block| block.as_text());
+            Ok(json!({ "error": text.map(|block| &block.text) }))
         }
         Ok(result) => Ok(json!({ "result": result.structured_content })),
         Err(ServiceError::McpError(error)) => Ok(json!({ "error": error.message })),

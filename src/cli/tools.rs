@@ -1,6 +1,8 @@
 //! `hivekeep tools`.
 
-use hivekeep_registry::{Catalogue, View, mcp_listing};
+use std::path::{Path, PathBuf};
+
+use hivekeep_registry::{Catalogue, View, docs, mcp_listing};
 use serde_json::Value;
 
 use super::{Failure, output};
@@ -22,10 +24,16 @@ pub struct Args {
     /// Print MCP tool objects as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a page a family, and an index, into this folder.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["tool", "family", "json"])]
+    write: Option<PathBuf>,
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let catalogue = crate::daemon::catalogue();
+    if let Some(folder) = &args.write {
+        return Ok(write_pages(&catalogue, folder)?);
+    }
     let toolsets = (!args.family.is_empty()).then_some(args.family);
     let view = View { toolsets, ..View::operator() };
     view.check(&catalogue)?;
@@ -53,6 +61,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         text.extend(output::table(&["", ""], &rows).lines().skip(1).flat_map(|line| [line, "\n"]));
     }
     Ok(output::text(&text)?)
+}
+
+fn write_pages(catalogue: &Catalogue, folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    docs(catalogue).into_iter().try_for_each(|(file, page)| std::fs::write(folder.join(file), page))
 }
 
 /// The failure of a name that no tool has.

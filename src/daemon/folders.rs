@@ -37,7 +37,10 @@ pub enum FolderError {
 
 /// Makes the folders that have to be there before anything else.
 pub(super) fn make(folders: &Folders) -> Result<(), FolderError> {
-    private(&folders.run)?;
+    // Machines of other users than ours have to pass on the way to their own
+    // folders. What is in it is closed by modes of its own, the socket too.
+    let root = rustix::process::geteuid().is_root();
+    ours(&folders.run, if root { 0o711 } else { 0o700 })?;
     private(&folders.state)?;
     private(&folders.logs)?;
     match folders.socket.parent() {
@@ -47,11 +50,16 @@ pub(super) fn make(folders: &Folders) -> Result<(), FolderError> {
     }
 }
 
-/// A folder of our own that nobody else can enter. What is found open is closed:
-/// the folder is checked through a link to nothing else.
+/// A folder of our own that nobody else can enter.
 fn private(path: &Path) -> Result<(), FolderError> {
+    ours(path, 0o700)
+}
+
+/// A folder of our own of this mode. What is found more open is closed: the
+/// folder is checked through a link to nothing else.
+fn ours(path: &Path, mode: u32) -> Result<(), FolderError> {
     let io = |source| FolderError::Io { path: path.to_owned(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(io)?;
     let found = fs::symlink_metadata(path).map_err(io)?;
     if !found.is_dir() {
         return Err(FolderError::NoFolder { path: path.to_owned() });
@@ -59,8 +67,8 @@ fn private(path: &Path) -> Result<(), FolderError> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(FolderError::NotOurs { path: path.to_owned(), owner: found.uid() });
     }
-    if found.mode() & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(io)?;
+    if found.mode() & 0o777 != mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io)?;
     }
     Ok(())
 }

@@ -38,10 +38,10 @@ async function commands(ws) {
   await until(async () => (await sleeping(ws)) === 0, "the cancelled command is gone");
 }
 
-// How many of the given up commands run. The pattern does not match itself.
+// How many processes are the command that is given up, not a shell that names it.
 async function sleeping(ws) {
-  const all = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '";
-  const command = `${all} | grep -o 'sleep 47[1]1' | wc -l`;
+  const is = `[ "$(tr '\\0' ' ' <$p/cmdline 2>/dev/null)" = "sleep 4711 " ]`;
+  const command = `for p in /proc/[0-9]*; do ${is} && echo $p; done | wc -l`;
   return Number((await call("exec", { workspace_id: ws, command })).stdout);
 }
 

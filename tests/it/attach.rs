@@ -13,6 +13,17 @@ fn kill(home: &Home, signal: Signal) {
     kill_process(pid, signal).expect("it runs");
 }
 
+/// Whether each thread of the daemon has really stopped: the signal returns
+/// before they have.
+fn stands_still(home: &Home) -> bool {
+    let tasks = format!("/proc/{}/task", home.pid().expect("a daemon runs"));
+    std::fs::read_dir(tasks).expect("it runs").all(|task| {
+        let stat = std::fs::read_to_string(task.expect("an entry").path().join("stat"));
+        // The state follows the name, which is in parentheses.
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    })
+}
+
 /// The sessions of MCP clients: id and state.
 fn sessions(home: &Home) -> Vec<(String, String)> {
     let rows = home.json(&["sessions", "--json"]);
@@ -44,6 +55,7 @@ fn a_call_that_was_running_is_answered_with_what_is_known() {
     wire.initialize();
     // A stopped daemon answers nothing: the requests are surely in flight.
     kill(&home, Signal::STOP);
+    wait_until("every thread stands still", || stands_still(&home));
     let params = json!({"name": "workspace_list", "arguments": {}});
     wire.send(&json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": params}));
     wire.send(&json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}}));

@@ -45,6 +45,13 @@ fn a_client_of_2025_attaches_lists_and_calls_and_hears_nothing_but_the_protocol(
     assert!(status.success() && rest.is_empty(), "{status}: {rest:?}");
 }
 
+/// The error of a tool result: its second text.
+fn error_of(answer: &Value) -> Value {
+    let text = answer["result"]["content"][1]["text"].as_str().expect("the error as JSON");
+    let whole: Value = serde_json::from_str(text).expect("JSON");
+    whole["error"].clone()
+}
+
 #[test]
 fn errors_go_where_their_readers_are() {
     let home = Home::new();
@@ -55,12 +62,12 @@ fn errors_go_where_their_readers_are() {
     assert_eq!(unknown["error"]["data"]["error"]["code"], "unknown_tool");
 
     let invalid = wire.call(2, "exec", json!({"workspace_id": "x", "comand": "true"}));
-    let error = &invalid["result"]["structuredContent"]["error"];
+    let error = error_of(&invalid);
     assert_eq!(invalid["result"]["isError"], true, "{invalid}");
     assert_eq!((&error["code"], &error["layer"]), (&json!("invalid_input"), &json!("schema")));
 
     let missing = wire.call(3, "exec", json!({"workspace_id": "nobody", "command": "true"}));
-    let error = &missing["result"]["structuredContent"]["error"];
+    let error = error_of(&missing);
     assert_eq!(error["code"], "workspace_not_found", "{missing}");
     assert!(error["next_step"].as_str().expect("a step").contains("workspace_list"));
 
@@ -99,7 +106,7 @@ fn a_toolset_is_all_that_is_shown_and_called() {
     wire.initialize();
     assert_eq!(wire.ask(1, "tools/list", json!({}))["result"]["tools"], some);
     let refused = wire.call(2, "workspace_list", json!({}));
-    assert_eq!(refused["result"]["structuredContent"]["error"]["layer"], "policy", "{refused}");
+    assert_eq!(error_of(&refused)["layer"], "policy", "{refused}");
 
     let output = home.run(&["mcp", "--no-spawn", "--toolset", "cooking"]);
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", show(&output));

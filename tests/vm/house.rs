@@ -33,6 +33,15 @@ pub struct House {
     pub kind: Kind,
 }
 
+/// A mounted folder.
+pub struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// A tool's refusal, as far as tests look at it.
 #[derive(Debug)]
 pub struct Refusal {
@@ -119,9 +128,15 @@ impl House {
 
     pub fn stderr(&self) -> String {
         let text = std::fs::read_to_string(self.path().join("stderr")).unwrap_or_default();
-        text.lines().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        text.lines()
+            .rev()
+            .take(40)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
-
 
     /// SIGKILL, then gone.
     pub fn kill(&mut self) {
@@ -242,9 +257,35 @@ impl House {
     pub fn wait_state(&self, workspace: &str, state: &str) {
         let begun = Instant::now();
         while self.state(workspace) != state {
-            assert!(begun.elapsed() < PATIENCE, "{workspace} is {}, not {state}\n{}", self.state(workspace), self.stderr());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{workspace} is {}, not {state}\n{}",
+                self.state(workspace),
+                self.stderr()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The most memory that the daemon ever held.
+    pub fn peak_memory_kib(&self) -> u64 {
+        let pid = self.daemon.as_ref().expect("a daemon runs").id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("read");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
+        line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+    }
+
+    /// A file system of 1 MiB at a folder, gone when the answer is dropped.
+    pub fn mount_small(&self, folder: &Path) -> Option<Mounted> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "none"])
+            .arg(folder)
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            println!("SKIPPED: this user may not mount a small file system");
+        }
+        mounted.then(|| Mounted(folder.to_owned()))
     }
 
     pub fn list(&self) -> Vec<Value> {
@@ -263,7 +304,10 @@ impl Drop for House {
                 Err(_) => Vec::new(),
             };
             for workspace in names {
-                let _already_gone = self.try_call("workspace_destroy", json!({ "workspace_id": workspace["workspace_id"] }));
+                let _already_gone = self.try_call(
+                    "workspace_destroy",
+                    json!({ "workspace_id": workspace["workspace_id"] }),
+                );
             }
         }
         if let Some(mut daemon) = self.daemon.take() {
@@ -281,11 +325,14 @@ fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).expect("mode set");
 }
 
-fn needed(variable: &str) -> Option<PathBuf> {
+pub fn needed(variable: &str) -> Option<PathBuf> {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.exists() => Some(path),
         Some(path) => {
-            println!("SKIPPED: {variable} names {}, which is not there: use `cargo xtask test`", path.display());
+            println!(
+                "SKIPPED: {variable} names {}, which is not there: use `cargo xtask test`",
+                path.display()
+            );
             None
         }
         None => {

@@ -34,13 +34,23 @@ pub fn check(house: &House) {
     let listed: Vec<(String, String)> = house
         .list()
         .iter()
-        .map(|row| (row["workspace_id"].as_str().expect("id").to_owned(), row["state"].as_str().expect("state").to_owned()))
+        .map(|row| {
+            (
+                row["workspace_id"].as_str().expect("id").to_owned(),
+                row["state"].as_str().expect("state").to_owned(),
+            )
+        })
         .collect();
     for (pid, line) in machines(house.path()) {
         let owner = listed.iter().find(|(id, _)| line.contains(id.as_str()));
-        assert!(matches!(owner, Some((_, state)) if state == "running"), "process {pid} belongs to no running workspace: {line}\nlisted: {listed:?}");
+        assert!(
+            matches!(owner, Some((_, state)) if state == "running"),
+            "process {pid} belongs to no running workspace: {line}\nlisted: {listed:?}"
+        );
     }
-    for (folder, what) in [("state/disks", "disk"), ("run/machines", "run folder"), ("logs/machines", "log folder")] {
+    for (folder, what) in
+        [("state/disks", "disk"), ("run/machines", "run folder"), ("logs/machines", "log folder")]
+    {
         for name in below(&house.path().join(folder)) {
             let known = listed.iter().any(|(id, _)| *id == name);
             assert!(known, "{what} {name} belongs to no workspace: {listed:?}");

@@ -3,6 +3,7 @@
 //! `sandbox` runs everywhere bubblewrap does and is quick; `vm` boots virtual
 //! machines and runs one test at a time. What a host cannot run prints
 //! `SKIPPED:` and why.
+#![allow(clippy::print_stdout)]
 
 mod house;
 mod leaks;
@@ -10,12 +11,36 @@ mod scenes;
 
 /// Tests on namespaces: hundreds of crashes in the time of a few boots.
 mod sandbox {
-    use crate::house::Kind::Sandbox;
+    use crate::house::{House, Kind::Sandbox};
     crate::scenes::scenes!(Sandbox);
+
+    #[test]
+    fn a_crashed_machine_restarts_by_policy() {
+        if let Some(house) = House::open_with(Sandbox, "restart_crashed = true") {
+            crate::scenes::life::a_crashed_machine_restarts_by_policy(house);
+        }
+    }
 }
 
 /// The same on virtual machines, and what only they can show.
 mod vm {
-    use crate::house::Kind::Vm;
+    use crate::house::{House, Kind::Vm};
     crate::scenes::scenes!(Vm);
+
+    /// The guest's real AF_VSOCK listener, reached through a device process on the host.
+    #[test]
+    fn vsock_carries_the_link() {
+        let Some(program) = crate::house::needed("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK") else {
+            return;
+        };
+        let config = format!(
+            "[workspace.driver]\ncarrier = \"vhost-user-vsock\"\nvhost_device_vsock_path = {program:?}"
+        );
+        let Some(house) = House::open_with(Vm, &config) else { return };
+        house.create("w");
+        let info = house.call("workspace_info", serde_json::json!({ "workspace_id": "w" }));
+        assert_eq!(info["machine"]["carrier"], "vhost-user-vsock", "{info}");
+        assert_eq!(house.exec("w", "head -c 300000 /dev/zero | wc -c").trim(), "300000");
+        crate::scenes::files::transfers_both_ways_in(&house);
+    }
 }

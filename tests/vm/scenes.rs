@@ -10,11 +10,13 @@ pub mod run;
 macro_rules! scenes {
     ($kind:ident) => {
         crate::scenes::scenes!(@ $kind life: create_run_stop_start_destroy, names_and_sizes_are_checked,
-            logs_stay_after_a_stop, a_killed_machine_is_a_crash, a_graceful_daemon_stop_leaves_machines, env_is_the_workspaces_own);
+            logs_stay_after_a_stop, a_killed_machine_is_a_crash,
+            a_killed_guest_daemon_comes_back, a_hung_guest_is_reported_and_can_be_stopped, a_graceful_daemon_stop_leaves_machines, env_is_the_workspaces_own);
         crate::scenes::scenes!(@ $kind run: output_of_any_size, timeouts_end_the_tree, stragglers_do_not_stall,
             many_at_once, in_parallel_over_workspaces);
         crate::scenes::scenes!(@ $kind jobs: a_job_is_followed_to_its_end, a_job_is_killed);
-        crate::scenes::scenes!(@ $kind files: text_files, transfers_both_ways);
+        crate::scenes::scenes!(@ $kind files: text_files, transfers_both_ways, large_files_in_bounded_memory,
+            full_disks_are_told_and_lose_nothing);
         crate::scenes::scenes!(@ $kind crash: idle_with_two_workspaces_and_a_job, every_point_of_create,
             every_point_of_destroy, every_point_of_stop_and_start, jobs_and_transfers);
     };
@@ -30,4 +32,3 @@ macro_rules! scenes {
     };
 }
 pub(crate) use scenes;
-

@@ -72,22 +72,20 @@ impl Demo {
         let mut house = House::new(repo, &programs)?;
         let played = Play::new(repo, &programs, &mut house, &teller, self.isolation)
             .and_then(|play| play.all(self.keep));
-        if let Err(error) = &played {
-            teller.failed(error);
-            println!("{}", house.last_words());
+        let played = teller.interrupted().and(played);
+        if played.is_err() {
+            teller.failed(&house.last_words());
         }
         if self.keep {
             farewell::kept(&house);
-        } else {
-            // Both may have failed; the first reason is the one to read first.
-            let closed = house.close().context("cleaning up");
-            played?;
-            closed?;
-            teller.closed();
-            farewell::configuration(repo, &programs, self.isolation);
-            return Ok(());
+            return played;
         }
-        played
+        let closed = house.close().context("cleaning up");
+        // Both may have failed; the first reason is the one to read first.
+        played.and(closed)?;
+        teller.closed();
+        farewell::configuration(repo, &programs, self.isolation);
+        Ok(())
     }
 
     /// Everything that is made once and kept in the target folder.

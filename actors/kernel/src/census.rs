@@ -109,7 +109,10 @@ impl Probe {
     pub(crate) fn started(&self) {
         self.depth.store(0, Relaxed);
         self.started_ms.store(self.age_ms(), Relaxed);
-        self.set_state("running");
+        // An actor that said something else of itself while it started knows better.
+        if ["starting", "restarting", "stopped"].contains(&self.state.load().as_str()) {
+            self.set_state("running");
+        }
     }
 
     pub(crate) fn restarting(&self) {

@@ -195,7 +195,7 @@ pub async fn spawn_root<E: Entity>(
     Ok((actor.get_cell(), ended))
 }
 
-/// Makes starts of an entity at an address, for [`crate::nursery::ChildSpec`].
+/// Makes starts of an entity at an address, for a nursery.
 pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Starter {
     Arc::new(move |supervisor, delay| {
         ractor::ActorRuntime::spawn_linked_instant(

@@ -292,6 +292,7 @@ mod tests {
         ended: tokio::task::JoinHandle<()>,
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test reads all of it")]
     async fn scene(policy: Policy) -> Scene {
         let census = Census::default();
         let (starts_in, starts) = mpsc::unbounded_channel();

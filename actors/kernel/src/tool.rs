@@ -117,7 +117,7 @@ pub struct ToolInfo {
 impl ToolInfo {
     /// The row of a tool.
     pub const fn of<T: Tool>() -> Self {
-        Self { spec: T::SPEC, input: schema::<T>, output: schema::<T::Output> }
+        Self { spec: T::SPEC, input: schema::<T>, output: output_schema::<T::Output> }
     }
 
     /// The input type's documentation.
@@ -129,6 +129,13 @@ impl ToolInfo {
 
 fn schema<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>()
+}
+
+/// Says what is written, not what could be read: a field that may be left out is
+/// not required. Clients check results against this.
+fn output_schema<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
 }
 
 /// A call takes one token.

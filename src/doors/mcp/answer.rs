@@ -1,9 +1,11 @@
 //! What came of a call, in MCP's words.
 //!
 //! A success is structured content beside the same as compact JSON text. A
-//! refusal or failure is a tool result that the model reads: the whole error as
-//! structured content, message and next step as text. Only a tool that is not
-//! there is a protocol error, as the specification wants it.
+//! refusal or failure is a tool result that the model reads: message and next
+//! step as text, then the whole error as JSON text. It is no structured content:
+//! the official TypeScript client holds that against the tool's output schema in
+//! errors too, and would show its user a complaint about the schema instead.
+//! Only a tool that is not there is a protocol error, as the specification wants.
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_registry::CallOutcome;
@@ -21,9 +23,11 @@ pub(super) fn of(outcome: CallOutcome) -> Result<CallToolResult, ErrorData> {
             return Err(protocol(error));
         }
         Err(error) => {
-            let mut answer = CallToolResult::error(vec![ContentBlock::text(error.to_text())]);
-            answer.structured_content = Some(json!({ "error": error }));
-            answer
+            let whole = json!({ "error": error }).to_string();
+            CallToolResult::error(vec![
+                ContentBlock::text(error.to_text()),
+                ContentBlock::text(whole),
+            ])
         }
     };
     answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));

@@ -29,9 +29,13 @@ fn a_refusal_is_for_the_model_to_read() {
     outcome.notices.push("a notice".to_owned());
     let answer = serde_json::to_value(answer::of(outcome).expect("a result")).expect("serialises");
     assert_eq!(answer["isError"], true);
-    assert_eq!(answer["structuredContent"]["error"]["retry_after_ms"], 2000);
+    // Official clients hold structured content against the output schema.
+    assert!(answer.get("structuredContent").is_none(), "{answer}");
+    let whole = answer["content"][1]["text"].as_str().expect("text");
+    let whole: serde_json::Value = serde_json::from_str(whole).expect("JSON");
+    assert_eq!(whole["error"]["retry_after_ms"], 2000);
     assert_eq!(answer["content"][0]["text"], "rate_limited: too fast. Next: wait");
-    assert_eq!(answer["content"][1]["text"], "a notice");
+    assert_eq!(answer["content"][2]["text"], "a notice");
 }
 
 #[test]

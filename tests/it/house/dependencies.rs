@@ -29,6 +29,7 @@ const RULES: [Rule; 7] = [
             "fail",
             "futures",
             "ractor",
+            "rustix",
             "schemars",
             "serde",
             "serde_json",

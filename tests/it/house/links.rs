@@ -70,7 +70,9 @@ fn broken(page: &Path, text: &str, target: &str) -> bool {
 #[test]
 fn every_link_leads_somewhere() {
     let mut findings = Vec::new();
-    for page in sources(&[".md"]) {
+    // Beside code lie pieces of pages, whose links count from where the page will be.
+    let pages = sources(&[".md"]).into_iter().filter(|page| !page.path.contains("/src/"));
+    for page in pages {
         let path = root().join(&page.path);
         let dead = targets(&page.text).into_iter().filter(|to| broken(&path, &page.text, to));
         findings.extend(dead.map(|to| format!("{}: {to}", page.path)));

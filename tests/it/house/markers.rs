@@ -21,8 +21,10 @@ const UNFINISHED: [&str; 9] = [
 ];
 
 /// Places that exist on one machine or one network only.
-const PLACES: [&str; 7] = [
-    concat!("/wo", "rk/"),
+const PLACES: [&str; 9] = [
+    concat!("/wo", "rk/main"),
+    concat!("/wo", "rk/shared"),
+    concat!("/wo", "rk/tmp"),
     concat!("/ho", "me/"),
     concat!("/Us", "ers/"),
     concat!("py", "pi.org"),
@@ -107,5 +109,5 @@ fn each_kind_of_finding_is_seen() {
     assert_eq!(lines(format!("{}task_execute", concat!("ae", "gis_"))), 0);
     assert_eq!(lines(concat!("#[ign", "ore]\nfn a() {}").to_owned()), 1);
     assert_eq!(lines(concat!("#[ign", "ore = \"needs a disk of 1 TiB\"]").to_owned()), 0);
-    assert_eq!(lines(concat!("overlay/wo", "rk/x and XX", "XX").to_owned()), 0);
+    assert_eq!(lines(concat!("overlay/wo", "rk/main and XX", "XX").to_owned()), 0);
 }

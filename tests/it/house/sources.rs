@@ -42,9 +42,9 @@ pub(super) fn sources(endings: &[&str]) -> Vec<Source> {
 
 fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
     const LEFT_OUT: [&str; 4] = [".git", "target", "node_modules", ".hivekeep"];
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        let kind = entry.file_type().unwrap();
+    for entry in fs::read_dir(folder).expect("a folder of ours") {
+        let entry = entry.expect("an entry");
+        let kind = entry.file_type().expect("its kind");
         if kind.is_dir() && !LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
             walk(&entry.path(), visit);
         } else if kind.is_file() {
@@ -59,8 +59,8 @@ pub(super) fn packages() -> Vec<Value> {
         .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
         .current_dir(root())
         .output()
-        .unwrap();
+        .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    metadata["packages"].as_array().unwrap().clone()
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    metadata["packages"].as_array().expect("packages").clone()
 }

@@ -35,7 +35,11 @@ pub fn idle_with_two_workspaces_and_a_job(mut house: House) {
     house.create("w");
     house.create("other");
     house.exec("w", "echo volatile > /dev/shm/x");
-    let started = job(&house, "start", json!({ "command": "i=0; while [ $i -lt 50 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 6" }));
+    let started = job(
+        &house,
+        "start",
+        json!({ "command": "i=0; while [ $i -lt 50 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 6" }),
+    );
     for _ in 0..3 {
         house.kill();
         house.start();
@@ -46,7 +50,11 @@ pub fn idle_with_two_workspaces_and_a_job(mut house: House) {
     house.exec("other", "true");
     let ended = wait_ended(&house, &started["job_id"]);
     let all: String = (0..50).map(|n| format!("{n}\n")).collect();
-    assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!(all), &json!(6)), "output was lost");
+    assert_eq!(
+        (&ended["stdout"], &ended["exit_code"]),
+        (&json!(all), &json!(6)),
+        "output was lost"
+    );
     leaks::check(&house);
 }
 
@@ -64,7 +72,11 @@ pub fn every_point_of_create(mut house: House) {
             let answer = house.try_call("workspace_create", json!({ "name": "half" }));
             assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
         });
-        assert_eq!(settled(&house, "half"), None, "{point}: an unacknowledged creation was not undone");
+        assert_eq!(
+            settled(&house, "half"),
+            None,
+            "{point}: an unacknowledged creation was not undone"
+        );
         leaks::check(&house);
     }
     // Acknowledged or not, what is recorded as made is there.
@@ -104,8 +116,12 @@ pub fn every_point_of_stop_and_start(mut house: House) {
         let wanted = if tool == "workspace_stop" { "running" } else { "stopped" };
         let state = settled(&house, "w").expect("listed");
         match (wanted, state.as_str()) {
-            ("running", "stopped" | "crashed") => drop(house.call("workspace_start", json!({ "workspace_id": "w" }))),
-            ("stopped", "running") => drop(house.call("workspace_stop", json!({ "workspace_id": "w" }))),
+            ("running", "stopped" | "crashed") => {
+                drop(house.call("workspace_start", json!({ "workspace_id": "w" })))
+            }
+            ("stopped", "running") => {
+                drop(house.call("workspace_stop", json!({ "workspace_id": "w" })))
+            }
             _ => {}
         }
         house.kill();
@@ -131,7 +147,8 @@ pub fn jobs_and_transfers(mut house: House) {
     for point in ["job.after_intent", "job.after_start"] {
         house.start_armed(&format!("{point}{KILL}"));
         house.wait_state("w", "running");
-        let args = json!({ "workspace_id": "w", "action": "start", "command": "echo ran >> /root/ran" });
+        let args =
+            json!({ "workspace_id": "w", "action": "start", "command": "echo ran >> /root/ran" });
         let answer = house.try_call("exec_background", args);
         assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
         house.wait_for_death();
@@ -159,7 +176,11 @@ pub fn jobs_and_transfers(mut house: House) {
     // The job that was never sent did not run; the one that was ran once.
     assert_eq!(house.exec("w", "cat /root/ran"), "ran\n");
     assert_eq!(house.exec("w", "cat /root/file"), "content");
-    let left: Vec<_> = std::fs::read_dir(house.path().join("state/transfers")).expect("listed").flatten().map(|e| e.file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(house.path().join("state/transfers"))
+        .expect("listed")
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
     assert_eq!(left.len(), 2, "a cut download left something: {left:?}");
     leaks::check(&house);
 }

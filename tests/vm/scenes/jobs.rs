@@ -24,7 +24,11 @@ pub fn wait_ended(house: &House, id: &Value) -> Value {
 
 pub fn a_job_is_followed_to_its_end(house: House) {
     house.create("w");
-    let started = job(&house, "start", json!({ "command": "echo one; echo err >&2; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo two; exit 5" }));
+    let started = job(
+        &house,
+        "start",
+        json!({ "command": "echo one; echo err >&2; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo two; exit 5" }),
+    );
     let id = &started["job_id"];
     let begun = Instant::now();
     let first = loop {
@@ -41,14 +45,22 @@ pub fn a_job_is_followed_to_its_end(house: House) {
     let last = wait_ended(&house, id);
     assert_eq!((&last["exit_code"], &last["stdout"]), (&json!(5), &json!("one\ntwo\n")));
     let rest = job(&house, "poll", json!({ "job_id": id, "stdout_from": first["stdout_next"] }));
-    assert_eq!((&rest["stdout"], &rest["stderr"], &rest["exit_code"]), (&json!("two\n"), &json!("err\n"), &json!(5)), "asked again");
+    assert_eq!(
+        (&rest["stdout"], &rest["stderr"], &rest["exit_code"]),
+        (&json!("two\n"), &json!("err\n"), &json!(5)),
+        "asked again"
+    );
     let unknown = house.refused("exec_background", json!({ "workspace_id": "w", "action": "poll", "job_id": "job_00000000000000000000000000000000" }));
     assert_eq!(unknown.code, "unknown_job");
 }
 
 pub fn a_job_is_killed(house: House) {
     house.create("w");
-    let started = job(&house, "start", json!({ "command": "(setsid sleep 6661 &); trap '' TERM; sleep 6662; sleep 6663" }));
+    let started = job(
+        &house,
+        "start",
+        json!({ "command": "(setsid sleep 6661 &); trap '' TERM; sleep 6662; sleep 6663" }),
+    );
     let id = &started["job_id"];
     let killed = job(&house, "kill", json!({ "job_id": id }));
     assert_eq!(killed["status"], "killed", "{killed}");

@@ -24,11 +24,17 @@ pub fn create_run_stop_start_destroy(house: House) {
     let stopped = house.call("workspace_stop", json!({ "workspace_id": "alpha" }));
     assert_eq!((&stopped["state"], &stopped["how"]), (&json!("stopped"), &json!("guest")));
     leaks::check(&house);
-    assert_eq!(house.refused("exec", json!({ "workspace_id": "alpha", "command": "true" })).code, "workspace_state");
+    assert_eq!(
+        house.refused("exec", json!({ "workspace_id": "alpha", "command": "true" })).code,
+        "workspace_state"
+    );
     house.call("workspace_start", json!({ "workspace_id": "alpha" }));
     assert_eq!(house.exec("alpha", "cat /root/kept").trim(), "kept");
     house.call("workspace_destroy", json!({ "workspace_id": "alpha" }));
-    assert_eq!(house.refused("workspace_info", json!({ "workspace_id": "alpha" })).code, "workspace_not_found");
+    assert_eq!(
+        house.refused("workspace_info", json!({ "workspace_id": "alpha" })).code,
+        "workspace_not_found"
+    );
     assert!(house.list().is_empty());
     leaks::check(&house);
 }
@@ -56,19 +62,30 @@ pub fn names_and_sizes_are_checked(house: House) {
 
 pub fn logs_stay_after_a_stop(house: House) {
     house.create("talker");
-    let logs = |house: &House| house.call("workspace_logs", json!({ "workspace_id": "talker" }));
-    let before = logs(&house)["console"].as_str().expect("a console").len();
-    assert!(before > 0, "the console is empty");
+    // A VM's guest talks on its console, a sandbox's on stderr.
+    let logs = |house: &House| {
+        let logs = house.call("workspace_logs", json!({ "workspace_id": "talker" }));
+        let text = |key: &str| logs[key].as_str().expect("text").len();
+        text("console") + text("stderr")
+    };
+    let before = logs(&house);
+    assert!(before > 0, "the logs are empty");
     house.call("workspace_stop", json!({ "workspace_id": "talker" }));
-    assert!(logs(&house)["console"].as_str().expect("a console").len() >= before);
+    assert!(logs(&house) >= before);
+    let one = house.call(
+        "workspace_logs",
+        json!({ "workspace_id": "talker", "log_type": "console", "max_lines": 1 }),
+    );
+    assert!(
+        one["console"].as_str().is_some_and(|text| text.lines().count() <= 1)
+            && one["stderr"].is_null()
+    );
 }
 
 pub fn a_killed_machine_is_a_crash(house: House) {
     house.create("victim");
     house.exec("victim", "echo survives > /root/x; sync");
-    let info = house.call("workspace_info", json!({ "workspace_id": "victim" }));
-    let pid = info["machine"]["pid"].as_i64().expect("a pid");
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("small")).expect("a pid");
+    let pid = machine(&house, "victim");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
     house.wait_state("victim", "crashed");
     let info = house.call("workspace_info", json!({ "workspace_id": "victim" }));
@@ -78,9 +95,72 @@ pub fn a_killed_machine_is_a_crash(house: House) {
     leaks::check(&house);
 }
 
+pub fn a_crashed_machine_restarts_by_policy(house: House) {
+    house.create("victim");
+    house.exec("victim", "echo survives > /root/x; sync");
+    let pid = machine(&house, "victim");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    let begun = Instant::now();
+    while house.state("victim") != "running" || machine(&house, "victim") == pid {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it was not restarted: {}",
+            house.state("victim")
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(house.exec("victim", "cat /root/x").trim(), "survives");
+}
+
+/// The process behind a running workspace.
+pub fn machine(house: &House, workspace: &str) -> rustix::process::Pid {
+    let info = house.call("workspace_info", json!({ "workspace_id": workspace }));
+    let pid = info["machine"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    pid.and_then(rustix::process::Pid::from_raw).unwrap_or_else(|| panic!("no machine: {info}"))
+}
+
+pub fn a_killed_guest_daemon_comes_back(house: House) {
+    house.create("w");
+    let started = house.call("exec_background", json!({ "workspace_id": "w", "action": "start", "command": "echo before; sleep 3; echo after; exit 4" }));
+    let kill = "for p in /proc/[0-9]*; do if tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'hivekeep-gues[t] agent'; then kill -9 ${p#/proc/}; fi; done; sleep 60";
+    let lost =
+        house.refused("exec", json!({ "workspace_id": "w", "command": kill, "timeout_secs": 40 }));
+    assert!(["link_lost", "deadline_exceeded"].contains(&lost.code.as_str()), "{}", lost.text);
+    assert_eq!(house.exec("w", "echo again").trim(), "again");
+    let ended = super::jobs::wait_ended(&house, &started["job_id"]);
+    assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!("before\nafter\n"), &json!(4)));
+    assert_eq!(house.state("w"), "running");
+}
+
+pub fn a_hung_guest_is_reported_and_can_be_stopped(house: House) {
+    if house.kind != Kind::Vm {
+        // A stopped process 1 does not stop the other processes of a sandbox.
+        return;
+    }
+    house.create("hung");
+    let pid = machine(&house, "hung");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    let refused = house
+        .refused("exec", json!({ "workspace_id": "hung", "command": "true", "timeout_secs": 1 }));
+    assert_eq!(refused.code, "deadline_exceeded", "{}", refused.text);
+    let begun = Instant::now();
+    loop {
+        let info = house.call("workspace_info", json!({ "workspace_id": "hung" }));
+        if info["machine"]["link"] == "unresponsive" {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{info}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let stopped = house.call("workspace_stop", json!({ "workspace_id": "hung" }));
+    assert_eq!(stopped["how"], "killed");
+    leaks::check(&house);
+}
+
 pub fn a_graceful_daemon_stop_leaves_machines(mut house: House) {
     house.create("stays");
-    let boot = house.exec("stays", "cat /proc/sys/kernel/random/boot_id; cat /proc/uptime >/dev/null");
+    let boot =
+        house.exec("stays", "cat /proc/sys/kernel/random/boot_id; cat /proc/uptime >/dev/null");
     house.exec("stays", "echo here > /dev/shm/volatile");
     house.stop(false);
     house.start();
@@ -98,9 +178,13 @@ pub fn env_is_the_workspaces_own(mut house: House) {
     let set = |vars| house.call("set_env", json!({ "workspace_id": "env", "vars": vars }));
     assert_eq!(set(json!({ "A": "1", "B": "two words" }))["count"], 2);
     assert_eq!(house.exec("env", "echo $A $B").trim(), "1 two words");
-    let own = house.call("exec", json!({ "workspace_id": "env", "command": "echo $A", "env": { "A": "9" } }));
+    let own = house
+        .call("exec", json!({ "workspace_id": "env", "command": "echo $A", "env": { "A": "9" } }));
     assert_eq!(own["stdout"], "9\n");
-    let refused = house.refused("set_env", json!({ "workspace_id": "env", "vars": { "LD_PRELOAD": "x", "C": "1" } }));
+    let refused = house.refused(
+        "set_env",
+        json!({ "workspace_id": "env", "vars": { "LD_PRELOAD": "x", "C": "1" } }),
+    );
     assert_eq!(refused.code, "invalid_input");
     house.kill();
     house.start();
@@ -109,9 +193,15 @@ pub fn env_is_the_workspaces_own(mut house: House) {
     house.call("set_env", json!({ "workspace_id": "env", "vars": { "A": null } }));
     assert_eq!(house.exec("env", "echo [$A]").trim(), "[]");
     let begun = Instant::now();
-    let job = house.call("exec_background", json!({ "workspace_id": "env", "action": "start", "command": "echo $B" }));
+    let job = house.call(
+        "exec_background",
+        json!({ "workspace_id": "env", "action": "start", "command": "echo $B" }),
+    );
     loop {
-        let poll = house.call("exec_background", json!({ "workspace_id": "env", "action": "poll", "job_id": job["job_id"] }));
+        let poll = house.call(
+            "exec_background",
+            json!({ "workspace_id": "env", "action": "poll", "job_id": job["job_id"] }),
+        );
         if poll["running"] == false {
             assert_eq!(poll["stdout"], "two words\n");
             break;

@@ -7,7 +7,10 @@ use crate::house::House;
 pub fn output_of_any_size(house: House) {
     house.create("w");
     let run = |command: &str, most: u64| {
-        house.call("exec", json!({ "workspace_id": "w", "command": command, "max_output_bytes": most }))
+        house.call(
+            "exec",
+            json!({ "workspace_id": "w", "command": command, "max_output_bytes": most }),
+        )
     };
     for bytes in [65_536u64, 65_537, 300_000] {
         let result = run(&format!("head -c {bytes} /dev/zero | tr '\\0' x"), 400_000);
@@ -30,14 +33,17 @@ pub fn output_of_any_size(house: House) {
 fn alive(house: &House, word: &str) -> usize {
     // The brackets keep the search itself out of the count.
     let pattern = format!("[{}]{}", &word[..1], &word[1..]);
-    let command = format!("for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -c '{pattern}'; done | grep -c 1; true");
+    let command = format!(
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -c '{pattern}'; done | grep -c 1; true"
+    );
     house.exec("w", &command).trim().parse().expect("a count")
 }
 
 pub fn timeouts_end_the_tree(house: House) {
     house.create("w");
     let command = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 7771' &) ; (sleep 7772 & sleep 7773) & echo begun; sleep 7774";
-    let refusal = house.refused("exec", json!({ "workspace_id": "w", "command": command, "timeout_secs": 2 }));
+    let refusal = house
+        .refused("exec", json!({ "workspace_id": "w", "command": command, "timeout_secs": 2 }));
     assert_eq!(refusal.code, "exec_timed_out");
     assert_eq!(refusal.details["stdout"], "begun\n", "{}", refusal.text);
     assert_eq!(alive(&house, "sleep 777"), 0, "processes outlived the timeout");
@@ -46,7 +52,10 @@ pub fn timeouts_end_the_tree(house: House) {
 pub fn stragglers_do_not_stall(house: House) {
     house.create("w");
     let begun = Instant::now();
-    let result = house.call("exec", json!({ "workspace_id": "w", "command": "sleep 8881 & echo done", "timeout_secs": 60 }));
+    let result = house.call(
+        "exec",
+        json!({ "workspace_id": "w", "command": "sleep 8881 & echo done", "timeout_secs": 60 }),
+    );
     assert_eq!(result["stdout"], "done\n");
     assert!(begun.elapsed() < Duration::from_secs(30), "a background child held the answer");
     assert_eq!(alive(&house, "sleep 8881"), 0);
@@ -58,7 +67,9 @@ pub fn many_at_once(house: House) {
         let calls: Vec<_> = (0..24)
             .map(|n| {
                 let house = &house;
-                scope.spawn(move || house.exec("w", &format!("sleep 0.$((RANDOM % 5)) 2>/dev/null; echo {n}")))
+                scope.spawn(move || {
+                    house.exec("w", &format!("sleep 0.$((RANDOM % 5)) 2>/dev/null; echo {n}"))
+                })
             })
             .collect();
         for (n, call) in calls.into_iter().enumerate() {
@@ -71,10 +82,18 @@ pub fn in_parallel_over_workspaces(house: House) {
     house.create("a");
     house.create("b");
     let call = |commands: Value, timeout: u64| {
-        house.call("exec_parallel", json!({ "workspace_ids": ["a", "b"], "commands": commands, "timeout_secs": timeout }))
+        house.call(
+            "exec_parallel",
+            json!({ "workspace_ids": ["a", "b"], "commands": commands, "timeout_secs": timeout }),
+        )
     };
     let result = call(json!("hostname"), 60);
-    let names: Vec<_> = result["results"].as_array().expect("rows").iter().map(|row| row["stdout"].clone()).collect();
+    let names: Vec<_> = result["results"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| row["stdout"].clone())
+        .collect();
     assert_eq!(names, [json!("a\n"), json!("b\n")]);
     assert_eq!(result["summary"]["succeeded"], 2);
     let result = call(json!(["exit 4", "sleep 60"]), 2);
@@ -82,8 +101,10 @@ pub fn in_parallel_over_workspaces(house: House) {
     assert_eq!(result["results"][1]["timed_out"], true);
     let summary = &result["summary"];
     assert_eq!((&summary["failed"], &summary["timed_out"]), (&json!(1), &json!(1)), "{result}");
-    let unknown = house.refused("exec_parallel", json!({ "workspace_ids": ["a", "zz"], "commands": "true" }));
+    let unknown =
+        house.refused("exec_parallel", json!({ "workspace_ids": ["a", "zz"], "commands": "true" }));
     assert_eq!(unknown.code, "workspace_not_found");
-    let uneven = house.refused("exec_parallel", json!({ "workspace_ids": ["a", "b"], "commands": ["true"] }));
+    let uneven = house
+        .refused("exec_parallel", json!({ "workspace_ids": ["a", "b"], "commands": ["true"] }));
     assert_eq!(uneven.code, "invalid_input");
 }

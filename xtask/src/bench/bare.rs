@@ -61,12 +61,6 @@ impl Seen {
         let link = format!("/proc/{}/fd/{fd}", self.pid);
         fs::read_link(&link).with_context(|| format!("read {link}"))
     }
-
-    /// The word after this one.
-    fn after(&self, option: &str) -> Option<&str> {
-        let at = self.words.iter().position(|word| word == option)?;
-        self.words.get(at + 1).map(String::as_str)
-    }
 }
 
 /// QEMU on its own.
@@ -79,26 +73,20 @@ pub(super) struct Vm {
 }
 
 impl Vm {
-    /// Like the one machine of `house`; its files go to `folder`.
-    pub(super) fn like(house: &House, folder: &Path, disk_gb: u64) -> Result<Self> {
+    /// Like the one machine of `house`, over the image `base`; its files go to
+    /// `folder`.
+    pub(super) fn like(house: &House, folder: &Path, base: PathBuf, disk_gb: u64) -> Result<Self> {
         let seen = Seen::find(house, "qemu-system-x86_64")?;
-        let (overlay, mut base) = (folder.join("overlay"), None);
+        let overlay = folder.join("overlay");
         let (mut words, mut rest) = (Vec::new(), seen.words.iter());
         while let Some(word) = rest.next() {
             if word == "-add-fd" {
-                let value = rest.next().context("-add-fd has a value")?;
-                if let Some(fd) = value.strip_prefix("fd=").and_then(|v| v.strip_suffix(",set=2")) {
-                    base = Some(seen.file_of(fd)?);
-                }
+                rest.next().context("-add-fd has a value")?;
                 continue;
             }
-            words.push(Self::by_path(&seen, folder, word)?);
-        }
-        let base = base.context("QEMU was given a base image")?;
-        for word in &mut words {
-            *word = word
-                .replace("/dev/fdset/1", &overlay.display().to_string())
-                .replace("/dev/fdset/2", &base.display().to_string());
+            let word = Self::by_path(&seen, folder, word)?;
+            let word = word.replace("/dev/fdset/1", &overlay.display().to_string());
+            words.push(word.replace("/dev/fdset/2", &base.display().to_string()));
         }
         Ok(Self { words, overlay, base, link: folder.join("link"), disk_gb })
     }
@@ -152,22 +140,20 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Like the one sandbox of `house`, over the tree at `lower`.
-    pub(super) fn like(house: &House, folder: &Path, lower: &Path) -> Result<Self> {
-        let seen = Seen::find(house, "bwrap")?;
-        let old_lower = seen.after("--ro-bind").context("the sandbox has a tree")?.to_owned();
-        let old_overlay = seen.after("--bind").context("the sandbox has an overlay")?.to_owned();
+    /// Like the one sandbox of `house`. What it binds by paths of its own mount
+    /// namespace is given anew: the tree `lower` and the guest daemon.
+    pub(super) fn like(house: &House, folder: &Path, lower: &Path, guest: &Path) -> Result<Self> {
+        let mut words = Seen::find(house, "bwrap")?.words;
         let overlay = folder.join("overlay");
-        let mut words = Vec::new();
-        let mut rest = seen.words.iter();
-        while let Some(word) = rest.next() {
-            match word.as_str() {
-                "--info-fd" => drop(rest.next()),
-                word if word == old_lower => words.push(lower.display().to_string()),
-                word if word == old_overlay => words.push(overlay.display().to_string()),
-                word => words.push(word.to_owned()),
-            }
+        for (place, source) in
+            [("/lower", lower), ("/overlay", &overlay), ("/hivekeep-guest", guest)]
+        {
+            let at = words.iter().position(|word| word == place);
+            let at = at.filter(|at| *at > 0).with_context(|| format!("it has no {place}"))?;
+            words[at - 1] = source.display().to_string();
         }
+        let info = words.iter().position(|word| word == "--info-fd").context("it reports")?;
+        words.drain(info..info + 2);
         // The daemon's own outlives the daemon; this one shall not outlive the bench.
         words.insert(1, "--die-with-parent".to_owned());
         Ok(Self { words, overlay, link: folder.join("link") })

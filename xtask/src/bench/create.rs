@@ -1,6 +1,7 @@
 //! From the wish for a workspace to the first command's answer.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     let folder = kit.repo.shell.create_temp_dir()?;
     let bare = {
         let _first = Made::new(&mut client)?;
-        bare::Vm::like(&house, folder.path(), DISK_GB)?
+        bare::Vm::like(&house, folder.path(), image(kit, "rootfs_ext4", "rootfs.ext4")?, DISK_GB)?
     };
     let taken = in_turns(kit.rounds(VM_ROUNDS), &mut client, || bare.boot(kit))?;
     Ok(vec![taken.figure("workspace_create", Target::AtMostTimes(1.15))])
@@ -30,21 +31,21 @@ pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     let house = House::open(kit, "isolation = \"sandbox\"\n")?;
     let mut client = house.attach()?;
     let folder = kit.repo.shell.create_temp_dir()?;
-    let lower = tree(kit)?;
+    let (lower, guest) = (image(kit, "rootfs_tree", "tree")?, crate::guest::installed(kit.repo));
     let bare = {
         let _first = Made::new(&mut client)?;
-        bare::Sandbox::like(&house, folder.path(), &lower)?
+        bare::Sandbox::like(&house, folder.path(), &lower, &guest)?
     };
     let taken = in_turns(kit.rounds(SANDBOX_ROUNDS), &mut client, || bare.boot())?;
     Ok(vec![taken.figure("sandbox_create", Target::AtMostTimes(2.0))])
 }
 
-/// The base image as a folder.
-fn tree(kit: &Kit<'_>) -> Result<std::path::PathBuf> {
+/// A part of the base image.
+fn image(kit: &Kit<'_>, part: &str, name: &str) -> Result<PathBuf> {
     let images = kit.repo.images();
     let manifest: Value = serde_json::from_slice(&fs::read(images.join("images/base.json"))?)?;
-    let hash = manifest["rootfs_tree"]["hash"].as_str().context("the image has a tree")?;
-    Ok(images.join("objects").join(hash).join("tree"))
+    let hash = manifest[part]["hash"].as_str().with_context(|| format!("no {part}"))?;
+    Ok(images.join("objects").join(hash).join(name))
 }
 
 /// Times in milliseconds.

@@ -73,9 +73,9 @@ impl Sources {
         found
     }
 
-    /// What `sha256sum` prints for each file of Rust.
-    pub(super) fn rust_sums(&self) -> Result<String> {
-        let paths: Vec<_> = self.rust().map(|(path, _)| path).collect();
+    /// What `sha256sum` prints for the files of Rust below a folder.
+    pub(super) fn sums(&self, folder: &str) -> Result<String> {
+        let paths = self.rust().map(|(path, _)| path).filter(|path| path.starts_with(folder));
         let sums = cmd!(self.shell, "sha256sum {paths...}").quiet().output()?.stdout;
         Ok(String::from_utf8(sums)?)
     }
@@ -99,4 +99,34 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, Vec<u8>>) ->
         files.insert(name, fs::read(&path)?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_commit_is_taken_and_counted_not_what_lies_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = Shell::new().unwrap();
+        shell.change_dir(dir.path());
+        fs::create_dir(dir.path().join("src")).unwrap();
+        fs::write(dir.path().join("src/a.rs"), "one\ntwo\nno two\n").unwrap();
+        fs::write(dir.path().join("b.md"), "two\n").unwrap();
+        cmd!(shell, "git init -q").run().unwrap();
+        cmd!(shell, "git add -A").run().unwrap();
+        let who = ["-c", "user.name=T", "-c", "user.email=t@localhost"];
+        cmd!(shell, "git {who...} commit -q -m first").run().unwrap();
+        fs::write(dir.path().join("src/a.rs"), "two\n").unwrap();
+        fs::write(dir.path().join("untracked.rs"), "two\n").unwrap();
+
+        let (archive, folder) = (dir.path().join("a.tar"), dir.path().join("unpacked"));
+        let sources = Sources::take(&shell, archive, folder).unwrap();
+        assert_eq!((sources.count(), sources.bytes(), sources.rust_lines()), (2, 19, 3));
+        assert_eq!(sources.search("two"), ["src/a.rs:2", "src/a.rs:3"]);
+        assert_eq!(sources.text("b.md").unwrap(), "two\n");
+        assert!(sources.text("untracked.rs").is_err());
+        let sums = sources.sums("src/").unwrap();
+        assert!(sums.ends_with("  src/a.rs\n") && sums.lines().count() == 1, "{sums}");
+    }
 }

@@ -41,24 +41,19 @@ impl Teller {
     pub(super) fn step(&self, name: &str, step: impl FnOnce() -> Result<String>) -> Result<()> {
         self.interrupted()?;
         let begun = Instant::now();
-        let remark = match step() {
-            Ok(remark) => remark,
-            Err(error) => {
-                self.interrupted()?;
-                return Err(error.context(name.to_owned()));
-            }
-        };
-        println!("{:>8}  {name:<26}{remark}", seconds(begun.elapsed()));
+        let remark = step().with_context(|| name.to_owned())?;
+        println!("{:>8}  {name:<27}{remark}", seconds(begun.elapsed()));
         Ok(())
     }
 
-    fn interrupted(&self) -> Result<()> {
+    /// An interruption, if there was one: what failed after it failed because of it.
+    pub(super) fn interrupted(&self) -> Result<()> {
         ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
     }
 
-    pub(super) fn failed(&self, error: &anyhow::Error) {
-        println!("FAILED after {}: {error:#}", seconds(self.begun.elapsed()));
+    pub(super) fn failed(&self, last_words: &str) {
+        println!("failed after {}; {last_words}", seconds(self.begun.elapsed()));
     }
 
     pub(super) fn closed(&self) {

@@ -13,8 +13,8 @@ struct Supervisor;
 
 impl Actor for Supervisor {
     type Msg = ();
-    type State = mpsc::UnboundedSender<String>;
-    type Arguments = mpsc::UnboundedSender<String>;
+    type State = mpsc::Sender<String>;
+    type Arguments = mpsc::Sender<String>;
 
     async fn pre_start(
         &self,
@@ -31,9 +31,9 @@ impl Actor for Supervisor {
         told: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(_, error) => told.send(format!("failed: {error}"))?,
+            SupervisionEvent::ActorFailed(_, error) => told.try_send(format!("failed: {error}"))?,
             SupervisionEvent::ActorTerminated(_, _, reason) => {
-                told.send(format!("ended: {}", reason.unwrap_or_default()))?;
+                told.try_send(format!("ended: {}", reason.unwrap_or_default()))?;
             }
             _ => {}
         }
@@ -46,7 +46,7 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     let scenario = FailScenario::setup();
     let dir = tempfile::tempdir().unwrap();
     let options = Options::at(dir.path());
-    let (told, mut news) = mpsc::unbounded_channel();
+    let (told, mut news) = mpsc::channel(16);
     let (supervisor, _) = Actor::spawn(None, Supervisor, told).await.unwrap();
     let start = || Actor::spawn_linked(None, JournalActor, options.clone(), supervisor.get_cell());
 

@@ -44,6 +44,8 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
     if std::process::id() != 1 {
         return Err("sandbox is only for PID 1 of a PID namespace (bwrap --as-pid-1)".into());
     }
+    // Whoever started it may be stricter than what commands expect.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let peers = translated(&args.peer_uids)?;
     let listener = stdio::inherited(args.unix_fd)?;
     let kept = stdio::handed_on(&listener)?;

@@ -142,6 +142,12 @@ pub(super) fn open_for(path: &Path, write: bool) -> Result<(OwnedFd, RawFd), Err
     Ok((file.into(), number))
 }
 
+/// Whether the file's file system takes `O_DIRECT`.
+pub(super) fn takes_direct(path: &Path) -> bool {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).is_ok()
+}
+
 /// Whether `user` may pass every folder above `path`.
 pub(super) fn reachable(path: &Path, user: MachineUser) -> Result<(), Error> {
     use std::os::unix::fs::MetadataExt;

@@ -83,6 +83,9 @@ pub(crate) fn link_error(error: LinkError) -> ToolError {
             .retryable(),
         LinkError::Request(_) => ToolError::new(Layer::Link, "too_large", text)
             .next("send less at once: commands and environments fit 1 MiB together"),
+        LinkError::Sink(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            ToolError::new(Layer::Machine, "host_disk_full", text).next("free space on the host")
+        }
         LinkError::Source(_) | LinkError::Sink(_) | LinkError::SourceSize { .. } => {
             ToolError::new(Layer::Machine, "host_file_failed", text)
         }

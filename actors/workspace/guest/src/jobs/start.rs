@@ -23,7 +23,7 @@ use crate::sys::spawn::{Program, Stdio, spawn};
 /// A shim says how its start went within this time, or it is broken.
 const ACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// Blocking; see [`super::start`].
+/// Blocking; see [`start()`](super::start()).
 pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestError> {
     let job = agent.jobs.at(&asked.job_id)?;
     if job.exists() {

@@ -133,7 +133,7 @@ fn refused() -> Result<BpfProgram, BackendError> {
     let fake = [libc::TIOCSTI, libc::TIOCLINUX]
         .into_iter()
         .map(|request| {
-            let is = SeccompCondition::new(1, dword.clone(), SeccompCmpOp::Eq, u64::from(request))?;
+            let is = SeccompCondition::new(1, dword.clone(), SeccompCmpOp::Eq, request)?;
             SeccompRule::new(vec![is])
         })
         .collect::<Result<Vec<_>, _>>()?;

@@ -16,7 +16,7 @@ use rustix::process::Pid;
 use super::signals::Blocked;
 
 const STACK_WORDS: usize = 4096;
-/// Where [`Program::extra`] arrives in the child.
+/// Where [`Stdio::extra`] arrives in the child.
 pub const EXTRA_FD: RawFd = 3;
 
 /// What to execute, with everything allocated beforehand.

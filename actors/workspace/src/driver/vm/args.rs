@@ -36,6 +36,8 @@ pub(super) struct Fds {
 pub(super) struct Machine {
     pub(super) accelerator: AcceleratorKind,
     pub(super) tsc_khz: u64,
+    /// The disk's file system takes `O_DIRECT`.
+    pub(super) direct: bool,
     pub(super) fds: Fds,
 }
 
@@ -43,7 +45,7 @@ pub(super) struct Machine {
 pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
     let mut line = Line::default();
     base(&mut line, plan, machine);
-    storage(&mut line, &machine.fds);
+    storage(&mut line, machine);
     link(&mut line, plan, &machine.fds);
     // `/proc/self/fd` opens the file anew whatever the path's folders permit.
     line.pair("-kernel", format!("/proc/self/fd/{}", machine.fds.kernel));
@@ -71,9 +73,10 @@ fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
     line.pair("-cpu", processor);
     line.pair("-smp", plan.vcpus.to_string());
     line.pair("-m", plan.memory_mb.to_string());
-    let share = if plan.carrier == Carrier::VhostUserVsock { "on" } else { "off" };
+    // share=on, not only for vhost-user, which needs it: a private mapping of a memfd keeps a page
+    // that was read and then written twice, up to double the machine's memory.
     let memory_mb = plan.memory_mb;
-    line.pair("-object", format!("memory-backend-memfd,id=ram,size={memory_mb}M,share={share}"));
+    line.pair("-object", format!("memory-backend-memfd,id=ram,size={memory_mb}M,share=on"));
     line.pair("-chardev", format!("socket,id=qmp,fd={qmp},server=on,wait=off"));
     line.pair("-mon", "chardev=qmp,mode=control");
     line.pair("-chardev", format!("socket,id=console,fd={console},server=on,wait=off"));
@@ -83,13 +86,21 @@ fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
 }
 
 /// The backing file is given as a node, so QEMU opens no path that the overlay names.
-fn storage(line: &mut Line, fds: &Fds) {
+///
+/// The overlay is written past the host's page cache where that is possible: the cache would count
+/// as the machine's memory, and cgroup v1 kills a machine for pages that it cannot write back in
+/// time. The guest has a cache of its own; the base is read by many and stays cached.
+fn storage(line: &mut Line, machine: &Machine) {
+    let fds = &machine.fds;
+    let direct = if machine.direct { ",cache.direct=on" } else { "" };
+    let disk_file =
+        format!("driver=file,node-name=disk-file,filename=/dev/fdset/1,discard=unmap{direct}");
     line.pair("-add-fd", format!("fd={},set=1", fds.disk));
     line.pair("-add-fd", format!("fd={},set=2", fds.base));
     for node in [
         "driver=file,node-name=base-file,filename=/dev/fdset/2,read-only=on",
         "driver=raw,node-name=base,file=base-file,read-only=on",
-        "driver=file,node-name=disk-file,filename=/dev/fdset/1,discard=unmap",
+        disk_file.as_str(),
         "driver=qcow2,node-name=disk,file=disk-file,backing=base,discard=unmap",
     ] {
         line.pair("-blockdev", node);
@@ -164,7 +175,7 @@ mod tests {
         Fds { qmp: 10, console: 11, disk: 12, base: 13, kernel: 14, initrd: 15, link: 16 };
 
     fn line(plan: &Plan, accelerator: AcceleratorKind) -> String {
-        let machine = Machine { accelerator, tsc_khz: 2_500_000, fds: FDS };
+        let machine = Machine { accelerator, tsc_khz: 2_500_000, direct: true, fds: FDS };
         let words = command_line(plan, &machine);
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
@@ -191,7 +202,7 @@ mod tests {
         plan.carrier = Carrier::Vsock;
         let vsock = line(&plan, AcceleratorKind::Tcg);
         assert!(vsock.contains("-device vhost-vsock-device,guest-cid=7,vhostfd=16"), "{vsock}");
-        assert!(vsock.contains("share=off") && vsock.contains("hivekeep.carrier=vsock"));
+        assert!(vsock.contains("hivekeep.carrier=vsock"));
         plan.carrier = Carrier::VhostUserVsock;
         let vhost = line(&plan, AcceleratorKind::Tcg);
         assert!(vhost.contains("-chardev socket,id=link,fd=16 -device vhost-user-vsock-device"));

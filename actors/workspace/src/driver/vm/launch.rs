@@ -130,7 +130,12 @@ impl Starter {
         if plan.carrier == Carrier::VirtioSerial {
             listen.push(fds.link);
         }
-        let machine = Machine { accelerator: self.accelerator, tsc_khz: self.tsc_khz, fds };
+        let machine = Machine {
+            accelerator: self.accelerator,
+            tsc_khz: self.tsc_khz,
+            direct: spawn::takes_direct(&plan.folders.disk()),
+            fds,
+        };
         let stderr = spawn::append_log(&plan.folders.stderr_log())?;
         let process = Spawn {
             program: self.program.clone(),

@@ -29,6 +29,10 @@ pub(super) fn uds_path(folders: &Folders) -> PathBuf {
 }
 
 /// Starts the helper as the machine's user, in a folder of that user, and connects to it.
+/// What the guest may have on its way to the host. With the default of 64 KiB a download stalled
+/// for ever; the link's own credit keeps a guest far below this for any sound number of calls.
+const TX_BUFFER_BYTES: u32 = 16 << 20;
+
 pub(super) fn start(
     ground: &Ground,
     plan: &Plan,
@@ -44,7 +48,11 @@ pub(super) fn start(
     let device = dir.join("device");
     spawn::reachable(&device, user)?;
     let uds = uds_path(&plan.folders);
-    let vm = format!("guest-cid={cid},socket={},uds-path={}", device.display(), uds.display());
+    let vm = format!(
+        "guest-cid={cid},socket={},uds-path={},tx-buffer-size={TX_BUFFER_BYTES}",
+        device.display(),
+        uds.display()
+    );
     let process = Spawn {
         program,
         args: vec!["--vm".into(), vm.into()],
