@@ -38,7 +38,7 @@ use crate::{
     job,
     ledger::Ledger,
     link::LinkNews,
-    phase::Phase,
+    phase::{Phase, Want},
     records::Record,
     shared::{Desk, STREAM, Shared},
     tools,
@@ -63,6 +63,8 @@ pub enum Msg {
     Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
     /// A change of phase came to its end.
     Settled(Phase, Option<String>),
+    /// A job was started: have an actor follow it.
+    FollowJobs,
     /// The machine's process ended.
     Exited(MachineExit),
     /// News of the link.
@@ -117,6 +119,8 @@ pub struct Workspace {
     line: watch::Sender<Line>,
     /// An adoption is under way.
     adopting: bool,
+    /// The start under way takes up a machine that runs already.
+    reattaching: bool,
     /// Calls' work. A clone held by work keeps that work alive past the actor.
     ops: Workers,
     crashes: Meter,
@@ -153,6 +157,7 @@ impl Entity for Workspace {
             jobs: Default::default(),
             line,
             adopting: false,
+            reattaching: false,
             ops: Workers::default(),
             crashes,
         };
@@ -187,6 +192,7 @@ impl Entity for Workspace {
                 let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
             }
             Msg::Settled(phase, reason) => self.settle(phase, reason)?,
+            Msg::FollowJobs => self.follow_jobs()?,
             Msg::Exited(exit) => self.machine_exited(exit),
             Msg::Link(news) => self.link_news(news),
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
@@ -242,6 +248,18 @@ impl Workspace {
             .next("workspace_adopt takes over a workspace whose session is gone"))
     }
 
+    /// Whether the guest may be asked. While a machine that outlived the daemon is
+    /// being attached again, calls wait for its link instead of being refused.
+    ///
+    /// # Errors
+    /// As [`Phase::on`].
+    pub(crate) fn guest_wanted(&self) -> Result<(), ToolError> {
+        if self.reattaching && self.phase == Phase::Starting {
+            return Ok(());
+        }
+        self.phase.on(Want::Guest).map(drop)
+    }
+
     fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
         self.me.address.probe().set_state(phase.word());
@@ -258,6 +276,7 @@ impl Workspace {
 
     fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
         // A machine may have ended between the last step of its start and now.
+        self.reattaching = false;
         let gone = phase == Phase::Running && self.machine.is_none();
         self.reason = reason;
         if gone {

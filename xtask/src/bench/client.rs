@@ -46,20 +46,31 @@ impl Client {
 
     /// A tool call that must succeed; its structured result.
     pub(super) fn call(&mut self, tool: &str, args: &Value) -> Result<Value> {
+        Ok(self.timed(tool, args)?.1)
+    }
+
+    /// The same, with the time until the answer is there, not yet parsed.
+    pub(super) fn timed(&mut self, tool: &str, args: &Value) -> Result<(Duration, Value)> {
         let params = json!({ "name": tool, "arguments": args });
-        let mut result = self.request("tools/call", &params)?;
+        let (took, mut result) = self.timed_request("tools/call", &params)?;
         ensure!(result["isError"] != true, "{tool}: {}", result["content"][0]["text"]);
-        Ok(result["structuredContent"].take())
+        Ok((took, result["structuredContent"].take()))
     }
 
     fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
+        Ok(self.timed_request(method, params)?.1)
+    }
+
+    fn timed_request(&mut self, method: &str, params: &Value) -> Result<(Duration, Value)> {
+        let began = Instant::now();
         self.send(&line(self.next_id, method, params))?;
         self.receive()?;
+        let took = began.elapsed();
         let mut answer: Value = serde_json::from_slice(&self.line)?;
         ensure!(answer["id"] == self.next_id, "another request was answered");
         self.next_id += 1;
         ensure!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-        Ok(answer["result"].take())
+        Ok((took, answer["result"].take()))
     }
 
     /// Time of each of `count` equal calls, one after the other, in microseconds.

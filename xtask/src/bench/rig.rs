@@ -41,7 +41,9 @@ impl Rig {
             ),
         )?;
         let mut client = house.attach()?;
-        client.call("workspace_create", &json!({ "name": WORKSPACE }))?;
+        // The product's own default size.
+        let size = json!({ "name": WORKSPACE, "vcpus": 2, "memory_mb": 512 });
+        client.call("workspace_create", &size)?;
         let raw = Raw::connect(&socket)?;
         let transfers = house.path().join("state/transfers");
         let mut rig = Self { client, raw, transfers, _house: house };

@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::agent::{Agent, SHUTDOWN_STATUS, Settings};
 use crate::args::{AgentArgs, Link};
 use crate::carrier::{unix::Unix, virtio::Virtio, vsock::Vsock};
-use crate::sys::{signals, stdio};
+use crate::sys::{heap, signals, stdio};
 
 /// Threads for disks at once: a guest has few CPUs and one disk.
 const BLOCKING_THREADS: usize = 4;
@@ -33,6 +33,7 @@ pub fn runtime() -> io::Result<Runtime> {
 /// # Errors
 /// When it cannot start.
 pub fn agent(args: AgentArgs) -> Result<ExitCode, Failure> {
+    heap::keep_freed_memory();
     signals::restore_defaults();
     stdio::close_on_exec();
     let inherited = match args.link {

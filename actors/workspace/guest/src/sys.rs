@@ -2,6 +2,7 @@
 //! is in this folder.
 
 pub mod fork;
+pub mod heap;
 pub mod ioctl;
 pub mod kill;
 pub mod signals;

@@ -9,7 +9,6 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{Workspace, line};
 use crate::{
     link::{ExecOutput, Wait},
-    phase::Want,
     tools::execution::{Exec, ExecResult},
 };
 
@@ -47,7 +46,7 @@ impl Workspace {
         cx: &CallCx,
         input: Exec,
     ) -> Result<Reply<ExecResult>, ToolError> {
-        self.phase().on(Want::Guest)?;
+        self.guest_wanted()?;
         if !(1..=MAX_TIMEOUT_SECS).contains(&input.timeout_secs) {
             return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
         }

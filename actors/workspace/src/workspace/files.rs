@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     link::Link,
-    phase::Want,
     tools::files::{
         FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
         FileWritten, MAX_TEXT_BYTES,
@@ -27,7 +26,7 @@ impl Workspace {
         &self,
         cx: &CallCx,
     ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
-        self.phase().on(Want::Guest)?;
+        self.guest_wanted()?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
         Ok(async move { cx.guard(line::usable(&mut line, patience)).await })

@@ -14,7 +14,6 @@ use super::{
 use crate::{
     job::{self, Job},
     link::LinkError,
-    phase::Want,
     records::Record,
     tools::execution::JobView,
 };
@@ -34,7 +33,7 @@ impl Workspace {
         workdir: Option<String>,
         env: BTreeMap<String, String>,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.phase().on(Want::Guest)?;
+        self.guest_wanted()?;
         let job = JobId::new();
         let request = JobStart {
             job_id: job.to_string(),
@@ -81,7 +80,7 @@ impl Workspace {
         stdout_from: u64,
         stderr_from: u64,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.phase().on(Want::Guest)?;
+        self.guest_wanted()?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
@@ -107,7 +106,7 @@ impl Workspace {
         job: JobId,
         signal: i32,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.phase().on(Want::Guest)?;
+        self.guest_wanted()?;
         if !(1..=64).contains(&signal) {
             return Err(ToolError::invalid("signal must be 1 to 64"));
         }

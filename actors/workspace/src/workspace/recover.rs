@@ -55,6 +55,7 @@ impl Workspace {
                 });
             }
             MachineFact::Launched { handle, .. } => {
+                self.reattaching = true;
                 self.set_phase(Phase::Starting);
                 self.spawn_recovery(|desk, plan| reattach(desk, plan, handle));
             }

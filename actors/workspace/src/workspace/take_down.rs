@@ -20,12 +20,22 @@ impl Workspace {
     /// `workspace_stop`. Goes on to the end whether or not the caller waits.
     pub(crate) fn stop_machine(&mut self, next: Phase) -> Reply<WorkspaceStopped> {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
-        let (handle, line) = (self.machine.clone(), self.line.borrow().clone());
+        // From the records, not from the keeper of the machine: a stop that failed
+        // let go of it and can be tried again.
+        let handle = self.ledger.handle().cloned();
+        let line = self.line.borrow().clone();
         self.set_phase(next);
         let ops = self.ops.clone();
         Reply::later(async move {
             let _keeps_the_work_alive = ops;
-            let how = stop(&desk, &plan, handle.as_ref(), &line).await?;
+            let stopped = stop(&desk, &plan, handle.as_ref(), &line).await;
+            let how = match stopped {
+                Ok(how) => how,
+                Err(error) => {
+                    settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+                    return Err(error);
+                }
+            };
             Ok(WorkspaceStopped {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),

@@ -19,6 +19,8 @@ impl Workspaces {
         let ledgers = self.ledgers().await?;
         self.sweep(&ledgers).await?;
         let first_boot = self.shared.first_boot();
+        // A creation that was under way when an earlier keeper ended is undone.
+        self.shared.young.clear();
         for ledger in ledgers {
             let plan = &ledger.plan;
             if ledger.failed.is_none() {

@@ -1,9 +1,12 @@
 //! AF_VSOCK.
 
+mod pieces;
+
 use std::io;
 
 use tokio_vsock::{OwnedReadHalf, OwnedWriteHalf, VMADDR_CID_ANY, VsockAddr, VsockListener};
 
+use self::pieces::Pieces;
 use super::Carrier;
 use crate::session::Stream;
 
@@ -34,13 +37,14 @@ impl Carrier for Vsock {
     const NAME: &'static str = "vsock";
     const STREAM: Stream = Stream::Connection;
     type Reader = OwnedReadHalf;
-    type Writer = OwnedWriteHalf;
+    type Writer = Pieces<OwnedWriteHalf>;
 
     async fn accept(&mut self) -> io::Result<(Self::Reader, Self::Writer)> {
         loop {
             let (stream, peer) = self.listener.accept().await?;
             if self.allowed_cids.contains(&peer.cid()) {
-                return Ok(stream.into_split());
+                let (reader, writer) = stream.into_split();
+                return Ok((reader, Pieces(writer)));
             }
             self.refused += 1;
             // Counted, but not a line each: a local process could fill the console.
