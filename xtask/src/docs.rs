@@ -8,6 +8,7 @@ use clap::Args;
 use xshell::cmd;
 
 use crate::repo::Repo;
+use crate::test::FEATURES;
 
 #[derive(Args)]
 pub(crate) struct Docs {
@@ -19,7 +20,7 @@ pub(crate) struct Docs {
 impl Docs {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let shell = &repo.shell;
-        cmd!(shell, "cargo build --package hivekeep").run()?;
+        cmd!(shell, "cargo build --package hivekeep --features {FEATURES}").run()?;
         if self.check { check(repo) } else { write(repo, &repo.root) }
     }
 }

@@ -4,7 +4,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use xshell::cmd;
 
-use crate::{guest, repo::Repo};
+use crate::guest;
+use crate::repo::Repo;
+use crate::test::FEATURES;
 
 #[derive(Args)]
 pub(crate) struct Image {
@@ -16,7 +18,7 @@ impl Image {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let shell = &repo.shell;
         guest::build(repo)?;
-        cmd!(shell, "cargo build --package hivekeep").run()?;
+        cmd!(shell, "cargo build --package hivekeep --features {FEATURES}").run()?;
         let names = if self.names.is_empty() { &["base".to_owned()][..] } else { &self.names };
         names.iter().try_for_each(|name| build(repo, name))
     }

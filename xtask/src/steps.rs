@@ -40,7 +40,7 @@ impl Steps {
         match &outcome {
             Outcome::Passed(_) => {}
             Outcome::Failed(why) => println!("FAILED: {name}: {why}"),
-            Outcome::Skipped(why) => println!("SKIPPED: {name}: {why}"),
+            Outcome::Skipped(why) => println!("skipped: {name}: {why}"),
         }
         self.rows.push((name, outcome, began.elapsed()));
     }

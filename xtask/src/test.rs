@@ -74,8 +74,9 @@ impl Test {
     }
 }
 
-/// Crash points are live in the tests' daemon.
-const FEATURES: &str = "hivekeep/failpoints";
+/// Crash points are live in the tests' daemon. Whatever else builds that daemon
+/// here builds the same one, so that neither takes the place of the other.
+pub(crate) const FEATURES: &str = "hivekeep/failpoints";
 
 fn passed(remark: impl std::fmt::Display) -> Outcome {
     Outcome::Passed(remark.to_string())

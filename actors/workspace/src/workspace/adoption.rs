@@ -29,9 +29,9 @@ impl Workspace {
         if owner == Some(by) {
             return drop(reply.send(Ok(None)));
         }
-        if self.adopting {
+        if self.adopting || self.phase == Phase::Destroying {
             let error =
-                ToolError::new(Layer::Actor, "workspace_busy", "another session is taking it over");
+                ToolError::new(Layer::Actor, "workspace_busy", "it is being taken over or removed");
             return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
         }
         self.adopting = true;

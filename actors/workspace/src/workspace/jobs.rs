@@ -59,8 +59,7 @@ impl Workspace {
             }
             fault_point!("job.after_start");
             desk.tell("job.started", json!({ "job_id": job }));
-            let _actor_follows =
-                desk.actor.send(super::Msg::Settled(crate::phase::Phase::Running, None));
+            let _actor_follows = desk.actor.send(super::Msg::FollowJobs);
             Ok(JobView {
                 job_id: job.to_string(),
                 status: Some("started".to_owned()),
