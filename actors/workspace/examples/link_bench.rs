@@ -1,5 +1,5 @@
 //! Throughput of the link over a Unix socket, beside raw bytes over a Unix
-//! socket. With `HIVEKEEP_GUEST_BIN` the guest is the real daemon, else the
+//! socket. With `TEST_HIVEKEEP_GUEST` the guest is the real daemon, else the
 //! scripted one in this process. Prints one JSON object.
 //!
 //! `cargo run --release -p hivekeep-workspace --features test-util --example link_bench`
@@ -144,7 +144,7 @@ async fn main() -> Outcome<()> {
 async fn run(folder: &Path) -> Outcome<serde_json::Value> {
     let (token, uid) = (LinkToken::generate()?, rustix::process::getuid().as_raw());
     let path = folder.join("agent.sock");
-    let binary = std::env::var_os("HIVEKEEP_GUEST_BIN");
+    let binary = std::env::var_os("TEST_HIVEKEEP_GUEST");
     let _daemon = match &binary {
         None => {
             FakeGuest::new(script).0.listen(&path)?;

@@ -1,6 +1,6 @@
 //! The link against the real guest daemon, over a Unix socket.
 //!
-//! The binary is taken from `HIVEKEEP_GUEST_BIN`, else from the target folder;
+//! The binary is taken from `TEST_HIVEKEEP_GUEST`, else from the target folder;
 //! without one each test says so and does nothing.
 
 use std::{
@@ -18,7 +18,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 fn guest_binary() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("HIVEKEEP_GUEST_BIN") {
+    if let Some(path) = std::env::var_os("TEST_HIVEKEEP_GUEST") {
         return Some(path.into());
     }
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
@@ -46,7 +46,7 @@ impl Guest {
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     async fn start() -> Option<Self> {
         let Some(binary) = guest_binary() else {
-            println!("SKIPPED: no hivekeep-guest binary (set HIVEKEEP_GUEST_BIN or build it)");
+            println!("SKIPPED: no hivekeep-guest binary (set TEST_HIVEKEEP_GUEST or build it)");
             return None;
         };
         let folder = TempDir::new().expect("a folder");

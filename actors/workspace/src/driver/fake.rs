@@ -15,6 +15,21 @@ use super::{
     MachineHandle, Memory, Plan, Support,
 };
 
+/// The images that `TEST_HIVEKEEP_IMAGES` names, or why there are none.
+#[cfg(test)]
+pub(super) fn images() -> Result<crate::image::ImageStore, String> {
+    let root = std::env::var_os("TEST_HIVEKEEP_IMAGES");
+    let root = root.ok_or("TEST_HIVEKEEP_IMAGES is not set: use `cargo xtask test`")?;
+    crate::image::ImageStore::open(root.into()).map_err(|error| error.to_string())
+}
+
+/// The image `base` of [`images`].
+#[cfg(test)]
+pub(super) async fn image() -> Result<crate::image::VerifiedImage, String> {
+    let image = images()?.resolve(crate::image::ImageName::Base).await;
+    image.map_err(|error| error.to_string())
+}
+
 /// A small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
 pub fn plan(workspace: &str, root: &Path) -> Plan {
     Plan {

@@ -1,4 +1,4 @@
-//! Real bubblewrap runs. `HIVEKEEP_GUEST_BIN` names the static guest daemon; without it a shell
+//! Real bubblewrap runs. `TEST_HIVEKEEP_GUEST` names the static guest daemon; without it a shell
 //! script stands in for the tests that only need processes.
 
 use std::time::Duration;
@@ -170,12 +170,13 @@ fn bench_of_true() -> Result<Bench, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_guest_serves_its_socket() {
-    let Some(guest) = std::env::var_os("HIVEKEEP_GUEST_BIN") else {
-        return eprintln!("SKIPPED: HIVEKEEP_GUEST_BIN is not set");
+    let Some(guest) = std::env::var_os("TEST_HIVEKEEP_GUEST") else {
+        return eprintln!("SKIPPED: TEST_HIVEKEEP_GUEST is not set");
     };
     let mut bench = or_skip!(bench(Path::new(&guest)).map_err(|error| error.to_string()));
-    bench.plan.images.rootfs_tree =
-        Some(std::env::var_os("HIVEKEEP_TEST_TREE").map_or_else(|| "/".into(), PathBuf::from));
+    let image = or_skip!(fake::image().await);
+    let store = or_skip!(fake::images());
+    bench.plan.images.rootfs_tree = Some(store.resolve_tree(&image).await.unwrap());
     let (driver, plan) = (&bench.driver, &bench.plan);
     driver.prepare(plan).await.unwrap();
     let begun = std::time::Instant::now();

@@ -1,6 +1,5 @@
-//! Real QEMU runs under software emulation. They need a kernel and an initrd: set
-//! `HIVEKEEP_TEST_KERNEL` (ELF) and `HIVEKEEP_TEST_INITRD`, whose init opens the port `hivekeep.0`
-//! and writes a line to it. Without them the boot tests say so and end.
+//! Real QEMU runs under software emulation. They boot the image `base` of `TEST_HIVEKEEP_IMAGES`;
+//! without it the boot tests say so and end.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -40,36 +39,32 @@ fn open(root: &Path, options: Options) -> VmDriver {
 }
 
 /// A plan that boots, or the reason why it cannot.
-fn bootable(root: &Path) -> Result<Plan, String> {
-    let image =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).ok_or(format!("{name} is not set"));
+async fn bootable(root: &Path) -> Result<Plan, String> {
+    let image = fake::image().await?;
     let mut plan = fake::plan("ws_boot", root);
-    plan.images.kernel = Some(image("HIVEKEEP_TEST_KERNEL")?);
-    plan.images.initrd = Some(image("HIVEKEEP_TEST_INITRD")?);
+    plan.images.kernel = Some(image.kernel().to_owned());
+    plan.images.initrd = Some(image.initrd().to_owned());
+    plan.images.rootfs_ext4 = Some(image.rootfs().to_owned());
     tools::find(Path::new("qemu-system-x86_64"), QEMU_REMEDY).map_err(|error| error.to_string())?;
-    let base = root.join("base.raw");
-    std::fs::File::create(&base).unwrap().set_len(1 << 20).unwrap();
-    plan.images.rootfs_ext4 = Some(base);
     Ok(plan)
 }
 
 macro_rules! bootable_or_skip {
     ($root:expr) => {
-        match bootable($root) {
+        match bootable($root).await {
             Ok(plan) => plan,
             Err(why) => return eprintln!("SKIPPED: {why}"),
         }
     };
 }
 
-fn bytes_on_port(handle: &MachineHandle) -> usize {
-    use std::io::Read;
+/// The guest answers on the port, and its listener is the machine's user.
+fn answers_on_port(handle: &MachineHandle) {
     let Endpoint::VirtioSerial { path, peer_uid } = &handle.endpoint else { panic!("{handle:?}") };
-    let mut port = UnixStream::connect(path).unwrap();
+    let port = UnixStream::connect(path).unwrap();
     let peer = rustix::net::sockopt::socket_peercred(&port).unwrap();
     assert_eq!(peer.uid.as_raw(), *peer_uid);
-    port.set_read_timeout(Some(SLOW)).unwrap();
-    port.read(&mut [0; 64]).unwrap()
+    fake::sync_echo(port, SLOW).unwrap();
 }
 
 fn status_field(pid: i32, name: &str) -> String {
@@ -87,7 +82,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
     let Launched { handle, limits } = driver.launch(&plan).await.unwrap();
     let pid = handle.process.pid;
 
-    assert!(bytes_on_port(&handle) > 0);
+    answers_on_port(&handle);
     assert_eq!(status_field(pid, "NoNewPrivs:"), "1");
     assert_eq!(status_field(pid, "Seccomp:"), "2");
     assert_eq!(u64::from_str_radix(&status_field(pid, "CapEff:"), 16), Ok(0));
@@ -155,19 +150,10 @@ async fn a_later_daemon_takes_the_machine_up_again() {
     third.ground.cgroups.leave();
 }
 
-/// With `HIVEKEEP_TEST_GUEST_INITRD` and `HIVEKEEP_TEST_ROOTFS` from a built image.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_guest_boots_and_answers() {
     let dir = tempfile::tempdir().unwrap();
-    let mut plan = bootable_or_skip!(dir.path());
-    let image = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let (Some(initrd), Some(rootfs)) =
-        (image("HIVEKEEP_TEST_GUEST_INITRD"), image("HIVEKEEP_TEST_ROOTFS"))
-    else {
-        return eprintln!("SKIPPED: HIVEKEEP_TEST_GUEST_INITRD or _ROOTFS is not set");
-    };
-    plan.images.initrd = Some(initrd);
-    plan.images.rootfs_ext4 = Some(rootfs);
+    let plan = bootable_or_skip!(dir.path());
     let driver = open(dir.path(), tcg());
     driver.prepare(&plan).await.unwrap();
     let begun = std::time::Instant::now();
@@ -219,7 +205,7 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
 
     let driver = open(dir.path(), tcg());
     driver.reattach(&handle).await.unwrap();
-    assert!(bytes_on_port(&handle) > 0);
+    answers_on_port(&handle);
     let pid = rustix::process::Pid::from_raw(handle.process.pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(10), driver.watch(&handle)).await.unwrap();
@@ -230,13 +216,13 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
     driver.ground.cgroups.leave();
 }
 
-/// With `HIVEKEEP_TEST_VHOST_DEVICE_VSOCK` naming the helper.
+/// With `TEST_HIVEKEEP_VHOST_DEVICE_VSOCK` naming the helper.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_ends_with_its_vsock_helper() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = bootable_or_skip!(dir.path());
-    let Some(helper) = std::env::var_os("HIVEKEEP_TEST_VHOST_DEVICE_VSOCK") else {
-        return eprintln!("SKIPPED: HIVEKEEP_TEST_VHOST_DEVICE_VSOCK is not set");
+    let Some(helper) = std::env::var_os("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK") else {
+        return eprintln!("SKIPPED: TEST_HIVEKEEP_VHOST_DEVICE_VSOCK is not set");
     };
     use std::os::unix::fs::PermissionsExt;
     let open_to_all = std::fs::Permissions::from_mode(0o711);
