@@ -7,6 +7,7 @@
 
 mod house;
 mod leaks;
+mod owners;
 mod scenes;
 
 /// Tests on namespaces: hundreds of crashes in the time of a few boots.
