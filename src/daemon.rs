@@ -10,6 +10,7 @@
 
 mod boot;
 mod folders;
+mod heap;
 mod journal;
 mod lock;
 mod logging;

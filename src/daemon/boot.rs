@@ -11,7 +11,7 @@ use hivekeep_workspace::{Parts, Shared};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders,
+    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders, heap,
     lock::{Lock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
@@ -146,6 +146,7 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     let ended_by_itself = tokio::select! {
         _ = stopped.wait_for(|order| *order != StopOrder::None) => false,
         _ = &mut tree.ended => true,
+        () = heap::give_back() => false,
     };
     let order = *stopped.borrow();
     let with_workspaces = match order {

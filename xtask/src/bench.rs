@@ -75,12 +75,17 @@ pub(crate) struct Bench {
     /// Measure development builds, to try the bench itself; the pages in docs/ stay as they are
     #[arg(long)]
     dev: bool,
+    /// Measure what was built last
+    #[arg(long)]
+    no_build: bool,
 }
 
 impl Bench {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let kit = Kit::new(repo, self.quick, self.dev, self.only.clone());
-        kit.build()?;
+        if !self.no_build {
+            kit.build()?;
+        }
         let (mut figures, mut failed) = (Vec::new(), Vec::new());
         for (names, measure) in GROUPS {
             if !names.iter().any(|name| kit.wants(name)) {
@@ -101,7 +106,7 @@ impl Bench {
         println!("\n{}\n\n{}", host.line(), report::table(&figures));
         let missed: Vec<_> =
             figures.iter().filter(|figure| !figure.holds()).map(|figure| figure.name).collect();
-        if self.quick || self.dev || !self.only.is_empty() {
+        if self.quick || self.dev || self.no_build || !self.only.is_empty() {
             println!("\nA part of the figures: docs/performance.* stay as they are.");
         } else if failed.is_empty() {
             report::write(repo, &host, &figures)?;

@@ -14,7 +14,7 @@ use crate::replay::{self, Replay};
 use crate::request::{Request, Work};
 use crate::shared::Shared;
 use crate::stats::{self, Stats};
-use crate::writer::Writer;
+use crate::writer::{Party, Writer};
 use crate::{Error, Events, NewEvent, Options, Recovered, Seq, Stopped, StreamId};
 
 /// A handle on the journal; clones share it. The writer ends when the last
@@ -60,6 +60,7 @@ impl Journal {
             options: options.clone(),
             shared: shared.clone(),
             queue: requests,
+            party: Party::default(),
         };
         thread::Builder::new()
             .name("journal-writer".into())

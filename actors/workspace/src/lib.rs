@@ -12,7 +12,6 @@
 
 mod directory;
 pub mod driver;
-mod endpoint;
 pub mod image;
 mod job;
 pub mod ledger;

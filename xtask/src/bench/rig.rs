@@ -41,8 +41,9 @@ impl Rig {
             ),
         )?;
         let mut client = house.attach()?;
-        // The product's own default size.
-        let size = json!({ "name": WORKSPACE, "vcpus": 2, "memory_mb": 512 });
+        // One CPU, so that emulated ones do not wait for each other on a small host; memory
+        // for the largest file, so that its reading is not that of a disk.
+        let size = json!({ "name": WORKSPACE, "vcpus": 1, "memory_mb": 1024 });
         client.call("workspace_create", &size)?;
         let raw = Raw::connect(&socket)?;
         let transfers = house.path().join("state/transfers");

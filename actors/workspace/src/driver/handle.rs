@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::error::Gone;
 use super::facts::Isolation;
 use super::folders::Folders;
+pub use crate::link::Endpoint;
 
 /// A process that cannot be mistaken for a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,42 +48,6 @@ fn start_ticks(stat: &str) -> Option<u64> {
 fn is_zombie(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
-}
-
-/// Where the guest daemon listens, as seen from the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "carrier", rename_all = "kebab-case")]
-pub enum Endpoint {
-    /// The sandbox's agent.
-    Unix {
-        /// Connect here.
-        path: PathBuf,
-        /// What SO_PEERCRED must say.
-        peer_uid: u32,
-    },
-    /// QEMU's socket of the virtio-serial port `hivekeep.0`.
-    VirtioSerial {
-        /// Connect here.
-        path: PathBuf,
-        /// What SO_PEERCRED must say.
-        peer_uid: u32,
-    },
-    /// The host's kernel.
-    Vsock {
-        /// The guest's context id.
-        cid: u32,
-        /// The guest daemon's port.
-        port: u32,
-    },
-    /// `vhost-device-vsock`: send `CONNECT port\n` first.
-    VhostUserVsock {
-        /// Connect here.
-        uds_path: PathBuf,
-        /// The guest daemon's port.
-        port: u32,
-        /// What SO_PEERCRED must say.
-        peer_uid: u32,
-    },
 }
 
 /// Everything a later daemon needs to take the machine up again.

@@ -25,7 +25,7 @@ impl Workspace {
             .shared
             .driver(self.ledger.plan.spec.isolation)
             .map_err(|error| Fault::new(error.to_string()))?;
-        let endpoint = crate::endpoint::of(&handle);
+        let endpoint = driver.endpoint(&handle);
         self.line.send_replace(Line::Connecting("the machine has just been started".to_owned()));
 
         let seed =
