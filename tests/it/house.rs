@@ -2,6 +2,7 @@
 //! may not be written, where things are found. Each rule reports everything
 //! that breaks it at once.
 
+mod catalogue;
 mod dependencies;
 mod layout;
 mod links;

@@ -23,14 +23,18 @@ pub fn the_hosts_vsock_carrier_inside_a_guest() {
     let hash = blake3::hash(&TOKEN).to_hex();
     // The machine's own agent is the program behind its init.
     let agent = format!(
-        "exec /proc/1/exe agent --carrier vsock --allow-cid {LOCAL_CID} --place sandbox \
+        "mkdir -p /data/agent && exec /proc/1/exe agent --carrier vsock --allow-cid {LOCAL_CID} --place sandbox \
          --token-hash {hash} --state-dir /data/agent/state --run-dir /data/agent/run"
     );
     let token = blake3::Hash::from_bytes(TOKEN).to_hex();
-    let job = house.call("exec_background", json!({ "workspace_id": "w", "command": agent }));
+    let job = house.call(
+        "exec_background",
+        json!({ "workspace_id": "w", "action": "start", "command": agent }),
+    );
     let tried = json!({ "workspace_id": "w", "command": format!("chmod 755 /data/probe && /data/probe {LOCAL_CID} {PORT} {token}") });
     let result = house.call("exec", tried);
-    let log = || house.call("exec_poll", json!({ "workspace_id": "w", "job_id": job["job_id"] }));
+    let poll = json!({ "workspace_id": "w", "action": "poll", "job_id": job["job_id"] });
+    let log = || house.call("exec_background", poll.clone());
     assert_eq!(result["stdout"], "ok\n", "{result}\n{}", log());
     assert_eq!(result["exit_code"], 0, "{result}");
     // The other token is refused, so it was this agent that answered, and on purpose.

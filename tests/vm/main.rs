@@ -7,6 +7,7 @@
 
 mod house;
 mod leaks;
+mod loopback;
 mod owners;
 mod scenes;
 
@@ -43,5 +44,11 @@ mod vm {
         assert_eq!(info["machine"]["carrier"], "vhost-user-vsock", "{info}");
         assert_eq!(house.exec("w", "head -c 300000 /dev/zero | wc -c").trim(), "300000");
         crate::scenes::files::transfers_both_ways_in(&house);
+    }
+
+    /// The host's real AF_VSOCK dialler, against a listener in the same kernel.
+    #[test]
+    fn the_hosts_vsock_carrier_inside_a_guest() {
+        crate::loopback::the_hosts_vsock_carrier_inside_a_guest();
     }
 }

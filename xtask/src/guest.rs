@@ -16,19 +16,36 @@ use crate::repo::{Repo, TRIPLE};
 
 /// Builds the guest and returns where it was put.
 pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
+    let built = build_static(repo, "hivekeep-guest", "--bin", "hivekeep-guest")?;
+    let place = installed(repo);
+    put(&built, &place)?;
+    Ok(place)
+}
+
+/// Builds the program that tests the host's vsock carrier in a machine, and returns where it is.
+pub(crate) fn build_vsock_probe(repo: &Repo) -> Result<PathBuf> {
+    build_static(repo, "hivekeep-workspace", "--example", "vsock_probe")
+}
+
+/// Where [`build_vsock_probe`] leaves the program.
+pub(crate) fn vsock_probe(repo: &Repo) -> PathBuf {
+    repo.target.join("guest").join(TRIPLE).join("guest/examples/vsock_probe")
+}
+
+/// Builds a program that runs without a loader; `kind` is `--bin` or `--example`.
+fn build_static(repo: &Repo, package: &str, kind: &str, name: &str) -> Result<PathBuf> {
     let folder = repo.target.join("guest");
     let shell = &repo.shell;
     cmd!(
         shell,
-        "cargo build --package hivekeep-guest --bin hivekeep-guest --profile guest --target {TRIPLE} --target-dir {folder}"
+        "cargo build --package {package} {kind} {name} --profile guest --target {TRIPLE} --target-dir {folder}"
     )
     .env("RUSTFLAGS", "-C target-feature=+crt-static")
     .run()?;
-    let built = folder.join(TRIPLE).join("guest/hivekeep-guest");
+    let products = folder.join(TRIPLE).join("guest");
+    let built = if kind == "--example" { products.join("examples") } else { products }.join(name);
     ensure!(is_static(&built)?, "{} needs a dynamic loader", built.display());
-    let place = installed(repo);
-    put(&built, &place)?;
-    Ok(place)
+    Ok(built)
 }
 
 /// Where [`build`] puts the binary.

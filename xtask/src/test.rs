@@ -13,6 +13,7 @@ mod contract;
 mod junit;
 mod nextest;
 mod outside;
+mod vsock;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -43,6 +44,9 @@ impl Test {
             steps.run("licences", || checks::licences(repo));
         }
         steps.run("guest", || guest::build(repo).map(|path| passed(path.display())));
+        if !self.no_vm {
+            steps.run("vsock", || vsock::prepare(repo));
+        }
         steps.run("build", || nextest::build(repo));
         let built = !steps.failed("guest") && !steps.failed("build");
         steps.run("image", || {

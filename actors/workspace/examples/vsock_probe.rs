@@ -39,8 +39,7 @@ async fn probe(endpoint: &Endpoint, token: &LinkToken) -> Outcome<()> {
     // No byte repeats at the distance of a frame or a packet: a lost or doubled one shows.
     let sent: Vec<u8> =
         (0..FILE_BYTES).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let written =
-        link.upload(FILE, None, u64::from(FILE_BYTES), &sent[..], wait(), |_| {}).await?;
+    let written = link.upload(FILE, None, u64::from(FILE_BYTES), &sent[..], wait(), |_| {}).await?;
     let mut back = Vec::new();
     let limit = Some(2 * u64::from(FILE_BYTES));
     let read = link.download(FILE, 0, limit, &mut back, wait(), |_| {}).await?;

@@ -1,11 +1,12 @@
 //! What the daemon, its images and its tests take from the machine.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// A program or file and the Debian package that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// A program's name, or a file's absolute path.
+    /// A program's name, a file's absolute path, or `python3 -m` and a module's name.
     pub(crate) what: &'static str,
     pub(crate) package: &'static str,
     pub(crate) purpose: &'static str,
@@ -15,7 +16,7 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
     Need { what, package, purpose }
 }
 
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 15] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
@@ -34,6 +35,8 @@ const NEEDS: [Need; 14] = [
     need("git", "git", "the tests' repositories"),
     need("busybox", "busybox-static", "the tests of sandboxes"),
     need("setpriv", "util-linux", "the tests of unprivileged machines"),
+    // Debian takes this module out of python3; without it no environment gets its pip.
+    need("python3 -m ensurepip", "python3-venv", "the tests with the official clients"),
 ];
 
 /// What this machine lacks.
@@ -50,7 +53,22 @@ pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
 }
 
 fn present(what: &str) -> bool {
-    if what.starts_with('/') { Path::new(what).exists() } else { program(what) }
+    match what.strip_prefix(PYTHON) {
+        Some(module) => imported(module),
+        None if what.starts_with('/') => Path::new(what).exists(),
+        None => program(what),
+    }
+}
+
+/// What a need for a module begins with.
+const PYTHON: &str = "python3 -m ";
+
+/// Whether the python in the path has a module.
+fn imported(module: &str) -> bool {
+    let mut python = Command::new("python3");
+    python.args(["-c", &format!("import {module}")]).stdin(Stdio::null());
+    python.stdout(Stdio::null()).stderr(Stdio::null());
+    python.status().is_ok_and(|status| status.success())
 }
 
 /// Whether a program is in the path, or in the folders that only root's path has.
@@ -68,6 +86,8 @@ mod tests {
     fn presence_is_seen_and_packages_are_named_once() {
         assert!(program("sh") && present("/etc/passwd"));
         assert!(!program("a-program-that-nobody-has") && !present("/a/file/that/nobody/has"));
+        assert!(!present("python3 -m a_module_that_nobody_has"));
+        assert_eq!(present("python3 -m this"), program("python3"));
         let disks: Vec<Need> =
             NEEDS.into_iter().filter(|need| need.package == "e2fsprogs").collect();
         assert!(disks.len() > 1);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use xshell::{Cmd, cmd};
 
 use super::junit::Tally;
-use super::{FEATURES, passed};
+use super::{FEATURES, passed, vsock};
 use crate::guest;
 use crate::repo::Repo;
 use crate::steps::Outcome;
@@ -43,6 +43,14 @@ pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
     run = run.env("TEST_HIVEKEEP_GUEST", guest::installed(repo));
     if scope.images {
         run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
+    }
+    for (variable, program) in [
+        ("TEST_HIVEKEEP_VSOCK_PROBE", guest::vsock_probe(repo)),
+        ("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK", vsock::device(repo)),
+    ] {
+        if program.exists() {
+            run = run.env(variable, program);
+        }
     }
     let ran = run.args(scope.filter).run();
     match Tally::read(&report) {

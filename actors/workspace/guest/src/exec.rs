@@ -1,9 +1,9 @@
 //! Running a command and waiting for it.
 //!
 //! Both pipes are read while the command runs, so it never blocks on a full one.
-//! The answer waits for the command itself; a process that it left behind gets
-//! [`LINGER`] to close the pipes by itself and is then killed with the rest of the
-//! containment. That includes `server &`: what is to stay is started as a job.
+//! The answer waits for the command itself; a process that it left behind gets a
+//! moment (`LINGER`) to close the pipes by itself and is then killed with the rest of
+//! the containment. That includes `server &`: what is to stay is started as a job.
 
 pub mod command;
 mod pump;

@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_protocol::{GuestCode, limits::INITIAL_CREDIT_BYTES};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    calls::Call,
+    calls::{Call, STUCK_AFTER},
     core::Core,
     error::{Ending, LinkError},
     inbox::{Inbox, Reply, Taken},
@@ -138,13 +138,8 @@ impl OpenCall {
         mut look: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T, LinkError> {
         self.core.outbox.cancel(self.call.id);
-        let answered = timeout(self.core.options.cancel_grace(), async {
-            while self.call.inbox().reply().is_none() && self.core.down().is_none() {
-                self.call.wake.notified().await;
-            }
-        });
         // The outcome of the wait is read from the inbox.
-        let _ = answered.await;
+        let _ = timeout(self.core.options.cancel_grace(), self.answered()).await;
         let was_cancelled =
             |reply: &Reply| reply.as_ref().is_err_and(|error| error.code == GuestCode::Cancelled);
         let confirmed = self.call.inbox().reply().map(was_cancelled);
@@ -160,6 +155,27 @@ impl OpenCall {
             Some(_) => Ending::Confirmed,
             None => Ending::Unconfirmed,
         }))
+    }
+
+    /// Ends the call because the caller cannot go on with it, and waits until the
+    /// guest has closed it: it has then undone what it began.
+    pub(super) async fn withdraw(&mut self, wait: &Wait) {
+        self.core.outbox.cancel(self.call.id);
+        tokio::select! {
+            biased;
+            () = self.answered() => {}
+            _ = wait.over() => {}
+            () = sleep(STUCK_AFTER) => {}
+        }
+        self.core.calls.abandon(&self.call);
+        self.ended = true;
+    }
+
+    /// Resolves when the guest has answered or will not any more.
+    async fn answered(&self) {
+        while self.call.inbox().reply().is_none() && self.core.down().is_none() {
+            self.call.wake.notified().await;
+        }
     }
 
     /// Lets the guest send as much again as the caller is done with.

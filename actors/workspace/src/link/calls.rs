@@ -19,7 +19,7 @@ const RESERVED: usize = 8;
 
 /// A call that the guest has not closed this long after it was given up. The
 /// guest has to kill at most one process tree.
-const STUCK_AFTER: Duration = Duration::from_secs(30);
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// From which slots a call takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,8 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::ask`]; [`LinkError::SourceSize`] when the source is shorter or
-    /// longer; [`LinkError::Source`] when it fails. After
+    /// longer; [`LinkError::Source`] when it fails. Both are told once the guest has
+    /// removed what came of the file, unless `wait` is over before. After
     /// [`LinkError::Deadline`], [`LinkError::Cancelled`] with an unconfirmed end
     /// or [`LinkError::Down`] the file may be the old or the new one.
     pub async fn upload(
@@ -34,10 +35,15 @@ impl Link {
         let request = FileWrite { path: path.to_owned(), mode, size_bytes };
         let mut call =
             core.open(ToGuest::FileWrite(request), Exchange::Upload, Slot::Ordinary, &wait).await?;
-        let early = send(&mut call, size_bytes, &mut source, &wait, on_progress).await?;
-        let reply = match early {
-            Some(reply) => reply,
-            None => call.reply(&wait).await?,
+        let reply = match send(&mut call, size_bytes, &mut source, &wait, on_progress).await {
+            Ok(Some(early)) => early,
+            Ok(None) => call.reply(&wait).await?,
+            Err(error) => {
+                if matches!(error, LinkError::SourceSize { .. } | LinkError::Source(_)) {
+                    call.withdraw(&wait).await;
+                }
+                return Err(error);
+            }
         };
         let written = core.typed::<FileWrite>(reply)?;
         if written.bytes != size_bytes {

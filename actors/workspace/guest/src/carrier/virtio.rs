@@ -24,6 +24,8 @@ use crate::sys::watched;
 
 /// The port's name, as the host gives it to its device.
 pub const PORT_NAME: &str = "hivekeep.0";
+/// One read of the port gives at most this: Linux's driver receives into single pages.
+const DRIVER_BUFFER_BYTES: usize = 4096;
 const AWAY_POLL: Duration = Duration::from_millis(200);
 /// Right after the boot the host is looked for more eagerly, this many times.
 const EAGER_POLLS: u32 = 100;
@@ -131,11 +133,7 @@ impl AsyncRead for Half {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.watched()?.poll_read_ready(cx))?;
-            match rustix::io::read(&self.port, buf.initialize_unfilled()) {
-                Ok(n) => {
-                    buf.advance(n);
-                    return Poll::Ready(Ok(()));
-                }
+            match read_all_there_is(&self.port, buf) {
                 Err(rustix::io::Errno::AGAIN) if !ready.ready().is_read_closed() => {
                     ready.clear_ready();
                 }
@@ -144,11 +142,27 @@ impl AsyncRead for Half {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
+                outcome => return Poll::Ready(Ok(outcome?)),
             }
         }
     }
+}
+
+/// Reads until the buffer is full or the port is empty: a wake-up for each of the
+/// driver's pages would cost more than they do. Fails only before the first byte.
+fn read_all_there_is(port: &File, buf: &mut ReadBuf<'_>) -> Result<(), rustix::io::Errno> {
+    let before = buf.filled().len();
+    while buf.remaining() > 0 {
+        let part = buf.remaining().min(DRIVER_BUFFER_BYTES);
+        match rustix::io::read(port, buf.initialize_unfilled_to(part)) {
+            Ok(0) => break,
+            Ok(n) => buf.advance(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) if buf.filled().len() > before => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl AsyncWrite for Half {

@@ -17,7 +17,8 @@ const CHUNKS_AT_ONCE: usize = 4;
 /// Answers [`FileRead`] after the content.
 ///
 /// # Errors
-/// As [`path::open_regular`] and read(2); `Cancelled`.
+/// `IsADirectory`; `Invalid` for devices, pipes and sockets; as open(2) and read(2);
+/// `Cancelled`.
 pub async fn run(cx: &CallCx, asked: FileRead) -> Result<FileReadDone, GuestError> {
     let name = asked.path.clone();
     let path = path::absolute(&asked.path)?;

@@ -169,6 +169,7 @@ async fn a_source_of_another_size_is_an_error_and_cancelled() {
             panic!("{outcome:?}")
         };
         assert_eq!((size_bytes, read_bytes), (announced, real.min(announced)));
+        assert_eq!(link.core().calls.count(), 0, "told before the guest has closed the call");
         loop {
             match seen.recv().await.unwrap() {
                 Seen::Cancel(_) => break,
@@ -194,6 +195,7 @@ async fn a_failing_source_is_named_and_cancelled() {
     let (link, mut seen) = link_to(|_| written(5)).await;
     let outcome = link.upload("/f", None, 5, Broken, wait(), |_| {}).await;
     assert!(matches!(outcome, Err(LinkError::Source(_))), "{outcome:?}");
+    assert_eq!(link.core().calls.count(), 0, "told before the guest has closed the call");
     cancel_seen(&mut seen).await;
 }
 

@@ -1,0 +1,82 @@
+//! A tool that is declared is served: a family file that its crate forgets to
+//! list compiles, and its tools are nowhere.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use super::{
+    assert_none,
+    sources::{Source, sources},
+};
+
+/// `actors/KIND/src/tools/FAMILY.rs`, where the runbook has tools declared.
+fn of_a_family(source: &Source) -> bool {
+    let parts: Vec<_> = source.path.split('/').collect();
+    matches!(parts[..], ["actors", _, "src", "tools", ..]) && !source.is_test()
+}
+
+/// The names in the rows of every `tools!`, with their lines.
+fn declared(text: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.starts_with("tools! {") {
+            inside = true;
+        } else if line.starts_with('}') {
+            inside = false;
+        } else if inside {
+            found.extend(row(line).map(|name| (number, name)));
+        }
+    }
+    found
+}
+
+/// The name in `name: Input => Output {`.
+fn row(line: &str) -> Option<&str> {
+    let (name, types) = line.trim_start().split_once(": ")?;
+    let (input, output) = types.split_once(" => ")?;
+    let named = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+    let output = output.split_once(" {")?.0;
+    (!name.is_empty() && [name, input, output].into_iter().all(named)).then_some(name)
+}
+
+/// What the daemon lists.
+fn listed() -> BTreeSet<String> {
+    let hivekeep = env!("CARGO_BIN_EXE_hivekeep");
+    let output = Command::new(hivekeep).args(["tools", "--json"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tools: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn every_declared_tool_is_in_the_catalogue() {
+    let listed = listed();
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    for source in sources(&[".rs"]).iter().filter(|source| of_a_family(source)) {
+        let tools = declared(&source.text);
+        if tools.is_empty() {
+            findings.push(format!("{}: declares no tool", source.path));
+        }
+        for (line, name) in tools {
+            seen.insert(name.to_owned());
+            if !listed.contains(name) {
+                findings.push(format!("{}:{line}: {name} is in no listed family", source.path));
+            }
+        }
+    }
+    // Else this test would be blind to the rows that it cannot read.
+    for name in listed.difference(&seen) {
+        findings.push(format!("{name} is listed, and no row of a family file was seen for it"));
+    }
+    assert_none("a declared tool is in the catalogue that the daemon lists", &findings);
+}
+
+#[test]
+fn rows_are_seen_in_their_macro_only() {
+    let text = "fn f() {\n    outside: A => B {\n}\ntools! { pub ONE: \"o\" for T, singleton t;\n    \
+        first: A => b::B {\n        title: \"a => b\", effect: Read,\n    };\n    \
+        second: C => D { title: \"t\" };\n}\nlet x = match y {\n    third: A => B {\n";
+    assert_eq!(declared(text), [(5, "first"), (8, "second")]);
+}

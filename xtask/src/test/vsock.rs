@@ -1,0 +1,41 @@
+//! What the tests of the vsock carriers need beside the daemon.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use xshell::cmd;
+
+use super::passed;
+use crate::guest;
+use crate::repo::Repo;
+use crate::steps::Outcome;
+
+/// The device process whose behaviour the daemon is tested against.
+const VERSION: &str = "0.3.0";
+
+/// Builds the probe, and installs the device process unless it is there. Without
+/// the network for it the test that needs it says that it did not run.
+pub(super) fn prepare(repo: &Repo) -> Result<Outcome> {
+    guest::build_vsock_probe(repo)?;
+    let (shell, root, device) = (&repo.shell, tools(repo), device(repo));
+    let installed = device.exists()
+        || cmd!(
+            shell,
+            "cargo install vhost-device-vsock --version {VERSION} --locked --root {root}"
+        )
+        .run()
+        .is_ok();
+    Ok(match installed {
+        true => passed(device.display()),
+        false => Outcome::Skipped(format!("vhost-device-vsock {VERSION} cannot be installed")),
+    })
+}
+
+/// The device process, if [`prepare`] could install it.
+pub(super) fn device(repo: &Repo) -> PathBuf {
+    tools(repo).join("bin/vhost-device-vsock")
+}
+
+fn tools(repo: &Repo) -> PathBuf {
+    repo.target.join("tools")
+}
