@@ -13,6 +13,8 @@ pub(super) struct Host {
     processor: String,
     kernel: String,
     qemu: String,
+    /// As nice(1) gives it; what others run meanwhile yields to a negative one.
+    nice: i32,
     /// What the daemon's own doctor says about KVM.
     pub(super) kvm: String,
     accelerator: &'static str,
@@ -43,6 +45,7 @@ impl Host {
             processor: value(&cpuinfo, "model name\t:").unwrap_or("of unknown make").to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             qemu,
+            nice: rustix::process::getpriority_process(None)?,
             kvm,
             accelerator: if kvm_works { "KVM" } else { "TCG (software emulation)" },
         })
@@ -50,10 +53,10 @@ impl Host {
 
     /// Everything in one line.
     pub(super) fn line(&self) -> String {
-        let Self { cores, memory_gib, processor, kernel, qemu, accelerator, .. } = self;
+        let Self { cores, memory_gib, processor, kernel, qemu, nice, accelerator, .. } = self;
         format!(
             "{cores} cores ({processor}), {memory_gib:.0} GiB, Linux {kernel}, VMs by \
-             {accelerator} over virtio-serial, {qemu}"
+             {accelerator} over virtio-serial, {qemu}, run at nice {nice}"
         )
     }
 }
