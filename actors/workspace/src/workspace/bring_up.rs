@@ -140,6 +140,9 @@ async fn bring_up(
     let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
     let driver = desk.shared.driver(plan.spec.isolation)?;
 
+    // A recovery or a stop that failed may have left the recorded machine alive;
+    // two machines must never write one disk.
+    super::take_down::kill_machine(desk, plan).await?;
     step(0, "preparing the disk");
     let mut machine = super::take_down::machine_plan(desk, plan)?;
     machine.images = images(desk, plan, base).await?;
