@@ -77,6 +77,8 @@ pub struct Cgroups {
 pub struct Group {
     /// Absolute, each once.
     pub dirs: Vec<PathBuf>,
+    /// Where a process of one thread writes `0` to join; one for each of `dirs`.
+    join: Vec<PathBuf>,
     memory: Enforcement,
     cpu: Enforcement,
     pids: Enforcement,
@@ -112,7 +114,7 @@ impl Cgroups {
     /// Makes the groups of a machine, or takes over those that are there, and sets its limits. A
     /// controller that is there but refuses the limit is reported in the group.
     pub fn create(&self, machine: &str, limits: &Limits) -> Group {
-        let mut dirs = BTreeSet::new();
+        let (mut dirs, mut join) = (BTreeSet::new(), BTreeSet::new());
         let mut set = |(controller, place): &(Controller, Result<Place, String>)| {
             let place = match place {
                 Ok(place) => place,
@@ -123,6 +125,7 @@ impl Cgroups {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                 _ => {
                     dirs.insert(dir.clone());
+                    join.insert(dir.join(files::join(place.version)));
                     files::set(place.version, *controller, &dir, limits)
                 }
             };
@@ -132,7 +135,8 @@ impl Cgroups {
             }
         };
         let [memory, cpu, pids] = [0, 1, 2].map(|index| set(&self.places[index]));
-        Group { dirs: dirs.into_iter().collect(), memory, cpu, pids }
+        let (dirs, join) = (dirs.into_iter().collect(), join.into_iter().collect());
+        Group { dirs, join, memory, cpu, pids }
     }
 
     /// The machines that have a group here.
@@ -186,14 +190,13 @@ impl Group {
         AppliedLimits { memory, cpu, pids, disk }
     }
 
-    /// The files a child writes itself into between fork and exec.
+    /// The files a child writes itself into between fork and exec, while it has one thread.
     pub(super) fn join_fds(&self) -> Result<Vec<OwnedFd>, Error> {
-        let open = |dir: &PathBuf| {
-            let procs = dir.join("cgroup.procs");
-            let file = OpenOptions::new().write(true).open(&procs);
-            file.map(OwnedFd::from).map_err(Error::io("open", &procs))
+        let open = |file: &PathBuf| {
+            let opened = OpenOptions::new().write(true).open(file);
+            opened.map(OwnedFd::from).map_err(Error::io("open", file))
         };
-        self.dirs.iter().map(open).collect()
+        self.join.iter().map(open).collect()
     }
 }
 
