@@ -156,27 +156,18 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError
         .detail("most", most))
 }
 
-/// The actor's mailbox opens a moment after it was started.
+/// Asks once the actor's mailbox is open, which is a moment after it was started.
 async fn ask_to_create(
     address: &hivekeep_kernel::Address<workspace::Msg>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    let (mut reply, mut answer) = tokio::sync::oneshot::channel();
-    for _ in 0..1000 {
-        match address.send(workspace::Msg::Create(cx.clone(), reply)) {
-            // The actor answers on every path, also after a cancellation.
-            Ok(()) => {
-                return answer.await.map_err(|_| {
-                    ToolError::internal("the new workspace's actor ended; it is being undone")
-                })?;
-            }
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                (reply, answer) = tokio::sync::oneshot::channel();
-            }
-        }
-    }
-    Err(ToolError::internal("the new workspace's actor did not start"))
+    address.occupied(Duration::from_secs(5)).await?;
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    address.send(workspace::Msg::Create(cx.clone(), reply))?;
+    // The actor answers on every path, also after a cancellation.
+    answer
+        .await
+        .map_err(|_| ToolError::internal("the new workspace's actor ended; it is being undone"))?
 }
 
 /// Gives back what was claimed when the call ends before the plan is durable.
