@@ -9,6 +9,7 @@
 //! sandbox outlives the daemon.
 
 mod args;
+mod idmap;
 mod launch;
 mod layout;
 

@@ -11,15 +11,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
-use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null;
 
-use rustix::pipe::{PipeFlags, pipe_with};
-
+use super::idmap::user_namespace;
 use crate::driver::options::MachineUser;
 
 /// Where the parts are seen.
@@ -36,7 +34,7 @@ pub(in crate::driver) struct Layout {
 }
 
 impl Layout {
-    /// Blocks for about a millisecond.
+    /// Blocks for some system calls.
     pub(super) fn new(
         tree: &Path,
         overlay: &Path,
@@ -137,57 +135,10 @@ fn done(result: libc::c_long) -> io::Result<libc::c_long> {
     if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A user namespace whose map says that root of the disk is the machine's user. The kernel has no
-/// other way to take a map; the namespace is never entered.
-fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
-    let (ready, tell) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (wait, release) = pipe_with(PipeFlags::CLOEXEC)?;
-    let holder = fork_holder(tell.as_raw_fd(), wait.as_raw_fd(), release.as_raw_fd())?;
-    drop((tell, wait));
-    let map = || {
-        let mut byte = [0];
-        fs::File::from(ready).read_exact(&mut byte)?;
-        let map = |file: &str, id: u32| {
-            fs::OpenOptions::new()
-                .write(true)
-                .open(format!("/proc/{holder}/{file}"))?
-                .write_all(format!("0 {id} 1").as_bytes())
-        };
-        map("uid_map", user.uid)?;
-        map("gid_map", user.gid)?;
-        fs::File::open(format!("/proc/{holder}/ns/user")).map(OwnedFd::from)
-    };
-    let mapped = map();
-    drop(release);
-    // SAFETY: waits for the child just made; the status is not wanted.
-    unsafe { libc::waitpid(holder, std::ptr::null_mut(), 0) };
-    mapped
-}
-
-/// A child that holds a new user namespace until the other end of `wait` closes.
-fn fork_holder(tell: RawFd, wait: RawFd, release: RawFd) -> io::Result<libc::pid_t> {
-    // SAFETY: the child makes only the system calls below and ends by `_exit`.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => {
-            let mut byte = 0u8;
-            // SAFETY: raw system calls on descriptors of this process and a byte of its stack.
-            unsafe {
-                libc::close(release);
-                if libc::unshare(libc::CLONE_NEWUSER) == 0 {
-                    libc::write(tell, (&raw const byte).cast(), 1);
-                    libc::read(wait, (&raw mut byte).cast(), 1);
-                }
-                libc::_exit(0)
-            }
-        }
-        child => Ok(child),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
