@@ -1,7 +1,7 @@
 //! The three folders of a workspace: for the time it runs, for its disk, and for its logs.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::plan::Plan;
 use super::{Error, console};
 
-/// Says whose folder it is; only a folder that holds it is ever removed.
+/// Says whose folder it is; only a folder that holds it is ever removed. A link to the machine's
+/// uuid: made whole or not at all, also where the host crashes. Earlier daemons made a file.
 const MARKER: &str = ".hivekeep-machine";
 /// How much of a log is read back at most.
 const LOG_READ_BYTES: u64 = 2 * console::KEEP_BYTES;
@@ -85,22 +86,31 @@ pub(super) fn make(dir: &Path, mode: u32, plan: &Plan) -> Result<(), Error> {
         .map_err(Error::io("make the folder", dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(mode))
         .map_err(Error::io("set the mode of", dir))?;
-    let marker = dir.join(MARKER);
-    if owner(dir) != Some(plan.uuid) {
-        let written = fs::File::create(&marker).and_then(|mut file| {
-            writeln!(file, "{}", plan.uuid)?;
-            file.sync_all()
-        });
-        written.map_err(Error::io("mark", &marker))?;
+    if owner(dir) == Some(plan.uuid) {
+        return Ok(());
     }
-    Ok(())
+    let marker = dir.join(MARKER);
+    gone_is_fine(fs::remove_file(&marker))
+        .and_then(|()| std::os::unix::fs::symlink(plan.uuid.to_string(), &marker))
+        .map_err(Error::io("mark", &marker))
 }
 
 /// The machine that a folder belongs to; `None` if it is not a machine's folder.
 pub(super) fn owner(dir: &Path) -> Option<Uuid> {
+    let marker = dir.join(MARKER);
+    if let Ok(uuid) = fs::read_link(&marker) {
+        return uuid.to_str()?.parse().ok();
+    }
     let mut text = String::new();
-    fs::File::open(dir.join(MARKER)).ok()?.take(64).read_to_string(&mut text).ok()?;
+    fs::File::open(marker).ok()?.take(64).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Removes a marked folder with all it holds; nothing if it is not there. Links are not followed.
@@ -110,12 +120,12 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
         return Ok(());
     }
     if owner(dir).is_none() {
+        // Made, and not marked yet when the daemon ended.
+        if fs::remove_dir(dir).is_ok() {
+            return Ok(());
+        }
         return Err(Error::BadPlan(format!("{} is not a machine's folder", dir.display())));
     }
-    let gone_is_fine = |result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    };
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let entry = entry.map_err(Error::io("list", dir))?;
         if entry.file_name() == MARKER {
@@ -186,4 +196,40 @@ pub(super) async fn read_logs(folders: &Folders) -> Result<Logs, Error> {
         Ok(Logs { console: both(folders.console_log())?, stderr: both(folders.stderr_log())? })
     };
     tokio::task::spawn_blocking(read).await.map_err(Error::lost_task)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::fake;
+
+    #[test]
+    fn a_folder_is_known_by_its_mark_old_or_new() {
+        let root = tempfile::tempdir().unwrap();
+        let (plan, dir) = (fake::plan("ws_a", root.path()), root.path().join("deep/ws_a"));
+        make(&dir, 0o700, &plan).unwrap();
+        make(&dir, 0o711, &plan).unwrap();
+        assert_eq!(owner(&dir), Some(plan.uuid));
+        fs::remove_file(dir.join(MARKER)).unwrap();
+        fs::write(dir.join(MARKER), format!("{}\n", plan.uuid)).unwrap();
+        assert_eq!(owner(&dir), Some(plan.uuid));
+        fs::write(dir.join(MARKER), Uuid::new_v4().to_string()).unwrap();
+        make(&dir, 0o700, &plan).unwrap();
+        assert_eq!(owner(&dir), Some(plan.uuid), "another machine's mark stays");
+        fs::write(dir.join("file"), "x").unwrap();
+        remove(&dir).unwrap();
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn only_an_empty_folder_is_removed_without_a_mark() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("ws_a");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("somebodys"), "x").unwrap();
+        assert!(remove(&dir).is_err());
+        fs::remove_file(dir.join("somebodys")).unwrap();
+        remove(&dir).unwrap();
+        assert!(!dir.exists());
+    }
 }
