@@ -21,7 +21,8 @@ use crate::{
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// A workspace shall be made. Until [`Record::Created`] it is undone by a restart.
+    /// A workspace shall be made, its machine be started for the first time. Until
+    /// [`Record::Created`] it is undone by a restart.
     Planned(Planned),
     /// It was made and answered its first call.
     Created {
@@ -41,7 +42,7 @@ pub enum Record {
         /// The base's file system (vm) or folder (sandbox).
         base: PathBuf,
     },
-    /// A machine shall be started.
+    /// A machine shall be started again.
     StartWanted,
     /// A machine runs.
     Launched {

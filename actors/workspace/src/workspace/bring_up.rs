@@ -33,13 +33,15 @@ impl Workspace {
         let work = async move {
             let made = cx.guard(bring_up(&desk, &plan, None, &cx)).await;
             let outcome = match made {
-                Ok(boot_time_ms) => {
+                Ok(up) => {
                     fault_point!("create.before_created");
+                    let boot_time_ms = up.boot_time_ms;
                     let event = (
                         "workspace.created",
                         json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
                     );
-                    match desk.commit(vec![Record::Created { boot_time_ms }], Some(event)).await {
+                    let records = vec![up.record(), Record::Created { boot_time_ms }];
+                    match desk.commit(records, Some(event)).await {
                         Ok(()) => {
                             settle(&desk, Phase::Running, None).await;
                             Ok(boot_time_ms)
@@ -64,7 +66,7 @@ impl Workspace {
         let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
         let base = self.ledger.base.clone();
         Reply::later(async move {
-            match cx.guard(bring_up(&desk, &plan, base, &cx)).await {
+            match cx.guard(bring_up_again(&desk, &plan, base, &cx)).await {
                 Ok(boot_time_ms) => {
                     desk.tell(
                         "workspace.started",
@@ -96,7 +98,7 @@ impl Workspace {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
         let (cx, base) = (internal_cx(&desk), self.ledger.base.clone());
         let _detached = self.ops.spawn(async move {
-            match bring_up(&desk, &plan, base, &cx).await {
+            match bring_up_again(&desk, &plan, base, &cx).await {
                 Ok(boot_time_ms) => {
                     desk.tell(
                         "workspace.restarted",
@@ -130,34 +132,62 @@ pub(super) async fn settle(desk: &Desk, phase: Phase, reason: Option<String>) {
     let _gone = desk.actor.send(Msg::Settled(phase, reason));
 }
 
-async fn bring_up(
+/// A machine that is up; the caller has yet to record it.
+struct Up {
+    boot_time_ms: u64,
+}
+
+impl Up {
+    fn record(&self) -> Record {
+        Record::Up { boot_time_ms: self.boot_time_ms, at: chrono::Utc::now() }
+    }
+}
+
+/// A start after the first.
+async fn bring_up_again(
     desk: &Desk,
     plan: &Planned,
     base: Option<PathBuf>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
+    // A recovery or a stop that failed may have left the recorded machine alive;
+    // two machines must never write one disk.
+    super::take_down::kill_machine(desk, plan).await?;
+    let up = bring_up(desk, plan, base, cx).await?;
+    desk.note(up.record()).await?;
+    Ok(up.boot_time_ms)
+}
+
+/// `base` is that of the disk, once it is made. Legal while no machine runs.
+async fn bring_up(
+    desk: &Desk,
+    plan: &Planned,
+    base: Option<PathBuf>,
+    cx: &CallCx,
+) -> Result<Up, ToolError> {
     let begun = Instant::now();
     let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
     let driver = desk.shared.driver(plan.spec.isolation)?;
 
-    // A recovery or a stop that failed may have left the recorded machine alive;
-    // two machines must never write one disk.
-    super::take_down::kill_machine(desk, plan).await?;
     step(0, "preparing the disk");
     let mut machine = super::take_down::machine_plan(desk, plan)?;
-    machine.images = images(desk, plan, base).await?;
+    let (images, made) = images(desk, plan, base).await?;
+    machine.images = images;
     fault_point!("start.before_prepare");
     driver.prepare(&machine).await?;
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
-    desk.note(Record::StartWanted).await?;
+    // Of the first start the plan is the intent.
+    if made.is_none() {
+        desk.note(Record::StartWanted).await?;
+    }
     fault_point!("start.after_intent");
     let launched = driver.launch(&machine).await?;
     fault_point!("start.after_launch");
     let handle = Box::new(launched.handle);
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
-    if let Err(error) = desk.note(record).await {
+    if let Err(error) = desk.commit(made.into_iter().chain([record]).collect(), None).await {
         // No record names it, so nobody else would end it before the next start.
         driver.kill(&handle).await?;
         return Err(error);
@@ -174,14 +204,17 @@ async fn bring_up(
     let grow = plan.spec.isolation == Isolation::Vm;
     configure(&link, plan, grow).await?;
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    desk.note(Record::Up { boot_time_ms, at: chrono::Utc::now() }).await?;
     step(4, "running");
-    Ok(boot_time_ms)
+    Ok(Up { boot_time_ms })
 }
 
-/// What to boot from. The first start decides about the base of the disk; later
-/// ones must find it again, whatever image is current by then.
-async fn images(desk: &Desk, plan: &Planned, base: Option<PathBuf>) -> Result<Images, ToolError> {
+/// What to boot from. The first start decides about the base of the disk, which is
+/// to be recorded; later ones must find it again, whatever image is current by then.
+async fn images(
+    desk: &Desk,
+    plan: &Planned,
+    base: Option<PathBuf>,
+) -> Result<(Images, Option<Record>), ToolError> {
     let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
     let store = &desk.shared.images;
     let image = store.resolve(name).await?;
@@ -199,19 +232,20 @@ async fn images(desk: &Desk, plan: &Planned, base: Option<PathBuf>) -> Result<Im
             ))
             .detail("least", least));
         }
-        desk.note(Record::DiskMade { base: base.clone() }).await?;
     } else if !tokio::fs::try_exists(&base).await.unwrap_or(false) {
         let message = format!("the base of the workspace's disk is gone: {}", base.display());
         return Err(ToolError::new(Layer::Machine, "image_missing", message)
             .next("restore the image directory; the workspace's own data is intact"));
     }
     let vm = plan.spec.isolation == Isolation::Vm;
-    Ok(Images {
+    let made = first.then(|| Record::DiskMade { base: base.clone() });
+    let images = Images {
         kernel: Some(image.kernel().to_owned()),
         initrd: Some(image.initrd().to_owned()),
         rootfs_ext4: vm.then(|| base.clone()),
         rootfs_tree: (!vm).then_some(base),
-    })
+    };
+    Ok((images, made))
 }
 
 pub(crate) fn unknown_image(name: &str) -> ToolError {
