@@ -5,6 +5,8 @@
 //! child still needs at that number, such as the pipe by which a failed exec is told.
 #![allow(unsafe_code)]
 
+mod rebirth;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -15,6 +17,8 @@ use std::process::{Command, Stdio};
 
 use command_fds::CommandFdExt;
 
+use self::rebirth::Announce;
+use super::cgroup::Door;
 use super::handle::ProcessId;
 use super::options::MachineUser;
 use super::{Error, Gone};
@@ -30,8 +34,8 @@ pub(super) struct Spawn {
     pub(super) user: MachineUser,
     /// Supplementary groups; only given where the user is switched.
     pub(super) groups: Vec<u32>,
-    /// `cgroup.procs` files that the child writes itself into before anything else.
-    pub(super) join: Vec<OwnedFd>,
+    /// The groups that the child enters before anything else.
+    pub(super) door: Door,
     /// Mounted in a namespace of the child's own, before it stops being root.
     pub(super) layout: Option<super::sandbox::Layout>,
     pub(super) stdout: File,
@@ -42,6 +46,11 @@ impl Spawn {
     /// Forks and executes; blocks until the exec succeeded or failed.
     pub(super) fn start(self) -> Result<ProcessId, Error> {
         let program = self.program.clone();
+        let (announce, heard) = match self.door.unified {
+            Some(_) => rebirth::announcement().map(|(say, hear)| (Some(say), Some(hear))),
+            None => Ok((None, None)),
+        }
+        .map_err(Error::io("make a pipe for", &program))?;
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
@@ -57,14 +66,29 @@ impl Spawn {
             listen: self.listen,
             user: self.user,
             groups: self.groups,
-            join: self.join,
+            door: self.door,
+            rebirth: announce,
             layout: self.layout,
         };
         // SAFETY: `enter` makes system calls on data made before the fork; it takes no lock and
         // allocates nothing.
         unsafe { command.pre_exec(move || child.enter()) };
+        let spawned = command.spawn();
+        // With it goes this process's end of the announcement.
+        drop(command);
+        let reborn = heard.and_then(rebirth::Hear::pid);
         // The `Child` is dropped: the process is reaped through its pidfd.
-        let pid = command.spawn().map_err(Error::io("start", &program))?.id() as i32;
+        let pid = match (spawned, reborn) {
+            (Ok(child), None) => child.id() as i32,
+            (Ok(mut former), Some(pid)) => {
+                former.wait().map_err(Error::io("start", &program))?;
+                pid
+            }
+            (Err(error), reborn) => {
+                reborn.into_iter().for_each(rebirth::reap);
+                return Err(Error::io("start", &program)(error));
+            }
+        };
         ProcessId::of_pid(pid).map_err(|_| Error::Gone(Gone::Ended { pid }))
     }
 }
@@ -74,14 +98,21 @@ struct Child {
     listen: Vec<RawFd>,
     user: MachineUser,
     groups: Vec<u32>,
-    join: Vec<OwnedFd>,
+    door: Door,
+    /// Set where the child may be born anew in its group.
+    rebirth: Option<Announce>,
     layout: Option<super::sandbox::Layout>,
 }
 
 impl Child {
     fn enter(&self) -> io::Result<()> {
-        for procs in &self.join {
-            rustix::io::write(procs, b"0")?;
+        if let (Some(group), Some(announce)) = (&self.door.unified, &self.rebirth)
+            && !announce.born_in(&group.dir)
+        {
+            rustix::io::write(&group.procs, b"0")?;
+        }
+        for tasks in &self.door.tasks {
+            rustix::io::write(tasks, b"0")?;
         }
         rustix::process::setsid()?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

@@ -10,18 +10,6 @@ use crate::driver::facts::CgroupVersion;
 /// The scheduler's accounting period; the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// The file by which a process of one thread joins a group.
-///
-/// Moving a process by `cgroup.procs` first keeps every process of the host from forking, which
-/// costs an RCU grace period: 7 to 15 ms on a host that is idle otherwise. A thread that moves
-/// itself needs no such lock (Linux 5.4, `cgroup_procs_write_start`), and v1 has a file for that.
-pub(super) fn join(version: CgroupVersion) -> &'static str {
-    match version {
-        CgroupVersion::V1 => "tasks",
-        CgroupVersion::V2 => "cgroup.procs",
-    }
-}
-
 /// Writes the limit and reads it back; returns how it is enforced.
 pub(super) fn set(
     version: CgroupVersion,

@@ -141,7 +141,7 @@ impl Starter {
             fds: vec![link, info_writer],
             user,
             groups: Vec::new(),
-            join: group.join_fds()?,
+            door: group.door()?,
             layout,
             stdout: spawn::append_log(&plan.folders.console_log())?,
             stderr: spawn::append_log(&plan.folders.stderr_log())?,

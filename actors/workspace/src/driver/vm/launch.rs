@@ -144,7 +144,7 @@ impl Starter {
             listen,
             user,
             groups: self.groups()?,
-            join: group.join_fds()?,
+            door: group.door()?,
             layout: None,
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr,

@@ -61,7 +61,7 @@ pub(super) fn start(
         listen: Vec::new(),
         user,
         groups: Vec::new(),
-        join: Vec::new(),
+        door: Default::default(),
         layout: None,
         stdout: spawn::append_log(&plan.folders.stderr_log())?,
         stderr: spawn::append_log(&plan.folders.stderr_log())?,
