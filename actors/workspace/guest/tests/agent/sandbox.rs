@@ -1,15 +1,20 @@
-//! The sandbox role under the real bubblewrap, as root and as nobody.
+//! The sandbox role under the real bubblewrap, as root and as nobody. What it shows
+//! is a small tree of busybox alone: an overlay cannot have its upper folder below
+//! its lower one, as it would with the host's root. Nothing there is dynamic, so the
+//! guest is the static one of `TEST_HIVEKEEP_GUEST`.
 
+use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use hivekeep_protocol::*;
 use tempfile::TempDir;
 
 use crate::client::Host;
-use crate::guest::{BIN, TOKEN, eventually};
+use crate::guest::{TOKEN, eventually};
 
 struct Sandbox {
     dir: TempDir,
@@ -19,15 +24,47 @@ struct Sandbox {
 
 const BWRAP: &str = "bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts \
     --uid 0 --gid 0 --cap-add ALL --as-pid-1 --new-session --hostname box --proc /proc \
-    --dev-bind /dev /dev --dir /newroot --ro-bind / /lower --ro-bind /usr /usr \
-    --ro-bind-try /lib /lib --ro-bind-try /lib64 /lib64";
+    --dev-bind /dev /dev --dir /newroot";
+/// Busybox linked statically, where distributions put it.
+const BUSYBOX: [&str; 2] = ["/usr/bin/busybox", "/bin/busybox"];
+const APPLETS: [&str; 13] = [
+    "cat", "grep", "head", "hostname", "id", "ls", "mkdir", "mount", "sh", "sleep", "umount",
+    "unshare", "wc",
+];
 
-/// `None` where this host has no bubblewrap or lets nobody make namespaces.
-fn start(uid: u32) -> Option<Sandbox> {
+/// The root file system that the sandbox shows.
+fn tree(at: &Path) -> Result<(), String> {
+    let busybox = BUSYBOX.map(Path::new).into_iter().find(|path| path.exists());
+    let busybox = busybox.ok_or("there is no busybox")?;
+    let elf = std::fs::read(busybox).map_err(|error| format!("{}: {error}", busybox.display()))?;
+    // The loader's path stands right behind the headers.
+    if elf[..elf.len().min(4096)].windows(4).any(|part| part == b"/ld-") {
+        return Err(format!("{} is not linked statically", busybox.display()));
+    }
+    for folder in ["bin", "dev", "mnt", "proc", "root", "tmp"] {
+        std::fs::create_dir_all(at.join(folder)).expect("a folder");
+    }
+    std::fs::copy(busybox, at.join("bin/busybox")).expect("busybox");
+    for applet in APPLETS {
+        symlink("busybox", at.join("bin").join(applet)).expect("an applet");
+    }
+    Ok(())
+}
+
+/// Why it cannot be started here, as far as that is known beforehand or bubblewrap
+/// and the sandbox say it.
+fn start(uid: u32) -> Result<Sandbox, String> {
+    if !rustix::process::getuid().is_root() {
+        return Err("not root".into());
+    }
+    let program = std::env::var_os("TEST_HIVEKEEP_GUEST").map(PathBuf::from);
+    let program = program.ok_or("TEST_HIVEKEEP_GUEST is not set")?;
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("chmod");
     let (disk, guest) = (dir.path().join("disk"), dir.path().join("guest"));
-    std::fs::copy(BIN, &guest).expect("the program");
+    std::fs::copy(program, &guest).expect("the program");
+    let lower = dir.path().join("lower");
+    tree(&lower)?;
     for folder in [disk.clone(), disk.join("upper"), disk.join("work")] {
         std::fs::create_dir(&folder).expect("a folder");
         chown(&folder, Some(uid), Some(uid)).expect("chown");
@@ -36,9 +73,10 @@ fn start(uid: u32) -> Option<Sandbox> {
     let fd = listener.as_raw_fd();
     rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).expect("inheritable");
     let line = format!(
-        "{BWRAP} --bind {disk} /disk --ro-bind {guest} /hivekeep-guest /hivekeep-guest sandbox \
+        "{BWRAP} --ro-bind {lower} /lower --bind {disk} /disk --ro-bind {guest} /hivekeep-guest /hivekeep-guest sandbox \
          --lower /lower --upper /disk/upper --work /disk/work --unix-fd {fd} --token-hash {hash} \
          --peer-uid {me} --rlimit nofile=4096",
+        lower = lower.display(),
         disk = disk.display(),
         guest = guest.display(),
         hash = blake3::hash(&TOKEN).to_hex(),
@@ -47,13 +85,14 @@ fn start(uid: u32) -> Option<Sandbox> {
     let id = uid.to_string();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
-    let child = command.args(line.split_whitespace()).spawn().ok()?;
+    command.args(line.split_whitespace()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(|error| format!("setpriv: {error}"))?;
     let mut sandbox = Sandbox { dir, child, _listener: listener };
     std::thread::sleep(std::time::Duration::from_millis(300));
-    match sandbox.child.try_wait() {
-        Ok(None) => Some(sandbox),
-        _ => None,
-    }
+    let Some(status) = sandbox.child.try_wait().expect("wait") else { return Ok(sandbox) };
+    let mut said = String::new();
+    let _ = sandbox.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+    Err(format!("{status}: {}", said.trim()))
 }
 
 impl Drop for Sandbox {
@@ -70,10 +109,9 @@ impl Drop for Sandbox {
 }
 
 async fn is_contained(uid: u32) {
-    let can = rustix::process::getuid().is_root();
-    let Some(mut sandbox) = can.then(|| start(uid)).flatten() else {
-        eprintln!("SKIPPED: sandbox as user {uid}: needs root, setpriv, bwrap and user namespaces");
-        return;
+    let mut sandbox = match start(uid) {
+        Ok(sandbox) => sandbox,
+        Err(reason) => return eprintln!("SKIPPED: sandbox as user {uid}: {reason}"),
     };
     let host = Host::dial(&sandbox.dir.path().join("socket")).await;
     assert_eq!(host.welcome.containment, Containment::Subreaper);
