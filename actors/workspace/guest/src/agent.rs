@@ -94,6 +94,7 @@ impl Agent {
             settings,
         });
         crate::jobs::watch::all(&agent);
+        agent.contain.make_ready();
         Ok(agent)
     }
 

@@ -8,17 +8,19 @@
 
 pub mod cgroup;
 pub mod descend;
+pub mod outputs;
 pub mod reaper;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use hivekeep_protocol::{Containment, Exit};
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use tokio::io::unix::AsyncFd;
 
-use crate::sys::spawn::{self, Program, Stdio};
+use crate::sys::spawn::{self, Program};
+use outputs::Readers;
 
 /// Longest wait for processes to die after SIGKILL. Beyond it something in the
 /// kernel holds them, and the call fails and says so.
@@ -69,34 +71,30 @@ impl Contain {
         }
     }
 
-    /// Starts a command with these standard streams.
+    /// Starts a command without input. Returns it and its outputs.
     ///
     /// # Errors
-    /// When it cannot be contained or executed; nothing is left then.
-    pub async fn start(
-        &self,
-        program: Program,
-        stdin: BorrowedFd<'_>,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    ) -> Result<Running, Error> {
-        use std::os::fd::AsFd;
-        let stdio = Stdio {
-            stdin,
-            stdout: stdout.as_fd(),
-            stderr: stderr.as_fd(),
-            extra: None,
-            cgroup: None,
-        };
-        let hold = match self {
-            Self::Cgroup(pool) => Hold::Cgroup(pool.start(&program, stdio)?),
+    /// When it cannot be contained or executed; nothing is left then. That it cannot
+    /// be executed may also be told later, by [`Running::exited`].
+    pub async fn start(&self, program: Program) -> Result<(Running, Readers), Error> {
+        let (hold, readers) = match self {
+            Self::Cgroup(pool) => {
+                let (member, readers) = pool.start(program)?;
+                (Hold::Cgroup(member), readers)
+            }
             Self::Subreaper(shim) => {
-                let reaped = shim.start(program, stdio)?;
-                drop((stdout, stderr));
-                Hold::Reaper(reaped.confirmed().await?)
+                let (reaped, readers) = shim.start(program)?;
+                (Hold::Reaper(reaped.confirmed().await?), readers)
             }
         };
-        Ok(Running(Some(hold)))
+        Ok((Running(Some(hold)), readers))
+    }
+
+    /// Does ahead what the next command needs in any case. For when nobody waits.
+    pub fn make_ready(&self) {
+        if let Self::Cgroup(pool) = self {
+            pool.make_ready();
+        }
     }
 }
 
@@ -108,7 +106,7 @@ impl Running {
     /// Waits for the command itself. Cancel-safe; answers again when asked again.
     ///
     /// # Errors
-    /// When its supervisor was lost.
+    /// When it could not be executed, or its supervisor was lost.
     pub async fn exited(&mut self) -> Result<Exit, Error> {
         self.hold().exited().await
     }
@@ -146,7 +144,7 @@ impl Running {
 impl Hold {
     async fn exited(&mut self) -> Result<Exit, Error> {
         match self {
-            Self::Cgroup(member) => Ok(member.exited().await?),
+            Self::Cgroup(member) => member.exited().await,
             Self::Reaper(reaped) => reaped.exited().await,
         }
     }
@@ -160,7 +158,7 @@ impl Hold {
 
     async fn settled(&mut self) -> Result<u32, Error> {
         match self {
-            Self::Cgroup(member) => Ok(member.settled().await?),
+            Self::Cgroup(member) => member.settled().await,
             Self::Reaper(reaped) => reaped.settled().await,
         }
     }
@@ -195,10 +193,11 @@ impl Drop for Running {
 /// Waits for a child and collects its status.
 pub(crate) async fn wait_for(pidfd: &AsyncFd<OwnedFd>) -> io::Result<Exit> {
     loop {
+        let mut ready = pidfd.readable().await?;
         if let Some(exit) = collect(pidfd.get_ref())? {
             return Ok(exit);
         }
-        pidfd.readable().await?.clear_ready();
+        ready.clear_ready();
     }
 }
 

@@ -8,7 +8,6 @@
 pub mod command;
 mod pump;
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use hivekeep_protocol::{Exec, ExecDone, Exit, GuestCode, GuestError, Stream};
@@ -45,13 +44,13 @@ pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
     let workdir = exec.workdir.as_deref();
     let Prepared { program, script } =
         Prepared::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
-    let (out, err) = (pump::pipe()?, pump::pipe()?);
+    make_ready_later(cx, ());
+    let started = agent.contain.start(program).await;
+    let (mut running, readers) = started.map_err(|error| contained(&error))?;
     let all_written = CancellationToken::new();
     let pump = |stream, pipe| Pump::new(cx, stream, pipe, exec.max_output_bytes, &all_written);
     let (mut stdout, mut stderr) =
-        (pump(Stream::Stdout, out.read)?, pump(Stream::Stderr, err.read)?);
-    let running = agent.contain.start(program, agent.null.as_fd(), out.write, err.write).await;
-    let mut running = running.map_err(|error| contained(&error))?;
+        (pump(Stream::Stdout, &readers.stdout), pump(Stream::Stderr, &readers.stderr));
     let (ended, exit, killed_stragglers) = {
         let mut drains = std::pin::pin!(async { tokio::join!(stdout.run(), stderr.run()) });
         let mut drained = false;
@@ -84,14 +83,25 @@ pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
     if matches!(ended, Ended::Cancelled) {
         return Err(cancelled());
     }
-    Ok(ExecDone {
+    let done = ExecDone {
         exit,
         timed_out: matches!(ended, Ended::TimedOut),
         stdout_total_bytes: stdout.total_bytes(),
         stderr_total_bytes: stderr.total_bytes(),
         killed_stragglers,
         elapsed_ms: begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-    })
+    };
+    make_ready_later(cx, (running, readers));
+    Ok(done)
+}
+
+/// After the reply: puts away what the command used, and prepares for the next.
+fn make_ready_later(cx: &CallCx, used: impl Send + 'static) {
+    let agent = cx.agent.clone();
+    cx.after_the_reply(move || {
+        drop(used);
+        agent.contain.make_ready();
+    });
 }
 
 /// Kills what is left; afterwards nothing is. Returns how the command ended and

@@ -205,6 +205,7 @@ async fn run(cx: CallCx, request: Result<ToGuest, GuestError>) {
     };
     let stop = ordered_stop && reply.is_ok();
     reply_with(&cx.outbox, cx.id, reply).await;
+    cx.answered();
     if stop {
         let _ = tokio::time::timeout(Duration::from_secs(1), cx.outbox.flush()).await;
         cx.agent.stop();

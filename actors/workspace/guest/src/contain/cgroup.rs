@@ -1,9 +1,13 @@
 //! A cgroup v2 for each command, from a pool: making and removing one costs more
 //! than a fork, and a used one is as good as new once it is empty.
+//!
+//! One cgroup has the process of the next command in it already ([`ready`]), so a
+//! lone command waits for neither.
+
+mod ready;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hivekeep_protocol::Exit;
-use rustix::process::Pid;
-use tokio::io::unix::AsyncFd;
 
+use super::outputs::{Readers, Writers};
 use super::{Error, collect, raw, wait_for};
-use crate::sys::spawn::{self, Program, Stdio};
-use crate::sys::watched;
+use crate::sys::spawn::Program;
+use ready::{Process, Ready};
 
 /// Idle cgroups that are kept; more are removed after use.
 const MAX_IDLE: usize = 16;
@@ -33,8 +36,12 @@ pub struct Pool(Arc<Shared>);
 struct Shared {
     root: PathBuf,
     next: AtomicU64,
+    /// The input of every command.
+    null: File,
     /// Held for a push or a pop only.
     idle: Mutex<Vec<Cgroup>>,
+    /// Held for a look, a put or a take only.
+    ready: Mutex<Option<Ready>>,
 }
 
 impl Pool {
@@ -42,7 +49,8 @@ impl Pool {
     /// daemon left there are killed: their caller is gone.
     ///
     /// # Errors
-    /// When the parent is no writable cgroup v2 with `cgroup.kill` (Linux 5.14).
+    /// When the parent is no writable cgroup v2 with `cgroup.kill` (Linux 5.14), or
+    /// there is no /dev/null.
     pub fn open(root: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
         let kind = rustix::fs::statfs(root)?.f_type as u64;
@@ -57,7 +65,9 @@ impl Pool {
         let shared = Shared {
             root: root.to_path_buf(),
             next: AtomicU64::new(0),
+            null: File::open("/dev/null")?,
             idle: Mutex::new(Vec::new()),
+            ready: Mutex::new(None),
         };
         let pool = Self(Arc::new(shared));
         for cgroup in (0..WARM).map(|_| pool.make()).collect::<io::Result<Vec<_>>>()? {
@@ -100,24 +110,37 @@ impl Pool {
         }
     }
 
-    pub(super) fn start(&self, program: &Program, stdio: Stdio<'_>) -> Result<Member, Error> {
-        let cgroup = self.take()?;
-        let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
-        match spawn::spawn(program, &stdio) {
-            Ok(started) => Ok(Member {
-                pid: started.pid,
-                pidfd: watched::readable(started.pidfd)?,
-                exit: None,
-                killed: 0,
-                kill_sent: false,
-                cgroup: Some(cgroup),
-                pool: self.clone(),
-            }),
-            Err(error) => {
-                self.give_back(cgroup);
-                Err(error.into())
-            }
+    /// Makes the process of the next command, unless one waits. A failure is left to
+    /// that command, which makes its own.
+    pub(super) fn make_ready(&self) {
+        let waits = || self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits().is_none()
+            && let Ok(ready) = Ready::make(self)
+        {
+            // Nobody else put one there: all this runs on the one thread of the daemon.
+            *waits() = Some(ready);
         }
+    }
+
+    pub(super) fn start(&self, program: Program) -> Result<(Member, Readers), Error> {
+        let waiting = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ready = match waiting.and_then(|ready| ready.if_waiting(self)) {
+            Some(ready) => ready,
+            None => Ready::make(self)?,
+        };
+        let Ready { mut process, cgroup, readers, writers } = ready;
+        process.standby.order(program);
+        let member = Member {
+            process,
+            exit: None,
+            killed: 0,
+            kill_sent: false,
+            empty: false,
+            cgroup: Some(cgroup),
+            writers: Some(writers),
+            pool: self.clone(),
+        };
+        Ok((member, readers))
     }
 }
 
@@ -152,64 +175,86 @@ impl Cgroup {
     }
 }
 
-/// A command in its cgroup.
+/// A command in its cgroup, which goes back to the pool when this is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
-    pid: Pid,
-    pidfd: AsyncFd<OwnedFd>,
+    process: Process,
     exit: Option<Exit>,
     killed: u32,
     kill_sent: bool,
+    /// Nothing was left in the cgroup after the command's exit.
+    empty: bool,
+    /// Taken by the drop only.
     cgroup: Option<Cgroup>,
+    /// Held until the command's exit.
+    writers: Option<Writers>,
     pool: Pool,
 }
 
 impl Member {
-    pub(super) async fn exited(&mut self) -> io::Result<Exit> {
-        if let Some(exit) = self.exit {
-            return Ok(exit);
-        }
-        let exit = wait_for(&self.pidfd).await?;
-        self.exit = Some(exit);
-        Ok(exit)
+    pub(super) async fn exited(&mut self) -> Result<Exit, Error> {
+        let exit = match self.exit {
+            Some(exit) => exit,
+            None => wait_for(&self.process.pidfd).await?,
+        };
+        self.ended(exit);
+        self.process.standby.failure().map_or(Ok(exit), |error| Err(error.into()))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.cgroup.as_ref().is_none_or(Cgroup::is_empty)
+    fn ended(&mut self, exit: Exit) {
+        if self.exit.replace(exit).is_none() {
+            self.process.standby.ended();
+            self.writers = None;
+        }
+    }
+
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.empty =
+            self.empty || self.exit.is_some() && self.cgroup.as_ref().is_some_and(Cgroup::is_empty);
+        self.empty
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.cgroup.is_none() && self.exit.is_some()
+        self.empty
     }
 
     pub(super) fn kill(&mut self) {
         let Some(cgroup) = &self.cgroup else { return };
         if !self.kill_sent {
             let pids = pids_below(&cgroup.dir);
-            let others = pids.iter().filter(|pid| **pid != raw(self.pid)).count();
+            let others = pids.iter().filter(|pid| **pid != raw(self.process.pid)).count();
             self.killed = others.try_into().unwrap_or(u32::MAX);
             self.kill_sent = true;
         }
         let _ = (&cgroup.kill).write_all(b"1");
     }
 
-    /// Nothing is left in the cgroup; it goes back to the pool.
-    pub(super) async fn settled(&mut self) -> io::Result<u32> {
-        if self.exit.is_none() {
-            self.exit = collect(self.pidfd.get_ref())?;
-        }
+    /// Nothing is left in the cgroup.
+    pub(super) async fn settled(&mut self) -> Result<u32, Error> {
         let mut pause = Duration::from_millis(1);
-        while !self.is_empty() {
+        loop {
+            if self.exit.is_none()
+                && let Some(exit) = collect(self.process.pidfd.get_ref())?
+            {
+                self.ended(exit);
+            }
+            if self.is_empty() {
+                return Ok(self.killed);
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
             if self.kill_sent {
                 self.kill();
             }
         }
-        if let Some(cgroup) = self.cgroup.take() {
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(cgroup) = self.cgroup.take().filter(|_| self.empty) {
             self.pool.give_back(cgroup);
         }
-        Ok(self.killed)
     }
 }
 

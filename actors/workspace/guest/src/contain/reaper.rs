@@ -5,6 +5,7 @@
 //! daemon that dies takes its commands with it.
 
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,7 @@ use hivekeep_protocol::Exit;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::unix::AsyncFd;
 
+use super::outputs::{self, Readers};
 use super::{Error, wait_for};
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::watched;
@@ -70,18 +72,21 @@ impl Note {
 #[derive(Debug)]
 pub struct Shim {
     exe: CString,
+    null: File,
 }
 
 impl Shim {
     /// `exe` is this program.
     ///
     /// # Errors
-    /// When the path holds a NUL.
+    /// When the path holds a NUL, or there is no /dev/null.
     pub fn new(exe: &Path) -> io::Result<Self> {
-        Ok(Self { exe: CString::new(exe.as_os_str().as_bytes())? })
+        let exe = CString::new(exe.as_os_str().as_bytes())?;
+        Ok(Self { exe, null: File::open("/dev/null")? })
     }
 
-    pub(super) fn start(&self, program: Program, stdio: Stdio<'_>) -> Result<Reaped, Error> {
+    pub(super) fn start(&self, program: Program) -> Result<(Reaped, Readers), Error> {
+        let (readers, writers) = outputs::pipes()?;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -93,16 +98,18 @@ impl Shim {
         let mut argv = vec![c"hivekeep-guest".to_owned(), c"reap".to_owned(), program.path];
         argv.extend(program.argv);
         let shim = Program { path: self.exe.clone(), argv, ..program };
+        let stdio = writers.stdio(self.null.as_fd());
         let stdio = Stdio { extra: Some(theirs.as_fd()), ..stdio };
         let started = spawn::spawn(&shim, &stdio)?;
-        Ok(Reaped {
+        let reaped = Reaped {
             pidfd: watched::readable(started.pidfd)?,
             notes: watched::readable(ours)?,
             exit: None,
             others: true,
             cleared: None,
             collected: false,
-        })
+        };
+        Ok((reaped, readers))
     }
 }
 

@@ -4,17 +4,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use hivekeep_protocol::{GuestError, Stream};
+use hivekeep_protocol::Stream;
 use rustix::buffer::spare_capacity;
-use rustix::pipe::PipeFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::files::io_error;
 use crate::session::call::CallCx;
 use crate::session::outbox::Chunk;
-use crate::sys::watched;
 
 /// Size of the pipe of a command that has much to say.
 const LARGE_PIPE_BYTES: usize = 1024 * 1024;
@@ -23,23 +20,10 @@ const GATHER: Duration = Duration::from_millis(2);
 /// A chunk this full is not worth waiting for.
 const ENOUGH_BYTES: usize = Chunk::CAPACITY / 2;
 
-pub(super) struct Pipe {
-    pub(super) read: OwnedFd,
-    pub(super) write: OwnedFd,
-}
-
-/// The reading end does not block; the command's end does.
-pub(super) fn pipe() -> Result<Pipe, GuestError> {
-    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
-        .and_then(|(read, write)| rustix::io::ioctl_fionbio(&read, true).map(|()| (read, write)))
-        .map_err(|error| io_error(&error.into(), "pipe"))?;
-    Ok(Pipe { read, write })
-}
-
 pub(super) struct Pump<'cx> {
     cx: &'cx CallCx,
     stream: Stream,
-    pipe: AsyncFd<OwnedFd>,
+    pipe: &'cx AsyncFd<OwnedFd>,
     /// Cancelled when no process that could write is left.
     all_written: &'cx CancellationToken,
     may_send: u64,
@@ -51,12 +35,11 @@ impl<'cx> Pump<'cx> {
     pub(super) fn new(
         cx: &'cx CallCx,
         stream: Stream,
-        pipe: OwnedFd,
+        pipe: &'cx AsyncFd<OwnedFd>,
         may_send: u64,
         all_written: &'cx CancellationToken,
-    ) -> Result<Self, GuestError> {
-        let pipe = watched::readable(pipe).map_err(|error| io_error(&error, "pipe"))?;
-        Ok(Self { cx, stream, pipe, all_written, may_send, total: 0, enlarged: false })
+    ) -> Self {
+        Self { cx, stream, pipe, all_written, may_send, total: 0, enlarged: false }
     }
 
     /// Bytes read from the pipe, sent or not.

@@ -1,0 +1,47 @@
+//! The pipes that a command writes to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::pipe::PipeFlags;
+use tokio::io::unix::AsyncFd;
+
+use crate::sys::spawn::Stdio;
+use crate::sys::watched;
+
+/// The daemon's ends. Reading does not block.
+#[derive(Debug)]
+pub struct Readers {
+    /// What the command writes to its standard output.
+    pub stdout: AsyncFd<OwnedFd>,
+    /// To its standard error.
+    pub stderr: AsyncFd<OwnedFd>,
+}
+
+/// The command's ends; writing blocks. While the daemon holds them too, it is not
+/// told of each pipe's end in a wake-up of its own, a moment before the command's.
+#[derive(Debug)]
+pub(super) struct Writers {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+/// Makes both pipes and watches them. Must be called within the runtime.
+pub(super) fn pipes() -> io::Result<(Readers, Writers)> {
+    let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
+    Ok((Readers { stdout, stderr }, Writers { stdout: out, stderr: err }))
+}
+
+fn pipe() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((watched::readable(read)?, write))
+}
+
+impl Writers {
+    /// For a command with this input.
+    pub(super) fn stdio<'fd>(&'fd self, stdin: BorrowedFd<'fd>) -> Stdio<'fd> {
+        let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
+        Stdio { stdin, stdout, stderr, extra: None, cgroup: None }
+    }
+}
