@@ -101,13 +101,16 @@ impl Probe {
             self.depth.fetch_update(Relaxed, Relaxed, |depth| Some(depth.saturating_sub(count)));
     }
 
+    pub(crate) fn emptied(&self) {
+        self.depth.store(0, Relaxed);
+    }
+
     pub(crate) fn took(&self) {
         self.unsent(1);
         self.handled.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn started(&self) {
-        self.depth.store(0, Relaxed);
         self.started_ms.store(self.age_ms(), Relaxed);
         // An actor that said something else of itself while it started knows better.
         if ["starting", "restarting", "stopped"].contains(&self.state.load().as_str()) {

@@ -129,11 +129,14 @@ impl<E: Entity> Actor for Shell<E> {
         inside: &mut Inside<E>,
     ) -> Result<(), ActorProcessingErr> {
         let seed = inside.seed.take().ok_or("started twice")?;
-        // The back-off of a restart is spent here, in the child's own task.
-        tokio::time::sleep(inside.delay).await;
+        // The back-off of a restart is spent here, in the child's own task. Nobody
+        // is at the address meanwhile: callers are told to try again.
+        if !inside.delay.is_zero() {
+            tokio::time::sleep(inside.delay).await;
+            inside.me.address.occupy(actor);
+        }
         inside.entity = Some(E::start(seed, inside.me.clone()).await?);
         inside.me.address.probe().started();
-        inside.me.address.occupy(actor);
         Ok(())
     }
 
@@ -192,22 +195,32 @@ pub async fn spawn_root<E: Entity>(
         Actor::spawn(None, Shell::<E>::default(), (address.clone(), seed, Duration::ZERO))
             .await
             .map_err(|error| Fault::new(error.to_string()))?;
+    address.occupy(actor.clone());
     Ok((actor.get_cell(), ended))
 }
 
-/// Makes starts of an entity at an address, for a nursery.
+/// Makes starts of an entity at an address, for a nursery. Unless it has to back
+/// off first, an actor is at its address as soon as it is spawned: what is sent
+/// while its `start` runs waits in its mailbox.
 pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Starter {
     Arc::new(move |supervisor, delay| {
-        ractor::ActorRuntime::spawn_linked_instant(
+        let (actor, _) = ractor::ActorRuntime::spawn_linked_instant(
             None,
             Shell::<E>::default(),
             (address.clone(), seed.clone(), delay),
             supervisor,
         )
-        .map(|(actor, _)| actor.get_cell())
-        .map_err(|error| Fault::new(error.to_string()))
+        .map_err(|error| Fault::new(error.to_string()))?;
+        let cell = actor.get_cell();
+        if delay.is_zero() {
+            address.occupy(actor);
+        }
+        Ok(cell)
     })
 }
 
 pub(crate) type Starter =
     Arc<dyn Fn(ActorCell, Duration) -> Result<ActorCell, Fault> + Send + Sync>;
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use ractor::ActorRef;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{Layer, Probe, ToolError};
 
@@ -51,13 +51,8 @@ impl From<Unavailable> for ToolError {
 
 /// Where messages for one place in the tree go. Cheap to clone.
 pub struct Address<M> {
-    slot: Arc<Slot<M>>,
+    slot: Arc<ArcSwapOption<ActorRef<M>>>,
     probe: Arc<Probe>,
-}
-
-struct Slot<M> {
-    actor: ArcSwapOption<ActorRef<M>>,
-    occupied: Notify,
 }
 
 impl<M> Clone for Address<M> {
@@ -75,8 +70,7 @@ impl<M> fmt::Debug for Address<M> {
 impl<M: Send + 'static> Address<M> {
     /// An address at which nobody is yet.
     pub fn vacant(probe: Arc<Probe>) -> Self {
-        let slot = Slot { actor: ArcSwapOption::empty(), occupied: Notify::new() };
-        Self { slot: Arc::new(slot), probe }
+        Self { slot: Arc::default(), probe }
     }
 
     /// The place's vital signs.
@@ -84,14 +78,15 @@ impl<M: Send + 'static> Address<M> {
         &self.probe
     }
 
-    /// Puts a message into the mailbox. Mailboxes are not bounded here: whoever
+    /// Puts a message into the mailbox, also of an actor that is still starting; it
+    /// is dropped if that start fails. Mailboxes are not bounded here: whoever
     /// sends on behalf of clients passes the registry's admission first.
     ///
     /// # Errors
     /// When no actor is at the address; the message is dropped.
     pub fn send(&self, message: M) -> Result<(), Unavailable> {
         let unavailable = |state| Unavailable { path: self.probe.path().to_owned(), state };
-        let actor = self.slot.actor.load();
+        let actor = self.slot.load();
         let actor = actor.as_ref().ok_or_else(|| unavailable("not running"))?;
         self.probe.sent();
         actor.cast(message).map_err(|_| {
@@ -121,36 +116,16 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Waits until an actor is at the address, at most `patience`.
-    ///
-    /// # Errors
-    /// When nobody came.
-    pub async fn occupied(&self, patience: Duration) -> Result<(), AskError> {
-        let came = async {
-            loop {
-                // Counted from here: who comes after the look wakes this up.
-                let next = self.slot.occupied.notified();
-                if self.slot.actor.load().is_some() {
-                    return;
-                }
-                next.await;
-            }
-        };
-        tokio::time::timeout(patience, came).await.map_err(|_| AskError::Deadline {
-            path: self.probe.path().to_owned(),
-            waited_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
-        })
-    }
-
     pub(crate) fn occupy(&self, actor: ActorRef<M>) {
-        self.slot.actor.store(Some(Arc::new(actor)));
-        self.slot.occupied.notify_waiters();
+        // What an earlier actor left unread is gone with its mailbox.
+        self.probe.emptied();
+        self.slot.store(Some(Arc::new(actor)));
     }
 
     /// Leaves the address if `actor` still holds it.
     pub(crate) fn vacate(&self, actor: ractor::ActorId) {
-        if self.slot.actor.load().as_ref().is_some_and(|held| held.get_id() == actor) {
-            self.slot.actor.store(None);
+        if self.slot.load().as_ref().is_some_and(|held| held.get_id() == actor) {
+            self.slot.store(None);
         }
     }
 }

@@ -107,7 +107,7 @@ impl Nursery {
     }
 
     /// Starts a child at its address. Returns before the child's `start` is done;
-    /// messages sent before that are refused as unavailable.
+    /// messages sent before that wait for it.
     ///
     /// # Errors
     /// When ractor cannot spawn.

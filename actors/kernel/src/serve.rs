@@ -122,6 +122,9 @@ pub fn serve<E: Entity>(
     let row = families.iter().flat_map(|family| family.rows).find(|row| row.0.spec.name == name);
     let span = cx.span.clone();
     let outcome = span.in_scope(|| match row {
+        // It waited here for the actor's start, and nobody waits for it any more.
+        Some(_) if cx.cancel.is_cancelled() => Err(ToolError::cancelled()),
+        Some(_) if cx.remaining().is_zero() => Err(ToolError::deadline(crate::Layer::Actor, 0)),
         Some((_, dispatch)) => dispatch(entity, &cx, args),
         None => Err(ToolError::internal(format!("`{name}` is routed to an actor without it"))),
     });

@@ -156,12 +156,11 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError
         .detail("most", most))
 }
 
-/// Asks once the actor's mailbox is open, which is a moment after it was started.
+/// The new actor reads it once it has started.
 async fn ask_to_create(
     address: &hivekeep_kernel::Address<workspace::Msg>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    address.occupied(Duration::from_secs(5)).await?;
     let (reply, answer) = tokio::sync::oneshot::channel();
     address.send(workspace::Msg::Create(cx.clone(), reply))?;
     // The actor answers on every path, also after a cancellation.
