@@ -53,6 +53,8 @@ where
         loop {
             match connection(&agent, &mut source, &outbox).await {
                 Broken::Closed => break,
+                // Nothing is wrong: no word of it on the console.
+                Broken::Anew => {}
                 Broken::Rubbish(why) if stream == Stream::Endless => {
                     crate::say!("link: {why}; looking for a new connection");
                 }

@@ -5,6 +5,8 @@
 //! be in it. The host therefore opens each connection with a preamble that
 //! holds a fresh nonce, and both sides drop everything before it.
 
+use crate::HEADER_LEN;
+
 /// Length of the preamble.
 pub const SYNC_LEN: usize = 32;
 
@@ -26,6 +28,12 @@ pub fn sync_preamble(nonce: [u8; NONCE_LEN]) -> [u8; SYNC_LEN] {
 pub fn nonce_of(bytes: &[u8; SYNC_LEN]) -> Option<[u8; NONCE_LEN]> {
     let (magic, nonce) = bytes.split_at(NONCE_LEN);
     (magic == MAGIC).then(|| nonce.try_into().expect("a split of 32 at 16"))
+}
+
+/// Whether bytes in the place of a frame's header begin a preamble: the peer opens
+/// a new connection. No header begins so, for its length would exceed the limit.
+pub fn begins_sync(header: &[u8; HEADER_LEN]) -> bool {
+    *header == MAGIC[..HEADER_LEN]
 }
 
 /// Looks for a preamble byte by byte, keeping at most one preamble's length.
@@ -67,6 +75,15 @@ mod tests {
     fn an_echo_of_the_preamble_holds_its_nonce() {
         assert_eq!(nonce_of(&sync_preamble([7; 16])), Some([7; 16]));
         assert_eq!(nonce_of(&[0; SYNC_LEN]), None);
+    }
+
+    #[test]
+    fn a_preamble_is_never_taken_for_a_frame() {
+        let header = sync_preamble([7; 16])[..HEADER_LEN].try_into().unwrap();
+        assert!(begins_sync(&header));
+        assert!(crate::Decoder::default().push(&header).is_err());
+        let length = u32::from_be_bytes(header[..4].try_into().unwrap());
+        assert!(length as usize > crate::limits::MAX_PAYLOAD_BYTES);
     }
 
     proptest! {

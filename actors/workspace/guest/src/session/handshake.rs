@@ -27,8 +27,9 @@ pub(super) async fn accept<R: AsyncRead + Unpin>(
         Stream::Endless => loop {
             let nonce = source.preamble().await?;
             match timeout(DEADLINE, greet(agent, source, outbox, nonce)).await {
-                // Mostly a repeated preamble where the hello was expected.
-                Ok(Err(Broken::Rubbish(_))) | Err(_) => {}
+                // The host repeats its preamble until it hears the echo, so the rest
+                // of them stand before its hello.
+                Ok(Err(Broken::Anew | Broken::Rubbish(_))) | Err(_) => {}
                 Ok(done) => return done,
             }
         },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use hivekeep_protocol::{Decoder, Frame, HEADER_LEN, SyncScanner, limits};
+use hivekeep_protocol::{Decoder, Frame, HEADER_LEN, SyncScanner, begins_sync, limits};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::Stream;
@@ -18,6 +18,9 @@ pub(super) enum Broken {
     Closed,
     /// What came is no conversation.
     Rubbish(String),
+    /// A preamble stands where a frame should begin: the host opens a new connection,
+    /// for it was restarted or did not hear of this one in time. Still to be read.
+    Anew,
 }
 
 pub(super) struct Source<R> {
@@ -61,6 +64,11 @@ impl<R: AsyncRead + Unpin> Source<R> {
         }
     }
 
+    fn at_preamble(&self) -> bool {
+        let header = self.received.first_chunk::<HEADER_LEN>();
+        !self.decoder.mid_frame() && header.is_some_and(begins_sync)
+    }
+
     /// The next frame. Cancel-safe.
     ///
     /// A header is looked at only when it is there as a whole, so that a preamble
@@ -69,6 +77,9 @@ impl<R: AsyncRead + Unpin> Source<R> {
         loop {
             let enough = if self.decoder.mid_frame() { 1 } else { HEADER_LEN };
             while self.received.len() >= enough {
+                if self.stream == Stream::Endless && self.at_preamble() {
+                    return Err(Broken::Anew);
+                }
                 let (used, frame) = self
                     .decoder
                     .push(&self.received)
@@ -90,5 +101,48 @@ impl<R: AsyncRead + Unpin> Source<R> {
                 self.fill().await?;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hivekeep_protocol::{Kind, sync_preamble};
+
+    fn source(bytes: &[u8], stream: Stream) -> Source<&[u8]> {
+        Source::new(bytes, stream)
+    }
+
+    fn conversation() -> Vec<u8> {
+        let frame = |id| Frame { kind: Kind::Cancel, id, payload: Vec::new() }.to_bytes();
+        [sync_preamble([1; 16]).to_vec(), frame(1), sync_preamble([2; 16]).to_vec(), frame(2)]
+            .concat()
+    }
+
+    #[tokio::test]
+    async fn a_host_that_begins_anew_is_no_rubbish_and_loses_nothing() {
+        let bytes = conversation();
+        let mut source = source(&bytes, Stream::Endless);
+        for nth in 1..=2 {
+            assert_eq!(source.preamble().await.unwrap(), [nth; 16]);
+            assert_eq!(source.frame().await.unwrap().id, u32::from(nth));
+            let after = source.frame().await;
+            let expected = if nth == 1 {
+                matches!(after, Err(Broken::Anew))
+            } else {
+                matches!(after, Err(Broken::Closed))
+            };
+            assert!(expected, "{after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preamble_inside_a_connection_that_cannot_begin_anew_breaks_it() {
+        let bytes = conversation();
+        let mut source = source(&bytes, Stream::Connection);
+        source.preamble().await.unwrap();
+        source.frame().await.unwrap();
+        let after = source.frame().await;
+        assert!(matches!(after, Err(Broken::Rubbish(_))), "{after:?}");
     }
 }
