@@ -248,21 +248,9 @@ impl House {
         result["stdout"].as_str().expect("text").to_owned()
     }
 
-    /// Right after a start a workspace's actor may still be reading its records;
-    /// that is refused as passing, and asked again here.
     pub fn state(&self, workspace: &str) -> String {
-        let begun = Instant::now();
-        loop {
-            match self.try_call("workspace_info", json!({ "workspace_id": workspace })) {
-                Ok(info) => return info["state"].as_str().expect("a state").to_owned(),
-                Err(Some(refusal))
-                    if refusal.code == "actor_unavailable" && begun.elapsed() < PATIENCE =>
-                {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(refusal) => panic!("no state of {workspace}: {refusal:?}\n{}", self.stderr()),
-            }
-        }
+        let info = self.call("workspace_info", json!({ "workspace_id": workspace }));
+        info["state"].as_str().expect("a state").to_owned()
     }
 
     /// Waits for a state.

@@ -9,7 +9,7 @@ use crate::{
     name::Name,
     phase::Phase,
     records::{Planned, Spec},
-    workspace::Msg,
+    workspace::{MachineProcess, Msg},
 };
 
 /// What is known of a workspace at a glance.
@@ -18,6 +18,7 @@ pub(crate) struct Card {
     pub(crate) id: WorkspaceId,
     pub(crate) name: Name,
     pub(crate) phase: Phase,
+    pub(crate) process: MachineProcess,
     pub(crate) owner: Option<hivekeep_kernel::SessionId>,
     pub(crate) spec: Spec,
     pub(crate) slot: u32,
@@ -82,6 +83,11 @@ impl Directory {
     pub(crate) fn release(&self, plan: &Planned) {
         self.names.remove_if(&plan.name, |_, holder| *holder == plan.id);
         self.slots.remove_if(&plan.slot, |_, holder| *holder == plan.id);
+    }
+
+    /// Whether a workspace has its card.
+    pub(crate) fn knows(&self, id: WorkspaceId) -> bool {
+        self.cards.contains_key(&id)
     }
 
     pub(crate) fn insert(&self, card: Card) {

@@ -23,6 +23,8 @@
 mod build;
 mod error;
 mod files;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod hash;
 mod manifest;
 mod names;

@@ -159,6 +159,12 @@ impl Ledger {
         self.failed.is_none()
     }
 
+    /// Whether a process of the machine may be there, for all that is recorded: one
+    /// was launched, or was about to be, and was not seen to end.
+    pub fn process_may_be_left(&self) -> bool {
+        matches!(self.machine, MachineFact::Starting | MachineFact::Launched { .. })
+    }
+
     /// The recorded machine, if one was launched and not seen to end.
     pub fn handle(&self) -> Option<&MachineHandle> {
         match &self.machine {

@@ -15,6 +15,7 @@ mod files;
 mod jobs;
 mod line;
 mod recover;
+mod standing;
 mod take_down;
 mod transfer;
 
@@ -32,9 +33,10 @@ pub(crate) use adoption::Adopt;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use exec::ExecRequest;
 pub(crate) use line::Line;
+pub use standing::MachineProcess;
 
 use crate::{
-    driver::{MachineExit, MachineHandle},
+    driver::{MachineExit, MachineHandle, ProcessId},
     job,
     ledger::Ledger,
     link::LinkNews,
@@ -67,6 +69,8 @@ pub enum Msg {
     FollowJobs,
     /// The machine's process ended.
     Exited(MachineExit),
+    /// The process of a recorded machine that nobody keeps ended.
+    LeftEnded(ProcessId, MachineExit),
     /// News of the link.
     Link(LinkNews),
     /// News from the guest.
@@ -81,6 +85,8 @@ pub enum Msg {
     Stop(oneshot::Sender<()>),
     /// Remove what a failed creation left.
     Forget,
+    /// Nobody will ask for the creation: undo the plan.
+    Abandon,
     /// Try a crashed machine again, by policy.
     RestartDue,
 }
@@ -115,6 +121,8 @@ pub struct Workspace {
     reason: Option<String>,
     nursery: Nursery,
     machine: Option<MachineHandle>,
+    /// The machine that was last seen to end; its record may be under way.
+    ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
     line: watch::Sender<Line>,
     /// An adoption is under way.
@@ -154,6 +162,7 @@ impl Entity for Workspace {
             reason: None,
             nursery,
             machine: None,
+            ended: None,
             jobs: Default::default(),
             line,
             adopting: false,
@@ -174,7 +183,7 @@ impl Entity for Workspace {
             Msg::Recorded { records, applied } => {
                 self.records += records.len();
                 records.into_iter().for_each(|record| self.ledger.apply(record));
-                self.sync_card();
+                self.sync();
                 let _asker_gone = applied.send(());
                 if self.records >= 256 {
                     self.records = 0;
@@ -194,6 +203,7 @@ impl Entity for Workspace {
             Msg::Settled(phase, reason) => self.settle(phase, reason)?,
             Msg::FollowJobs => self.follow_jobs()?,
             Msg::Exited(exit) => self.machine_exited(exit),
+            Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
             Msg::Link(news) => self.link_news(news),
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
             Msg::Adopt(adopt) => self.adopt(adopt),
@@ -201,7 +211,8 @@ impl Entity for Workspace {
             Msg::Exec(request) => self.exec_for(*request),
             Msg::Stop(done) => self.stop_for_daemon(done),
             Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),
-            Msg::Forget => {}
+            Msg::Abandon if self.phase == Phase::Creating => self.undo("workspace.create_undone"),
+            Msg::Forget | Msg::Abandon => {}
             Msg::RestartDue => self.restart_due(),
         }
         Ok(())
@@ -258,36 +269,5 @@ impl Workspace {
             return Ok(());
         }
         self.phase.on(Want::Guest).map(drop)
-    }
-
-    fn set_phase(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.me.address.probe().set_state(phase.word());
-        self.sync_card();
-    }
-
-    fn sync_card(&self) {
-        let (phase, owner) = (self.phase, self.ledger.owner);
-        self.desk.shared.directory.update(self.desk.id, |card| {
-            card.phase = phase;
-            card.owner = owner;
-        });
-    }
-
-    fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
-        // A machine may have ended between the last step of its start and now.
-        self.reattaching = false;
-        let gone = phase == Phase::Running && self.machine.is_none();
-        self.reason = reason;
-        if gone {
-            self.reason = Some("the machine ended right after its start".to_owned());
-            self.set_phase(Phase::Crashed);
-        } else {
-            self.set_phase(phase);
-        }
-        if self.phase == Phase::Running {
-            self.follow_jobs()?;
-        }
-        Ok(())
     }
 }

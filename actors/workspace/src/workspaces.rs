@@ -3,19 +3,19 @@
 mod adopt;
 mod boot;
 mod create;
+mod hatch;
 mod parallel;
 
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, WorkspaceId,
+    Address, ChildNews, Entity, Fault, Me, Nursery, SessionId, ToolCall, WorkspaceId,
     nursery::Outcome, serve,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::{
-    directory::Card,
     phase::Phase,
     records::Planned,
     shared::Shared,
@@ -23,7 +23,7 @@ use crate::{
         self,
         lifecycle::{Size, WorkspaceRow},
     },
-    workspace::{self, Workspace},
+    workspace,
 };
 
 /// What the keeper can be told.
@@ -77,10 +77,7 @@ impl Entity for Workspaces {
                 let workers = self.me.workers.clone();
                 serve::serve(self, tools::OF_WORKSPACES, &workers, call);
             }
-            Msg::Hatch(plan, reply) => {
-                let hatched = self.hatch(&plan);
-                let _asker_gone = reply.send(hatched);
-            }
+            Msg::Hatch(plan, reply) => self.hatch_for(*plan, reply),
             Msg::Gone { id, done } => {
                 self.shared.directory.remove(id);
                 self.nursery.stop(&id.to_string(), "destroyed");
@@ -104,25 +101,6 @@ impl Entity for Workspaces {
 }
 
 impl Workspaces {
-    /// Starts a workspace's actor and lists it.
-    fn hatch(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
-        let (id, name) = (plan.id, plan.id.to_string());
-        let address = self.nursery.address(&name, "workspace", Policy::ENTITY);
-        self.shared.directory.insert(Card {
-            id,
-            name: plan.name.clone(),
-            phase: Phase::Creating,
-            owner: Some(plan.owner),
-            spec: plan.spec.clone(),
-            slot: plan.slot,
-            address: address.clone(),
-        });
-        let seed =
-            workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
-        self.nursery.start::<Workspace>(&name, Policy::ENTITY, &address, seed)?;
-        Ok(address)
-    }
-
     /// `workspace_list`.
     pub(crate) fn rows(&self, session: SessionId, state: Option<Phase>) -> Vec<WorkspaceRow> {
         let cards = self.shared.directory.cards().into_iter();
@@ -132,6 +110,7 @@ impl Workspaces {
                 workspace_id: card.id,
                 name: card.name.to_string(),
                 state: card.phase,
+                process: card.process,
                 ip: None,
                 owned: card.owner == Some(session),
                 orphaned: card.owner.is_none(),
@@ -162,3 +141,6 @@ impl Workspaces {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

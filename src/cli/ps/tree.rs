@@ -76,7 +76,7 @@ fn painted(table: &str, lines: &[Vec<String>], paint: Paint) -> String {
             Some(state) => {
                 let name_bytes = lines[nth - 1][0].len();
                 let (name, rest) = line.split_at(name_bytes.min(line.len()));
-                let word = match state.as_str() {
+                let word = match state.split(',').next().unwrap_or_default() {
                     "running" | "ready" => paint.good(state),
                     "gave_up" | "crashed" | "failed" => paint.bad(state),
                     _ => paint.odd(state),

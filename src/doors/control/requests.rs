@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use hivekeep_kernel::{Door, Progress, ToolError};
+use hivekeep_kernel::{ActorRow, Door, Progress, ToolError};
 use hivekeep_registry::{CallRequest, OpenSession, View};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Outlet, Status, Wanted, events};
 use crate::doors::Core;
 
-/// States of an actor that a person should look at. Any other word is the
-/// actor's own and no trouble.
+/// States of an actor that a person should look at, by their first word. Any
+/// other word is the actor's own and no trouble.
 const TROUBLE: [&str; 4] = ["gave_up", "restarting", "crashed", "failed"];
 
 pub(super) async fn answer(
@@ -84,7 +84,10 @@ async fn call(
 
 async fn status(core: &Core) -> Result<Value, ToolError> {
     let rows = core.census.rows();
-    let troubled = rows.iter().filter(|row| TROUBLE.contains(&row.state.as_str()));
+    let word = |row: &'_ &ActorRow| {
+        row.state.split(',').next().is_some_and(|word| TROUBLE.contains(&word))
+    };
+    let troubled = rows.iter().filter(word);
     let journal = core.journal.clone();
     let journal = tokio::task::spawn_blocking(move || journal.stats()).await;
     let journal = journal.map_err(|error| ToolError::internal(error.to_string()))?;

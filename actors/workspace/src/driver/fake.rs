@@ -9,6 +9,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::handle::{ProcessId, boot_id};
+use crate::link::fake::FakeGuest;
+
 use super::{
     AcceleratorKind, AppliedLimits, Capabilities, Carrier, Driver, Endpoint, Enforcement, Error,
     ExitHow, Facts, Folders, Gone, Images, Isolation, Launched, Logs, LogsOnDiscard, MachineExit,
@@ -59,6 +61,9 @@ pub struct FakeDriver {
     facts: Facts,
     capabilities: Capabilities,
     state: Mutex<State>,
+    guest: Option<FakeGuest>,
+    /// False: re-attachments wait.
+    reattaching: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -66,6 +71,9 @@ struct State {
     calls: Vec<String>,
     machines: HashMap<String, watch::Sender<Option<MachineExit>>>,
     failures: Vec<Error>,
+    reattach_failures: Vec<Gone>,
+    kills_refused: bool,
+    guests: HashMap<String, tokio::task::AbortHandle>,
     next_pid: i32,
 }
 
@@ -90,7 +98,14 @@ impl FakeDriver {
             disk_limit: support.clone(),
             several_users: support,
         };
-        Self { isolation, facts, capabilities, state: Mutex::default() }
+        let (state, reattaching) = (Mutex::default(), watch::channel(true).0);
+        Self { isolation, facts, capabilities, state, guest: None, reattaching }
+    }
+
+    /// The same with this guest behind each machine's socket.
+    pub fn with_guests(mut self, guest: FakeGuest) -> Self {
+        self.guest = Some(guest);
+        self
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -107,11 +122,30 @@ impl FakeDriver {
         self.state().failures.push(error);
     }
 
+    /// The next re-attachment fails with this, whether or not the machine runs.
+    pub fn fail_next_reattach(&self, gone: Gone) {
+        self.state().reattach_failures.push(gone);
+    }
+
+    /// Re-attachments wait until they are let go on.
+    pub fn hold_reattachments(&self, hold: bool) {
+        self.reattaching.send_replace(!hold);
+    }
+
+    /// Whether machines that run withstand a kill.
+    pub fn refuse_kills(&self, refuse: bool) {
+        self.state().kills_refused = refuse;
+    }
+
     /// Ends a machine as if it had crashed. False if it does not run.
     pub fn crash(&self, workspace: &str, how: ExitHow) -> bool {
         let stderr_tail = "fake crash".to_owned();
         let exit = MachineExit { how, at: chrono::Utc::now(), stderr_tail };
-        match self.state().machines.get(workspace) {
+        let mut state = self.state();
+        if let Some(guest) = state.guests.remove(workspace) {
+            guest.abort();
+        }
+        match state.machines.get(workspace) {
             Some(machine) if machine.borrow().is_none() => {
                 machine.send_replace(Some(exit));
                 true
@@ -155,6 +189,14 @@ impl Driver for FakeDriver {
         if let Some(error) = state.failures.pop() {
             return Err(error);
         }
+        if let Some(guest) = &self.guest {
+            let socket = plan.folders.link_socket();
+            let made = std::fs::create_dir_all(&plan.folders.run_dir);
+            made.map_err(Error::io("make the folder", &plan.folders.run_dir))?;
+            let _there_was_none = std::fs::remove_file(&socket);
+            let serving = guest.clone().listen(&socket).map_err(Error::io("listen at", &socket))?;
+            state.guests.insert(plan.workspace.clone(), serving.abort_handle());
+        }
         state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
         state.next_pid += 1;
         // Beyond the kernel's largest pid: never a real process.
@@ -179,6 +221,11 @@ impl Driver for FakeDriver {
 
     async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
         self.note("reattach", &handle.workspace);
+        let mut going = self.reattaching.subscribe();
+        let _the_driver_is_here = going.wait_for(|going| *going).await.is_ok();
+        if let Some(gone) = self.state().reattach_failures.pop() {
+            return Err(gone);
+        }
         if self.is_running(&handle.workspace) {
             Ok(())
         } else {
@@ -207,6 +254,10 @@ impl Driver for FakeDriver {
 
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("kill", &handle.workspace);
+        if self.state().kills_refused && self.is_running(&handle.workspace) {
+            let after = std::time::Duration::from_secs(10);
+            return Err(Error::Unkillable { pid: handle.process.pid, after });
+        }
         self.crash(&handle.workspace, ExitHow::Signaled { signal: 9 });
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::{
     driver::{AcceleratorKind, AppliedLimits, Isolation},
     phase::{Phase, Want},
     records::{Spec, StopHow},
-    workspace::Workspace,
+    workspace::{MachineProcess, Workspace},
     workspaces::Workspaces,
 };
 
@@ -101,6 +101,8 @@ pub struct WorkspaceRow {
     pub name: String,
     /// What it is doing.
     pub state: Phase,
+    /// Whether a process of its machine is on the host, as workspace_info tells it.
+    pub process: MachineProcess,
     /// Its address; null while it has no network.
     pub ip: Option<String>,
     /// Whether the calling session owns it.
@@ -193,9 +195,11 @@ pub struct WorkspaceDetails {
     pub name: String,
     /// What it is doing.
     pub state: Phase,
-    /// Why it crashed or could not be made.
+    /// Why it crashed or could not be made, and what to do about a process that is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether a process of its machine is on the host. In the state `crashed`, `running` and `unknown` say that a start, a stop or a recovery failed and left one, or may have: workspace_stop ends it.
+    pub process: MachineProcess,
     /// The image it was made from.
     pub base_image: String,
     /// Its address; null while it has no network.

@@ -51,6 +51,7 @@ impl Workspace {
                 .map_err(|error| Fault::new(error.to_string()))
         })?;
         self.machine = Some(handle);
+        self.sync();
         Ok(())
     }
 
@@ -60,16 +61,19 @@ impl Workspace {
         self.nursery.stop(MACHINE, why);
         self.nursery.stop(LINK, why);
         self.line.send_replace(Line::Absent);
+        self.sync();
     }
 
     /// The machine's process ended while it was kept: a crash.
     pub(super) fn machine_exited(&mut self, exit: MachineExit) {
-        if self.machine.is_none() {
-            return;
-        }
+        let Some(process) = self.machine.as_ref().map(|machine| machine.process) else { return };
         let reason = reason(&exit);
+        self.ended = Some(process);
         self.detach("the machine ended");
         self.line.send_replace(Line::Gone(reason.clone()));
+        if self.phase == Phase::Crashed {
+            return self.left_ended(process, &exit);
+        }
         // During a start or a stop the worker under way sees the line and decides.
         if self.phase != Phase::Running {
             return;

@@ -334,10 +334,13 @@ async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
 }
 
 async fn fail_start(desk: &Desk, plan: &Planned, error: &ToolError) {
-    let mut reason = error.to_text();
+    let reason = error.to_text();
     if let Err(left) = super::take_down::kill_machine(desk, plan).await {
         tracing::error!(workspace = %desk.id, %left, "a failed start could not be undone");
-        reason = format!("{reason}; and it could not be undone: {left}");
+        // Not recorded as crashed: the record of the machine is what finds it again.
+        desk.tell("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
+        let reason = format!("{reason}; and it could not be undone: {left}");
+        return settle(desk, Phase::Crashed, Some(reason)).await;
     }
     let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
     let event = ("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));

@@ -75,10 +75,6 @@ impl Workspace {
         let work = work(self.desk.clone(), self.ledger.plan.clone());
         let desk = self.desk.clone();
         let _detached = self.ops.spawn(async move {
-            // The mailbox opens after `start` returns; the work asks it things.
-            while desk.actor.send(Msg::Link(crate::link::LinkNews::Responsive)).is_err() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
             if let Err(error) = work.await {
                 tracing::error!(workspace = %desk.id, %error, "recovery failed");
                 settle(&desk, Phase::Crashed, Some(error.to_text())).await;

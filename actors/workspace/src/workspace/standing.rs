@@ -1,0 +1,129 @@
+//! What the workspace says of itself: its phase, and whether a process of its
+//! machine is left. A start, stop or re-attachment that fails can leave one; the
+//! workspace is `crashed` then, but no word of it says that nothing runs.
+
+use hivekeep_kernel::Fault;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Msg, Workspace};
+use crate::{
+    driver::{MachineExit, ProcessId},
+    phase::Phase,
+    records::Record,
+};
+
+/// What is known of the machine's process on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineProcess {
+    /// There is none.
+    None,
+    /// It is there and its end will be noticed.
+    Running,
+    /// One was started and its end is not proven: it may still run.
+    Unknown,
+}
+
+impl Workspace {
+    pub(super) fn process(&self) -> MachineProcess {
+        if self.machine.is_some() {
+            return MachineProcess::Running;
+        }
+        let recorded = self.ledger.handle().map(|handle| handle.process);
+        let ended = recorded.is_some() && recorded == self.ended;
+        match self.ledger.process_may_be_left() && !ended {
+            true => MachineProcess::Unknown,
+            false => MachineProcess::None,
+        }
+    }
+
+    pub(super) fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.sync();
+    }
+
+    /// Brings the card and the word in `hivekeep ps` up to date.
+    pub(super) fn sync(&self) {
+        let (phase, owner, process) = (self.phase, self.ledger.owner, self.process());
+        let word = match (phase, process) {
+            (Phase::Crashed, MachineProcess::Running) => "crashed, machine runs",
+            (Phase::Crashed, MachineProcess::Unknown) => "crashed, machine may run",
+            _ => phase.word(),
+        };
+        self.me.address.probe().set_state(word);
+        self.desk.shared.directory.update(self.desk.id, |card| {
+            card.phase = phase;
+            card.owner = owner;
+            card.process = process;
+        });
+    }
+
+    /// Why it crashed or failed, and what can be done about a process that is left.
+    pub(super) fn reason(&self) -> Option<String> {
+        let reason = self.reason.clone()?;
+        let left = match (self.phase, self.process()) {
+            (Phase::Crashed, MachineProcess::Running) => "runs",
+            (Phase::Crashed, MachineProcess::Unknown) => "may still run",
+            _ => return Some(reason),
+        };
+        Some(format!(
+            "{reason}; the machine's process {left}: workspace_stop ends it, and workspace_start \
+             ends it before it starts another"
+        ))
+    }
+
+    /// A change of phase came to its end.
+    pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
+        // A machine may have ended between the last step of its start and now.
+        self.reattaching = false;
+        let gone = phase == Phase::Running && self.machine.is_none();
+        self.reason = reason;
+        if gone {
+            self.reason = Some("the machine ended right after its start".to_owned());
+            self.set_phase(Phase::Crashed);
+        } else {
+            self.set_phase(phase);
+        }
+        match self.phase {
+            Phase::Running => self.follow_jobs()?,
+            Phase::Crashed => self.watch_what_is_left(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Nobody keeps the recorded machine any more; its end is still noticed.
+    fn watch_what_is_left(&self) {
+        let (None, Some(handle)) = (&self.machine, self.ledger.handle().cloned()) else { return };
+        let (desk, isolation) = (self.desk.clone(), self.ledger.plan.spec.isolation);
+        let _detached = self.me.workers.spawn(async move {
+            let Ok(driver) = desk.shared.driver(isolation) else { return };
+            let exit = driver.watch(&handle).await;
+            let _gone = desk.actor.send(Msg::LeftEnded(handle.process, exit));
+        });
+    }
+
+    /// The process of a machine that was left running is gone: now it is a fact.
+    pub(super) fn left_ended(&mut self, process: ProcessId, exit: &MachineExit) {
+        let recorded = self.ledger.handle().map(|handle| handle.process);
+        if self.phase != Phase::Crashed || recorded != Some(process) {
+            return;
+        }
+        self.ended = Some(process);
+        let before = self.reason.take().map(|reason| format!("{reason}; "));
+        let reason = format!("{}its process has ended since", before.unwrap_or_default());
+        tracing::info!(workspace = %self.desk.id, how = %exit.how, "a machine that was left has ended");
+        self.reason = Some(reason.clone());
+        self.sync();
+        let (desk, how, at) = (self.desk.clone(), exit.how.to_string(), exit.at);
+        let _detached = self.me.workers.spawn(async move {
+            let data = json!({ "reason": reason, "how": how });
+            let record = Record::Crashed { at, reason };
+            if let Err(error) = desk.commit(vec![record], Some(("workspace.crashed", data))).await {
+                tracing::error!(workspace = %desk.id, %error, "a machine's end could not be recorded");
+            }
+        });
+    }
+}

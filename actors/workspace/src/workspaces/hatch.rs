@@ -1,0 +1,85 @@
+//! Giving a planned workspace its actor, or undoing the plan when it gets none.
+
+use hivekeep_kernel::{Address, Fault, Policy};
+use hivekeep_store::StreamId;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::Workspaces;
+use crate::{
+    directory::Card,
+    phase::Phase,
+    records::Planned,
+    shared::STREAM,
+    workspace::{self, MachineProcess, Workspace},
+};
+
+/// What a creation is answered: where its workspace is.
+pub(super) type Hatched = oneshot::Sender<Result<Address<workspace::Msg>, Fault>>;
+
+impl Workspaces {
+    /// Gives a plan its actor on behalf of a creation. The plan is durable: if the
+    /// creation ends here, its record, name, slot and quota go with it.
+    pub(super) fn hatch_for(&mut self, plan: Planned, reply: Hatched) {
+        if self.shared.directory.knows(plan.id) {
+            // A keeper before this one recorded it; this one found and is undoing it.
+            let _asker_gone = reply.send(Err(Fault::new("the creation is being undone")));
+            return;
+        }
+        if reply.is_closed() {
+            return self.unplan(plan);
+        }
+        match self.hatch(&plan) {
+            Ok(address) => {
+                if reply.send(Ok(address.clone())).is_err() {
+                    let _stops_by_itself = address.send(workspace::Msg::Abandon);
+                }
+            }
+            Err(fault) => {
+                self.unplan(plan);
+                let _asker_gone = reply.send(Err(fault));
+            }
+        }
+    }
+
+    /// Starts a workspace's actor and lists it.
+    pub(super) fn hatch(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
+        let (id, name) = (plan.id, plan.id.to_string());
+        let address = self.nursery.address(&name, "workspace", Policy::ENTITY);
+        self.shared.directory.insert(Card {
+            id,
+            name: plan.name.clone(),
+            phase: Phase::Creating,
+            process: MachineProcess::None,
+            owner: Some(plan.owner),
+            spec: plan.spec.clone(),
+            slot: plan.slot,
+            address: address.clone(),
+        });
+        let seed =
+            workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
+        self.nursery.start::<Workspace>(&name, Policy::ENTITY, &address, seed)?;
+        Ok(address)
+    }
+
+    /// Takes a plan back that has no actor. Nothing was made for it yet.
+    fn unplan(&self, plan: Planned) {
+        let shared = self.shared.clone();
+        let _detached = self.me.workers.spawn(async move {
+            let stream = match StreamId::new(STREAM, &plan.id.to_string()) {
+                Ok(stream) => stream,
+                Err(error) => return tracing::error!(%error, "a plan without a stream"),
+            };
+            if let Err(error) = shared.journal.forget(&stream).await {
+                // What the record holds stays held: the next start undoes it.
+                tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
+                return;
+            }
+            shared.take_young(plan.id);
+            shared.directory.remove(plan.id);
+            shared.directory.release(&plan);
+            shared.sessions.release(plan.owner, plan.spec.resources());
+            shared.tell("workspace.create_undone", plan.id, json!({ "name": plan.name }));
+        });
+    }
+}

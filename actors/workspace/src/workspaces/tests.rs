@@ -1,0 +1,172 @@
+//! Starts, stops and recoveries that fail, against machines that are none.
+
+mod stage;
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_store::StreamId;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::Msg;
+use crate::{
+    driver::{ExitHow, Gone, Isolation},
+    link::LinkToken,
+    records::{Planned, Record, Spec},
+    shared::STREAM,
+};
+use stage::Stage;
+
+/// A workspace whose machine could be neither taken up nor ended after a restart.
+async fn left_by_a_recovery() -> (Stage, String) {
+    let mut stage = Stage::open().await;
+    let id = stage.create("w").await;
+    let reason = "nobody answers at its control socket".to_owned();
+    stage.driver.fail_next_reattach(Gone::Uncontrollable { reason });
+    stage.driver.refuse_kills(true);
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "crashed").await;
+    (stage, id)
+}
+
+/// What the driver was asked after the first `seen` calls, without the looks.
+fn since(stage: &Stage, seen: usize) -> Vec<String> {
+    let calls = stage.driver.calls().into_iter().skip(seen);
+    calls.filter_map(|call| Some(call.split_once(' ')?.0.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_start_ends_the_machine_that_a_failed_recovery_left() {
+    let (stage, id) = left_by_a_recovery().await;
+    let seen = stage.driver.calls().len();
+    let refused = stage.call("workspace_start", json!({ "workspace_id": id })).await;
+    assert_eq!(refused.unwrap_err().code, "machine_unkillable");
+    assert!(!since(&stage, seen).contains(&"launch".to_owned()), "{:?}", since(&stage, seen));
+    assert!(stage.driver.is_running(&id));
+    // The refused start lost nothing: the next one still knows the machine.
+    let info = stage.once(&id, |info| info["state"] == "crashed").await;
+    assert_eq!(info["process"], "unknown", "{info}");
+
+    stage.driver.refuse_kills(false);
+    let seen = stage.driver.calls().len();
+    stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(since(&stage, seen), ["kill", "release", "prepare", "launch"]);
+    assert_eq!(stage.info(&id).await["process"], "running");
+}
+
+#[tokio::test]
+async fn a_start_ends_the_machine_that_a_failed_stop_left() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    stage.driver.refuse_kills(true);
+    let refused = stage.call("workspace_stop", json!({ "workspace_id": id })).await;
+    assert_eq!(refused.unwrap_err().code, "machine_unkillable");
+    let info = stage.once(&id, |info| info["state"] == "crashed").await;
+    assert_eq!(info["process"], "unknown", "{info}");
+    let seen = stage.driver.calls().len();
+    let refused = stage.call("workspace_start", json!({ "workspace_id": id })).await;
+    assert_eq!(refused.unwrap_err().code, "machine_unkillable");
+    assert!(!since(&stage, seen).contains(&"launch".to_owned()), "{:?}", since(&stage, seen));
+
+    stage.driver.refuse_kills(false);
+    let seen = stage.driver.calls().len();
+    stage.once(&id, |info| info["state"] == "crashed").await;
+    stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(since(&stage, seen), ["kill", "release", "prepare", "launch"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_may_still_run_is_not_called_gone() {
+    let (mut stage, id) = left_by_a_recovery().await;
+    let info = stage.info(&id).await;
+    let reason = info["reason"].as_str().unwrap();
+    assert!(reason.contains("may still run: workspace_stop ends it"), "{reason}");
+    assert_eq!((&info["process"], info["machine"].is_object()), (&json!("unknown"), true));
+    let list = stage.call("workspace_list", json!({})).await.unwrap();
+    assert_eq!(list["workspaces"][0]["process"], "unknown", "{list}");
+    assert_eq!(stage.word(&id), "crashed, machine may run");
+
+    assert!(stage.driver.crash(&id, ExitHow::Signaled { signal: 9 }));
+    let info = stage.once(&id, |info| info["process"] == "none" && info["machine"].is_null()).await;
+    let reason = info["reason"].as_str().unwrap();
+    assert!(reason.ends_with("its process has ended since"), "{reason}");
+    assert_eq!((&info["state"], stage.word(&id).as_str()), (&json!("crashed"), "crashed"));
+    // It is a fact, not only said.
+    stage.restart().await;
+    let info = stage.info(&id).await;
+    assert_eq!((&info["state"], &info["process"]), (&json!("crashed"), &json!("none")), "{info}");
+}
+
+#[tokio::test]
+async fn a_stop_ends_what_a_failed_recovery_left() {
+    let (stage, id) = left_by_a_recovery().await;
+    stage.driver.refuse_kills(false);
+    let stopped = stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!((&stopped["how"], stage.driver.is_running(&id)), (&json!("killed"), false));
+    let info = stage.once(&id, |info| info["state"] == "stopped").await;
+    assert_eq!((&info["process"], &info["reason"]), (&json!("none"), &json!(null)));
+}
+
+#[tokio::test]
+async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_up_nobody() {
+    let mut stage = Stage::open().await;
+    let stopped = stage.create("stopped").await;
+    stage.call("workspace_stop", json!({ "workspace_id": stopped })).await.unwrap();
+    let mut running = Vec::new();
+    for nth in 0..8 {
+        running.push(stage.create(&format!("w{nth}")).await);
+    }
+    stage.driver.hold_reattachments(true);
+    stage.restart().await;
+    // Not one of these is tried again.
+    for id in &running {
+        assert_eq!(stage.info(id).await["state"], "starting");
+    }
+    stage.call("workspace_start", json!({ "workspace_id": stopped })).await.unwrap();
+    stage.driver.hold_reattachments(false);
+    for id in &running {
+        stage.once(id, |info| info["state"] == "running").await;
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_gets_no_actor_holds_nothing() {
+    let stage = Stage::open().await;
+    let id = WorkspaceId::new();
+    let plan = Planned {
+        id,
+        name: "w".parse().unwrap(),
+        owner: stage.session,
+        spec: Spec {
+            image: "base".to_owned(),
+            isolation: Isolation::Vm,
+            vcpus: 1,
+            memory_mb: 256,
+            disk_gb: 1,
+        },
+        slot: 0,
+        uuid: uuid::Uuid::new_v4(),
+        at: chrono::Utc::now(),
+        token: LinkToken::from_bytes([7; 32]),
+    };
+    // As a creation does up to the plan; then it ends.
+    let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);
+    shared.directory.claim(&plan.name, id).unwrap();
+    assert_eq!(shared.directory.take_slot(id, 1), Some(0));
+    shared.sessions.reserve(plan.owner, plan.spec.resources()).await.unwrap();
+    let stream = StreamId::new(STREAM, &id.to_string()).unwrap();
+    let record = serde_json::to_vec(&Record::Planned(plan.clone())).unwrap();
+    stage.journal.append(&stream, vec![record]).await.unwrap();
+    let (reply, gone) = oneshot::channel();
+    drop(gone);
+    stage.daemon.keeper.send(Msg::Hatch(Box::new(plan), reply)).unwrap();
+
+    let begun = tokio::time::Instant::now();
+    while quota.held() > 0 {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "the quota is held");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(stage.journal.streams("workspace/").unwrap().is_empty());
+    let other = WorkspaceId::new();
+    shared.directory.claim(&"w".parse().unwrap(), other).unwrap();
+    assert_eq!(shared.directory.take_slot(other, 1), Some(0));
+}

@@ -1,0 +1,222 @@
+//! Workspaces with a real journal, machines that are none and guests in memory.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Address, CallCx, CallId, Census, Door, Policy, Resources, SessionId, ToolCall, ToolError,
+    entity::spawn_root,
+    ports::{Sessions, Standing},
+};
+use hivekeep_protocol::{Configured, FromGuest, ToGuest};
+use hivekeep_store::Journal;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    Options,
+    driver::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper},
+    image::fixture::{Fixture, fixture},
+    link::fake::{Act, FakeGuest, obliging},
+    shared::{Folders, Shared},
+    tools,
+    workspaces::{Msg, Workspaces},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Counts workspaces that are reserved.
+#[derive(Default)]
+pub(super) struct Quota(AtomicI64);
+
+impl Quota {
+    pub(super) fn held(&self) -> i64 {
+        self.0.load(SeqCst)
+    }
+}
+
+#[async_trait]
+impl Sessions for Quota {
+    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
+        self.0.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    fn release(&self, _: SessionId, _: Resources) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+    fn restore(&self, _: SessionId, _: Resources) {
+        self.0.fetch_add(1, SeqCst);
+    }
+    async fn standing(&self, _: SessionId) -> Standing {
+        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
+    }
+}
+
+/// What outlives a daemon, and the daemon that is there now.
+pub(super) struct Stage {
+    home: tempfile::TempDir,
+    images: Fixture,
+    pub(super) journal: Journal,
+    pub(super) driver: Arc<FakeDriver>,
+    pub(super) session: SessionId,
+    pub(super) daemon: Daemon,
+}
+
+/// The keeper and what it works with.
+pub(super) struct Daemon {
+    pub(super) shared: Arc<Shared>,
+    pub(super) quota: Arc<Quota>,
+    pub(super) keeper: Address<Msg>,
+    cell: ractor::ActorCell,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Stage {
+    pub(super) async fn open() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let options =
+            hivekeep_store::Options { dir: home.path().join("journal"), ..Default::default() };
+        let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
+        let (journal, _) = opened.unwrap().unwrap();
+        let (guest, _) = FakeGuest::new(guest);
+        let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
+        let images = fixture(4096);
+        let daemon = Daemon::start(&home, &journal, &images, &driver).await;
+        let stage = Self { home, images, journal, driver, session: SessionId::new(), daemon };
+        stage.opened().await;
+        stage
+    }
+
+    /// As the doors do, which open when the keeper is there.
+    async fn opened(&self) {
+        self.call("workspace_list", json!({})).await.unwrap();
+    }
+
+    /// The daemon ends, its machines run on, and another one starts.
+    pub(super) async fn restart(&mut self) {
+        self.daemon.cell.stop(None);
+        (&mut self.daemon.ended).await.unwrap();
+        self.daemon = Daemon::start(&self.home, &self.journal, &self.images, &self.driver).await;
+        self.opened().await;
+    }
+
+    pub(super) fn cx(&self, tool: &'static str) -> CallCx {
+        CallCx {
+            id: CallId::new(),
+            session: self.session,
+            tool,
+            door: Door::Internal,
+            deadline: Instant::now() + PATIENCE,
+            cancel: Default::default(),
+            progress: Default::default(),
+            span: tracing::Span::none(),
+        }
+    }
+
+    /// One call, handed to the actor that serves it and never tried again.
+    pub(super) async fn call(&self, name: &str, args: Value) -> Result<Value, ToolError> {
+        let tool = tools::catalogue().into_iter().find(|tool| tool.spec.name == name);
+        let tool = tool.expect("a tool of this crate");
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let workspace = args["workspace_id"].as_str().map(str::to_owned);
+        let call = ToolCall { tool, cx: self.cx(tool.spec.name), args, reply };
+        match workspace {
+            Some(workspace) => {
+                self.daemon.shared.directory.card(&workspace)?.address.send(call.into())?;
+            }
+            None => self.daemon.keeper.send(call.into())?,
+        }
+        answer.await.expect("every call is answered")
+    }
+
+    /// A workspace of this name; its id.
+    pub(super) async fn create(&self, name: &str) -> String {
+        let made = self.call("workspace_create", json!({ "name": name, "disk_gb": 1 })).await;
+        made.unwrap()["workspace_id"].as_str().unwrap().to_owned()
+    }
+
+    pub(super) async fn info(&self, workspace: &str) -> Value {
+        self.call("workspace_info", json!({ "workspace_id": workspace })).await.unwrap()
+    }
+
+    /// What a workspace says of itself once it looks like this.
+    pub(super) async fn once(&self, workspace: &str, like: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let info = self.info(workspace).await;
+            if like(&info) {
+                return info;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{info}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The word in `hivekeep ps`.
+    pub(super) fn word(&self, workspace: &str) -> String {
+        let rows = self.daemon.shared.census.rows().into_iter();
+        let path = format!("workspaces/{workspace}");
+        rows.filter(|row| row.path == path).map(|row| row.state).collect()
+    }
+}
+
+impl Daemon {
+    async fn start(
+        home: &tempfile::TempDir,
+        journal: &Journal,
+        images: &Fixture,
+        driver: &Arc<FakeDriver>,
+    ) -> Self {
+        let below = |name: &str| home.path().join(name);
+        let folders = Folders {
+            disks: below("disks"),
+            run: below("run"),
+            logs: below("logs"),
+            transfers: below("transfers"),
+        };
+        let ground = Ground::open(Default::default(), &folders.run);
+        let quota = Arc::new(Quota::default());
+        let shared = Arc::new(Shared {
+            options: Options::default(),
+            sweeper: Sweeper::new(
+                ground,
+                folders.run.clone(),
+                std::slice::from_ref(&folders.disks),
+            ),
+            folders,
+            journal: journal.clone(),
+            events: journal.events(),
+            sessions: quota.clone(),
+            images: images.store.clone(),
+            drivers: vec![driver.clone()],
+            census: Census::default(),
+            directory: Default::default(),
+            young: Default::default(),
+            booted: Default::default(),
+        });
+        let probe = shared.census.probe("workspaces", "workspaces", Policy::ESSENTIAL);
+        let keeper = Address::vacant(probe);
+        let (cell, ended) = spawn_root::<Workspaces>(&keeper, shared.clone()).await.unwrap();
+        Self { shared, quota, keeper, cell, ended }
+    }
+}
+
+/// Takes its configuration; shuts down when it is told to only by being killed.
+fn guest(request: &ToGuest) -> Act {
+    match request {
+        ToGuest::Configure(configure) => Act::Reply(Ok(FromGuest::Configure(Configured {
+            hostname: configure.hostname.clone(),
+            clock_step_ms: 0,
+            entropy_bytes: 0,
+            root_total_bytes: 1 << 30,
+            grow_error: None,
+        }))),
+        other => obliging(other),
+    }
+}
