@@ -32,6 +32,29 @@ pub(super) async fn image() -> Result<crate::image::VerifiedImage, String> {
     image.map_err(|error| error.to_string())
 }
 
+/// Ends a real machine when its test ends, however that is.
+#[cfg(test)]
+pub(super) struct EndsWithTest(Vec<ProcessId>);
+
+#[cfg(test)]
+impl EndsWithTest {
+    pub(super) fn of(handle: &MachineHandle) -> Self {
+        Self(std::iter::once(&handle.process).chain(&handle.helpers).copied().collect())
+    }
+}
+
+#[cfg(test)]
+impl Drop for EndsWithTest {
+    fn drop(&mut self) {
+        for process in &self.0 {
+            // Only the very process: its pid may be another's by now.
+            if let Ok(process) = super::process::Pinned::open(*process) {
+                let _gone_already = process.signal(rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
 /// A small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
 pub fn plan(workspace: &str, root: &Path) -> Plan {
     Plan {
@@ -307,4 +330,26 @@ pub fn sync_echo(
         }
     }
     Err(ErrorKind::TimedOut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_test_that_ends_takes_its_machine_with_it() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = ProcessId::of_pid(child.id() as i32).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let driver = FakeDriver::new(Isolation::Vm);
+        let launched = driver.launch(&plan("ws_1", dir.path())).await.unwrap();
+        let handle = MachineHandle { process, helpers: Vec::new(), ..launched.handle };
+        let ended = std::panic::catch_unwind(|| {
+            let _guard = EndsWithTest::of(&handle);
+            panic!("a test fails");
+        });
+        assert!(ended.is_err());
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    }
 }

@@ -80,6 +80,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
     driver.prepare(&plan).await.unwrap();
     driver.prepare(&plan).await.unwrap();
     let Launched { handle, limits } = driver.launch(&plan).await.unwrap();
+    let _guard = fake::EndsWithTest::of(&handle);
     let pid = handle.process.pid;
 
     answers_on_port(&handle);
@@ -129,6 +130,7 @@ async fn a_later_daemon_takes_the_machine_up_again() {
 
     let second = open(dir.path(), tcg());
     let handle: MachineHandle = serde_json::from_str(&journalled).unwrap();
+    let _guard = fake::EndsWithTest::of(&handle);
     second.reattach(&handle).await.unwrap();
     let impostor = MachineHandle { uuid: uuid::Uuid::from_u128(1), ..handle.clone() };
     assert!(matches!(second.reattach(&impostor).await, Err(Gone::Uncontrollable { .. })));
@@ -158,6 +160,7 @@ async fn the_real_guest_boots_and_answers() {
     driver.prepare(&plan).await.unwrap();
     let begun = std::time::Instant::now();
     let handle = driver.launch(&plan).await.unwrap().handle;
+    let _guard = fake::EndsWithTest::of(&handle);
     eprintln!("controllable after {:?}", begun.elapsed());
     let Endpoint::VirtioSerial { path, .. } = &handle.endpoint else { panic!("{handle:?}") };
     let echoed = fake::sync_echo(UnixStream::connect(path).unwrap(), SLOW);
@@ -202,6 +205,7 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&died), Some(9));
     let journalled = std::fs::read(dir.path().join("handle.json")).unwrap();
     let handle: MachineHandle = serde_json::from_slice(&journalled).unwrap();
+    let _guard = fake::EndsWithTest::of(&handle);
 
     let driver = open(dir.path(), tcg());
     driver.reattach(&handle).await.unwrap();
@@ -238,6 +242,7 @@ async fn a_machine_ends_with_its_vsock_helper() {
     plan.cid = Some(7);
     driver.prepare(&plan).await.unwrap();
     let handle = driver.launch(&plan).await.unwrap().handle;
+    let _guard = fake::EndsWithTest::of(&handle);
     let Endpoint::VhostUserVsock { uds_path, .. } = driver.endpoint(&handle) else { panic!() };
     UnixStream::connect(&uds_path).unwrap();
     let pid = rustix::process::Pid::from_raw(handle.helpers[0].pid).unwrap();
@@ -255,6 +260,7 @@ async fn a_machine_without_a_record_is_swept() {
     let driver = open(dir.path(), tcg());
     driver.prepare(&plan).await.unwrap();
     let handle = driver.launch(&plan).await.unwrap().handle;
+    let _guard = fake::EndsWithTest::of(&handle);
 
     let run_root = dir.path().join("run");
     let ground = Ground::open(tcg(), &run_root);
