@@ -1,6 +1,9 @@
 //! What a daemon left on the host, looked for from outside.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use crate::house::House;
 
@@ -22,6 +25,19 @@ fn machines(home: &Path) -> Vec<(i32, String)> {
         }
     }
     found
+}
+
+/// Where disks that are removed wait, as the daemon names it.
+const TRASH: &str = ".hivekeep-trash";
+
+/// What is there may still be on its way out, but goes.
+fn emptied(folder: &Path) {
+    let begun = Instant::now();
+    while !below(folder).is_empty() {
+        let left = below(folder);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}: {left:?}", folder.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn below(folder: &Path) -> Vec<String> {
@@ -51,7 +67,9 @@ pub fn check(house: &House) {
     for (folder, what) in
         [("state/disks", "disk"), ("run/machines", "run folder"), ("logs/machines", "log folder")]
     {
-        for name in below(&house.path().join(folder)) {
+        let folder = house.path().join(folder);
+        emptied(&folder.join(TRASH));
+        for name in below(&folder).into_iter().filter(|name| name != TRASH) {
             let known = listed.iter().any(|(id, _)| *id == name);
             assert!(known, "{what} {name} belongs to no workspace: {listed:?}");
         }

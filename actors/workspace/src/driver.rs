@@ -38,6 +38,7 @@ mod sockets;
 mod spawn;
 pub mod sweep;
 mod tools;
+mod trash;
 pub mod vm;
 
 use async_trait::async_trait;

@@ -17,6 +17,10 @@ use crate::{image, repo::Repo};
 
 /// For the daemon to serve, and to stop with its machines.
 const PATIENCE: Duration = Duration::from_secs(150);
+/// For destroyed disks to be removed; a busy disk takes its time over a tree of files.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(120);
+/// Where the daemon keeps them until then.
+const TRASH: &str = ".hivekeep-trash";
 /// Output of the daemon that is shown after a failure.
 const LAST_LINES: usize = 20;
 
@@ -147,15 +151,26 @@ impl House {
         Ok(found)
     }
 
-    /// What of a machine is on the disk: its overlay, sockets.
+    /// What of a machine is on the disk: its overlay, sockets. A destroyed disk is
+    /// removed after the answer; that is waited for.
     pub(super) fn remains(&self) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for folder in ["state/disks", "run/machines"] {
-            for entry in fs::read_dir(self.folder.join(folder))? {
-                found.push(entry?.path());
+        let until = Instant::now() + REMOVAL_PATIENCE;
+        loop {
+            let trash = self.folder.join("state/disks").join(TRASH);
+            let mut found = match trash.is_dir() {
+                true => entries(&trash)?,
+                false => Vec::new(),
+            };
+            let leaving = !found.is_empty();
+            for folder in ["state/disks", "run/machines"] {
+                found.extend(entries(&self.folder.join(folder))?);
             }
+            found.retain(|path| *path != trash);
+            if !leaving || Instant::now() > until {
+                return Ok(found);
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(found)
     }
 
     /// The end of what the daemon said and logged.
@@ -207,4 +222,8 @@ impl House {
         daemon.wait()?;
         asked.map(drop)
     }
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
 }

@@ -141,7 +141,7 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
 
 /// Removes a tree, also one with folders that deny their owner to enter: overlayfs keeps one, and a
 /// guest can make any.
-fn remove_tree(dir: &Path) -> io::Result<()> {
+pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             open_up(dir, 0)?;

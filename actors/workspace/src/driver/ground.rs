@@ -12,6 +12,7 @@ use super::folders::{self, Folders};
 use super::handle::{MachineHandle, ProcessId};
 use super::options::{MachineUser, Options};
 use super::process::{MachineExit, Pinned, Watcher};
+use super::trash::Trash;
 use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};
 
 /// How long a killed process may take to vanish.
@@ -25,6 +26,7 @@ pub struct Ground {
     pub(super) options: Options,
     pub(super) cgroups: Cgroups,
     pub(super) watcher: Watcher,
+    pub(super) trash: Trash,
     /// Tasks beside a running machine, by workspace; behind a plain mutex never held across an
     /// await.
     beside: Arc<Mutex<HashMap<String, Beside>>>,
@@ -42,7 +44,8 @@ impl Ground {
     /// daemon's cgroups from another's. Blocks for some file system calls.
     pub fn open(options: Options, run_root: &Path) -> Self {
         let cgroups = Cgroups::detect(&tag(run_root));
-        Self { options, cgroups, watcher: Watcher::default(), beside: Arc::default() }
+        let (watcher, trash) = (Watcher::default(), Trash::default());
+        Self { options, cgroups, watcher, trash, beside: Arc::default() }
     }
 
     /// Removes the daemon's cgroup folders where no machine is in them. Legal at the very end of a
@@ -135,8 +138,9 @@ impl Ground {
     pub(super) async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
         self.release(plan).await?;
         let Folders { disk_dir, log_dir, .. } = plan.folders.clone();
+        let trash = self.trash.clone();
         let discard = move || {
-            folders::remove(&disk_dir)?;
+            trash.take(&disk_dir)?;
             if logs == LogsOnDiscard::Remove { folders::remove(&log_dir) } else { Ok(()) }
         };
         tokio::task::spawn_blocking(discard).await.map_err(Error::lost_task)?

@@ -88,10 +88,21 @@ impl Sweeper {
                 tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
             }
             Leftover::Folder { path } => {
-                let remove = move || folders::remove(&path);
+                let (trash, small) = (self.ground.trash.clone(), self.is_run_dir(&path));
+                // The start need not wait for a disk of many files.
+                let remove = move || if small { folders::remove(&path) } else { trash.take(&path) };
                 tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
             }
         }
+    }
+
+    /// Has the disks removed that an earlier daemon had moved aside. Does not wait.
+    pub fn empty_trash(&self) {
+        self.roots.iter().for_each(|root| self.ground.trash.empty(root));
+    }
+
+    fn is_run_dir(&self, path: &Path) -> bool {
+        path.parent() == Some(self.run_root.as_path())
     }
 
     /// Finds and removes everything; returns what was removed, and what could not be and why.

@@ -56,6 +56,7 @@ impl Workspaces {
         let recorded: HashSet<_> = ledgers.iter().map(id).collect();
         let launched = ledgers.iter().filter(|ledger| ledger.handle().is_some()).map(id).collect();
         let sweeper = &self.shared.sweeper;
+        sweeper.empty_trash();
         // A process without a record of its launch goes even where the workspace
         // is recorded; folders only where it is not.
         let mut found = sweeper.find(&launched).await.map_err(fault)?;

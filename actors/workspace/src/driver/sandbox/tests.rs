@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::driver::{ExitHow, Options, fake, memory};
+use crate::driver::{ExitHow, Options, fake, memory, trash};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -57,9 +57,11 @@ macro_rules! or_skip {
 
 async fn end(bench: &Bench) {
     bench.driver.discard(&bench.plan, LogsOnDiscard::Remove).await.unwrap();
+    trash::tests::wait_empty(&bench.dir.path().join("disk"));
     for folder in ["run", "disk", "log"] {
-        let left = std::fs::read_dir(bench.dir.path().join(folder)).unwrap().count();
-        assert_eq!(left, 0, "{folder}");
+        let left = std::fs::read_dir(bench.dir.path().join(folder)).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| name == trash::TRASH), "{folder}: {left:?}");
     }
     assert!(bench.driver.ground.cgroups.dirs(&bench.plan.workspace).is_empty());
     bench.driver.ground.cgroups.leave();
@@ -76,6 +78,7 @@ async fn killing_process_one_kills_everything_in_it() {
         Ok(launched) => launched.handle,
         Err(error) => panic!("{error}; {:?}", driver.logs(&plan.folders).await),
     };
+    let _guard = fake::EndsWithTest::of(&handle);
     driver.reattach(&handle).await.unwrap();
     let all_up = async {
         loop {
@@ -145,6 +148,7 @@ async fn a_sandbox_outlives_the_death_of_its_daemon() {
         .unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&died), Some(9));
     let handle: MachineHandle = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let _guard = fake::EndsWithTest::of(&handle);
     // A driver on the dead daemon's folders, which are not this bench's own.
     let root = handle.folders.run_dir.ancestors().nth(2).unwrap().to_owned();
     let mut plan = bench.plan.clone();
@@ -158,6 +162,7 @@ async fn a_sandbox_outlives_the_death_of_its_daemon() {
     assert!(handle.cgroup_dirs.iter().all(|dir| !dir.exists()));
     driver.ground.cgroups.leave();
     bench.driver.ground.cgroups.leave();
+    trash::tests::wait_empty(&root.join("disk"));
     std::fs::remove_dir_all(root).unwrap();
 }
 
@@ -181,6 +186,7 @@ async fn the_real_guest_serves_its_socket() {
     driver.prepare(plan).await.unwrap();
     let begun = std::time::Instant::now();
     let handle = driver.launch(plan).await.unwrap().handle;
+    let _guard = fake::EndsWithTest::of(&handle);
     let launched = begun.elapsed();
     let crate::driver::Endpoint::Unix { path, peer_uid } = &handle.endpoint else { panic!() };
     let stream = std::os::unix::net::UnixStream::connect(path).unwrap();
