@@ -36,7 +36,7 @@ pub struct Event {
 /// subject is `journal`, its data `{"count": n}`.
 pub(crate) const LOST_KIND: &str = "events.lost";
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Stored {
     at: DateTime<Utc>,
     kind: String,
@@ -44,11 +44,20 @@ struct Stored {
     data: Value,
 }
 
+/// [`Stored`], to be written.
+#[derive(Serialize)]
+struct Storing<'a> {
+    at: DateTime<Utc>,
+    kind: &'a str,
+    subject: &'a str,
+    data: &'a Value,
+}
+
 impl NewEvent {
     /// The bytes to store. The sequence number is in the frame.
     pub(crate) fn encode(&self, at: DateTime<Utc>) -> Vec<u8> {
-        let NewEvent { kind, subject, data } = self.clone();
-        serde_json::to_vec(&Stored { at, kind, subject, data })
+        let NewEvent { kind, subject, data } = self;
+        serde_json::to_vec(&Storing { at, kind, subject, data })
             .expect("strings, a time and a JSON value serialize")
     }
 

@@ -37,8 +37,9 @@ impl Events {
         self.journal.ask(Work::Publish { event }).await
     }
 
-    /// Queues an event and returns at once. False when it was lost, because
-    /// the queue was full, the event too large or the journal stopped; a
+    /// Queues an event and returns at once. It comes before whatever its caller
+    /// asks of the journal afterwards, and is on the disk a few milliseconds
+    /// later, with others. False when it was lost, because the queue was full, the event too large or the journal stopped; a
     /// running journal publishes the number of lost events as `events.lost`.
     pub fn publish_later(&self, event: NewEvent) -> bool {
         let work = Work::Publish { event };

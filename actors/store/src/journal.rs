@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::Doing;
+use crate::intake::{self, Inlet};
 use crate::migrate::{Plan, SHIPPED};
 use crate::open::{self, Opened};
 use crate::replay::{self, Replay};
@@ -29,7 +30,7 @@ pub struct Journal {
 }
 
 struct Inner {
-    queue: flume::Sender<Request>,
+    inlet: Inlet,
     /// One permit per KiB of `queue_mb`.
     room: Arc<Semaphore>,
     shared: Arc<Shared>,
@@ -53,13 +54,13 @@ impl Journal {
         shared.oldest_event.store(index.events.oldest.get(), SeqCst);
         shared.last_event.store(index.events.last.get(), SeqCst);
         let shared = Arc::new(shared);
-        let (queue, requests) = flume::bounded(options.queue_records);
+        let (inlet, intake) = intake::bounded(options.queue_records);
         let writer = Writer {
             committer,
             index,
             options: options.clone(),
             shared: shared.clone(),
-            queue: requests,
+            intake,
             party: Party::default(),
         };
         thread::Builder::new()
@@ -67,7 +68,7 @@ impl Journal {
             .spawn(move || writer.run())
             .doing("starting the writer")?;
         let room = Arc::new(Semaphore::new(options.queue_mb * 1024));
-        Ok((Journal { inner: Arc::new(Inner { queue, room, shared, options }) }, recovered))
+        Ok((Journal { inner: Arc::new(Inner { inlet, room, shared, options }) }, recovered))
     }
 
     /// Appends records to a stream, all or none, and gives the number of the
@@ -125,7 +126,7 @@ impl Journal {
 
     /// Numbers. Blocks: it looks at the directory.
     pub fn stats(&self) -> Stats {
-        stats::gather(&self.inner.shared, self.inner.queue.len())
+        stats::gather(&self.inner.shared, self.inner.inlet.len())
     }
 
     /// Waits until the writer has stopped; by then the directory is free.
@@ -151,7 +152,7 @@ impl Journal {
             let room = room.expect("the semaphore is never closed");
             let (reply, answer) = oneshot::channel();
             let request = Request { work, reply: Some(reply), room };
-            if self.inner.queue.send_async(request).await.is_err() {
+            if !self.inner.inlet.ask(request).await {
                 return Err(self.stopped().await.into());
             }
             self.answer(answer).await
@@ -181,7 +182,7 @@ impl Journal {
     pub(crate) fn try_tell(&self, work: Work) -> bool {
         let room = self.inner.room.clone();
         let Ok(room) = room.try_acquire_many_owned(permits(&work)) else { return false };
-        self.inner.queue.try_send(Request { work, reply: None, room }).is_ok()
+        self.inner.inlet.tell(Request { work, reply: None, room })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -42,6 +42,7 @@ mod head;
 mod identity;
 mod ids;
 mod index;
+mod intake;
 mod journal;
 mod keys;
 mod lock;

@@ -24,7 +24,6 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use flume::RecvTimeoutError;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::changes::Changes;
@@ -32,6 +31,7 @@ use crate::commit::Committer;
 use crate::database::panic_text;
 use crate::event::LOST_KIND;
 use crate::index::Index;
+use crate::intake::{Call, Intake};
 use crate::request::{Reply, Request, Work};
 use crate::shared::{Shared, Stopped};
 use crate::stage::{Outcome, Stage};
@@ -45,7 +45,7 @@ pub(crate) struct Writer {
     pub(crate) index: Index,
     pub(crate) options: Options,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) queue: flume::Receiver<Request>,
+    pub(crate) intake: Intake,
     pub(crate) party: Party,
 }
 
@@ -81,7 +81,7 @@ impl Writer {
         if let Stopped::Poisoned { cause } = &stopped {
             tracing::error!(%cause, "the journal stopped");
         }
-        let Writer { committer, shared, queue, .. } = self;
+        let Writer { committer, shared, intake, .. } = self;
         let live = shared.take_live();
         // A database that failed may panic once more while closing.
         let closed = catch_unwind(AssertUnwindSafe(|| {
@@ -92,41 +92,44 @@ impl Writer {
             tracing::error!("the database panicked while closing");
         }
         // Once the end is visible, nothing can be queued any more.
-        drop(queue.drain());
-        drop(queue);
+        intake.close();
         shared.stop(stopped);
     }
 
     fn work(&mut self) -> Result<(), Error> {
         loop {
+            let (first, ended) = match self.intake.wait(IDLE_TICK) {
+                Call::Asked(first) => (Some(first), false),
+                Call::Look => (None, false),
+                Call::Ended => (None, true),
+            };
+            // What was published before someone asked is committed before it.
             let mut batch = Vec::new();
-            match self.queue.recv_timeout(IDLE_TICK) {
-                Ok(first) => batch.push(first),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            for event in self.intake.later() {
+                if batch.len() == self.options.commit_max_records {
+                    self.commit(std::mem::take(&mut batch))?;
+                }
+                batch.push(event);
             }
-            let patience = Instant::now() + self.party.patience;
-            while batch.len() < self.options.commit_max_records
-                && let Some(more) = self.next(batch.len(), patience)
-            {
-                batch.push(more);
-            }
+            self.gather(first, &mut batch);
             let closing = batch.iter().any(|request| matches!(request.work, Work::Close));
             self.commit(batch)?;
-            if closing {
+            if closing || ended {
                 return Ok(());
             }
         }
     }
 
-    /// One more for a batch of `taken`: what is queued, or who is expected back.
-    fn next(&self, taken: usize, patience: Instant) -> Option<Request> {
-        match self.queue.try_recv() {
-            Ok(request) => Some(request),
-            Err(_) if (1..self.party.callers).contains(&taken) => {
-                self.queue.recv_deadline(patience).ok()
-            }
-            Err(_) => None,
+    /// Adds to the batch who asks, and who is expected to.
+    fn gather(&mut self, first: Option<Request>, batch: &mut Vec<Request>) {
+        let until = Instant::now() + self.party.patience;
+        let (mut next, mut asked) = (first, 0);
+        while let Some(request) = next {
+            batch.push(request);
+            asked += 1;
+            let room = batch.len() < self.options.commit_max_records;
+            let expected = (1..self.party.callers).contains(&asked);
+            next = if room { self.intake.next(expected.then_some(until)) } else { None };
         }
     }
 
@@ -183,7 +186,7 @@ impl Writer {
         let took = began.elapsed();
         self.party = Party {
             // Only who waits for an answer comes back after it.
-            callers: waiting.iter().filter(|one| one.reply.is_some()).count() + self.queue.len(),
+            callers: waiting.iter().filter(|one| one.reply.is_some()).count() + self.intake.asked(),
             patience: (took / GATHER_PART).min(LONGEST_GATHER),
         };
         self.count(requests, records, changed.then_some(took));
