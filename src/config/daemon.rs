@@ -1,9 +1,12 @@
 //! Options of the process itself.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// More threads than this serve nothing.
+const MOST_THREADS: usize = 512;
 
 /// How the daemon lives on its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +23,11 @@ pub struct DaemonOptions {
     pub log_dir: Option<PathBuf>,
     /// The Unix socket for clients. Unset: `hivekeep.sock` in the run directory.
     pub socket: Option<PathBuf>,
+    /// Threads that serve clients and actors. Unset: half of the processors that
+    /// the daemon may use, at least 1; the other half is left to the machines. A
+    /// call that changes threads waits for each to wake up, so more of them make
+    /// a single call slower, not quicker.
+    pub worker_threads: Option<NonZeroUsize>,
     /// What is logged: a level, or directives such as `info,hivekeep=debug`.
     pub log_level: String,
     /// A log file is rotated at this size.
@@ -46,6 +54,7 @@ impl Default for DaemonOptions {
             run_dir: None,
             log_dir: None,
             socket: None,
+            worker_threads: None,
             // The library that speaks MCP tells of each message at `info`.
             log_level: "info,rmcp=warn".to_owned(),
             log_file_mb: 16,
@@ -76,10 +85,21 @@ impl DaemonOptions {
         ];
         let zeros = positive.iter().filter(|(_, value)| *value == 0);
         wrong.extend(zeros.map(|(key, _)| (*key, "must be above 0".to_owned())));
+        if self.worker_threads.is_some_and(|threads| threads.get() > MOST_THREADS) {
+            wrong.push(("worker_threads", format!("must be at most {MOST_THREADS}")));
+        }
         if self.max_message_mb > 1024 {
             wrong.push(("max_message_mb", "must be at most 1024".to_owned()));
         }
         wrong
+    }
+
+    /// How many threads serve clients and actors.
+    pub fn workers(&self) -> usize {
+        // Fails where the kernel tells nothing of it; one thread serves all.
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let half = (processors / 2).clamp(1, MOST_THREADS);
+        self.worker_threads.map_or(half, NonZeroUsize::get)
     }
 
     /// The longest message, in bytes.

@@ -116,6 +116,7 @@ pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     let _lock = Lock::take(&loaded.folders.lock_file())?;
     let _logging = logging::start(&loaded)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(loaded.config.daemon.workers())
         .enable_all()
         .build()
         .map_err(|source| Error::Io { doing: "starting the runtime", source })?;
