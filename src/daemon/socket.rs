@@ -1,5 +1,7 @@
 //! The Unix socket: who may come in, and to which door they are shown.
 
+mod halves;
+
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Door, Layer, ToolError};
@@ -7,10 +9,7 @@ use hivekeep_registry::{OpenSession, View};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::{
     io::{AsyncWriteExt, BufReader},
-    net::{
-        UnixListener, UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::{UnixListener, UnixStream},
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,6 +20,7 @@ use crate::doors::{
     lines::{Line, Lines},
     mcp,
 };
+use halves::{ReadHalf, WriteHalf};
 
 /// Pause after a failed accept, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -68,7 +68,13 @@ impl Socket {
             let (core, end) = (self.core.clone(), self.end.clone());
             let place = room.clone().try_acquire_owned();
             self.inside.spawn(async move {
-                let guest = Guest::new(core, stream, end);
+                let guest = match Guest::new(core, stream, end) {
+                    Ok(guest) => guest,
+                    Err(error) => {
+                        tracing::warn!(%error, "a client could not be let in");
+                        return;
+                    }
+                };
                 match place {
                     Ok(_place) => guest.show_in().await,
                     Err(_) => guest.refuse(full()).await,
@@ -88,17 +94,17 @@ fn full() -> ToolError {
 struct Guest {
     core: Arc<Core>,
     uid: io::Result<u32>,
-    lines: Lines<BufReader<OwnedReadHalf>>,
-    writer: OwnedWriteHalf,
+    lines: Lines<BufReader<ReadHalf>>,
+    writer: WriteHalf,
     end: CancellationToken,
 }
 
 impl Guest {
-    fn new(core: Arc<Core>, stream: UnixStream, end: CancellationToken) -> Self {
+    fn new(core: Arc<Core>, stream: UnixStream, end: CancellationToken) -> io::Result<Self> {
         let uid = stream.peer_cred().map(|peer| peer.uid());
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = halves::split(stream)?;
         let lines = Lines::new(BufReader::new(reader), core.config.daemon.max_message_bytes());
-        Self { core, uid, lines, writer, end }
+        Ok(Self { core, uid, lines, writer, end })
     }
 
     async fn refuse(mut self, error: ToolError) {
@@ -214,7 +220,7 @@ fn welcome(tools: String) -> Welcome {
 }
 
 /// The first line. None when there is none.
-async fn hear(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> Result<Option<Hello>, ToolError> {
+async fn hear(lines: &mut Lines<BufReader<ReadHalf>>) -> Result<Option<Hello>, ToolError> {
     let wrong = |why: String| {
         ToolError::new(Layer::Door, "invalid_hello", why)
             .next("connect with `hivekeep mcp`, or the `hivekeep` of the daemon's own version")
@@ -228,7 +234,7 @@ async fn hear(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> Result<Option<Hell
     }
 }
 
-async fn tell(writer: &mut OwnedWriteHalf, answer: &Answer) -> io::Result<()> {
+async fn tell(writer: &mut WriteHalf, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     writer.write_all(&line).await
