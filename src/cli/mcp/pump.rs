@@ -9,6 +9,7 @@ use std::{
 };
 
 use hivekeep_kernel::SessionId;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     link::{Link, Sent},
@@ -126,6 +127,18 @@ fn upward(input: impl io::Read, link: &Link, output: &Output, terms: &Terms) {
     link.finish(terms.drain_patience);
 }
 
+/// Reads from the daemon's socket, waiting in `poll`. The kernel wakes a thread
+/// that waits in `read` also when the daemon takes a request out of the other
+/// direction, which is once a call for nothing, while the daemon works on it.
+struct Polled<'s>(&'s UnixStream);
+
+impl io::Read for Polled<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll(&mut [PollFd::new(self.0, PollFlags::IN)], None)?;
+        self.0.read(buffer)
+    }
+}
+
 struct Down {
     reach: Reach,
     terms: Terms,
@@ -168,8 +181,8 @@ impl Down {
     }
 
     fn pump(&self, stream: &UnixStream) -> Ended {
-        let mut lines =
-            BlockingLines::new(BufReader::with_capacity(64 * 1024, stream), MAX_DAEMON_LINE_BYTES);
+        let reader = BufReader::with_capacity(64 * 1024, Polled(stream));
+        let mut lines = BlockingLines::new(reader, MAX_DAEMON_LINE_BYTES);
         loop {
             match lines.read() {
                 Ok(Line::Whole(line)) => {
