@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::{Given, Problems, Source, load, shipped};
+use super::{Config, Given, Problems, Source, load, shipped};
 
 fn given(env: &[(&str, &str)], flags: &[&str]) -> Given {
     let own = |text: &&str| ("--set".to_owned(), (*text).to_owned());
@@ -163,5 +163,16 @@ fn every_key_is_explained() {
                 explained = false;
             }
         }
+    }
+}
+
+#[test]
+fn there_is_a_worker_on_any_host_and_as_many_as_were_asked_for() {
+    let given = |threads| given(&[("HIVEKEEP_DAEMON__WORKER_THREADS", threads)], &[]);
+    assert!(Config::default().daemon.workers() >= 1);
+    assert_eq!(load(&given("3")).expect("holds").config.daemon.workers(), 3);
+    for threads in ["0", "513"] {
+        let problems = refused(&given(threads));
+        assert!(problems[0].contains("worker_threads"), "{problems:?}");
     }
 }
