@@ -23,7 +23,7 @@ use crate::{
         self,
         lifecycle::{Size, WorkspaceRow},
     },
-    workspace,
+    workspace::{self, MachineProcess},
 };
 
 /// What the keeper can be told.
@@ -126,7 +126,7 @@ impl Workspaces {
             .directory
             .cards()
             .into_iter()
-            .filter(|card| card.phase == Phase::Running)
+            .filter(|card| card.phase == Phase::Running || card.process != MachineProcess::None)
             .map(|card| card.address)
             .collect();
         let _detached = self.me.workers.spawn(async move {

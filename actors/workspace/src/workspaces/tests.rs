@@ -107,6 +107,15 @@ async fn a_stop_ends_what_a_failed_recovery_left() {
 }
 
 #[tokio::test]
+async fn a_stop_of_all_machines_takes_what_a_failed_recovery_left() {
+    let (stage, id) = left_by_a_recovery().await;
+    stage.driver.refuse_kills(false);
+    let patience = std::time::Duration::from_secs(30);
+    stage.daemon.keeper.ask(patience, Msg::StopAll).await.unwrap();
+    assert!(!stage.driver.is_running(&id));
+}
+
+#[tokio::test]
 async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_up_nobody() {
     let mut stage = Stage::open().await;
     let stopped = stage.create("stopped").await;
