@@ -12,6 +12,7 @@ pub mod call;
 mod handshake;
 pub mod inflow;
 pub mod outbox;
+pub mod payload;
 mod source;
 
 use std::collections::HashMap;
@@ -28,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::Agent;
 use call::{CallCx, Control};
 use outbox::Outbox;
-use source::{Broken, Source};
+use payload::Payload;
+use source::{Broken, Incoming, Source};
 
 /// What kind of byte stream a carrier gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +92,13 @@ where
             Some(ended) = calls.running.join_next_with_id(), if !calls.running.is_empty() => {
                 calls.ended(ended).await;
             }
-            frame = source.frame() => {
-                if let Err(broken) = frame.and_then(|frame| calls.handle(frame)) {
+            incoming = source.next() => {
+                let handled = match incoming {
+                    Ok(Incoming::Frame(frame)) => calls.handle(frame),
+                    Ok(Incoming::Data(id, payload)) => calls.data(id, payload),
+                    Err(broken) => Err(broken),
+                };
+                if let Err(broken) = handled {
                     break broken;
                 }
             }
@@ -142,12 +149,7 @@ impl Calls {
                     control.credit.grant(u32::from_be_bytes(bytes));
                 }
             }
-            // Data for a call that has been answered is late, not wrong.
-            Kind::Data => {
-                if let Some(control) = self.by_id.get(&frame.id) {
-                    control.inflow.push(frame.payload).map_err(Broken::Rubbish)?;
-                }
-            }
+            Kind::Data => return self.data(frame.id, frame.payload.into()),
             Kind::End => {
                 if let Some(control) = self.by_id.get(&frame.id) {
                     control.inflow.end();
@@ -158,6 +160,13 @@ impl Calls {
             }
         }
         Ok(())
+    }
+
+    /// Data for a call that has been answered is late, not wrong.
+    fn data(&self, id: u32, payload: Payload) -> Result<(), Broken> {
+        self.by_id
+            .get(&id)
+            .map_or(Ok(()), |control| control.inflow.push(payload).map_err(Broken::Rubbish))
     }
 
     fn open(&mut self, frame: Frame) -> Result<(), Broken> {

@@ -127,6 +127,19 @@ impl Decoder {
         self.header_len > 0 || self.expecting.is_some()
     }
 
+    /// Gives a data frame of at least `min_len` bytes, of which only the header has
+    /// been consumed, to a caller that receives the payload by itself. The next
+    /// byte that is pushed belongs to the next frame.
+    pub fn take_over(&mut self, min_len: usize) -> Option<(u32, usize)> {
+        match self.expecting {
+            Some((Kind::Data, id, len)) if len >= min_len && self.payload.is_empty() => {
+                self.expecting = None;
+                Some((id, len))
+            }
+            _ => None,
+        }
+    }
+
     /// Consumes bytes up to the end of one frame. Returns how many bytes were
     /// used and the frame, if it is complete. Call again with the rest.
     ///
@@ -144,11 +157,13 @@ impl Decoder {
             }
             let (kind, id, len) = self.parse_header()?;
             self.header_len = 0;
-            self.payload = Vec::with_capacity(len);
             self.expecting = Some((kind, id, len));
         }
         let (kind, id, len) = self.expecting.expect("set above");
         let take = (len - self.payload.len()).min(input.len() - used);
+        if take > 0 && self.payload.is_empty() {
+            self.payload.reserve_exact(len);
+        }
         self.payload.extend_from_slice(&input[used..used + take]);
         used += take;
         if self.payload.len() < len {

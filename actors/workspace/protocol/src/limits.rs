@@ -5,9 +5,10 @@
 /// and replies fit in one frame; bulk content travels as [`DATA_CHUNK_BYTES`].
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// Largest data payload either side sends, without the leading stream byte.
-/// Two of virtio-console's 32 KiB buffers.
-pub const DATA_CHUNK_BYTES: usize = 64 * 1024;
+/// Largest data payload either side sends, without the leading stream byte. Other
+/// frames wait behind one of these, so it is a matter of a millisecond or two on
+/// the slowest carrier; and it is large, because each costs both sides a wake-up.
+pub const DATA_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Data bytes that a sender may have on the way for one call before the
 /// receiver grants more with a credit frame.

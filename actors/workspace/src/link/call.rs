@@ -17,6 +17,10 @@ use super::{
 /// the caller keeps up, and credit frames stay rare.
 const GRANT_BYTES: u32 = INITIAL_CREDIT_BYTES / 4;
 
+/// Bytes on the way for a call that much is expected of: what the guest sends while
+/// the host's threads wait for a processor, or a disk for its turn.
+const WIDE_BYTES: u32 = 4 * INITIAL_CREDIT_BYTES;
+
 /// How long a caller waits.
 #[derive(Debug, Clone)]
 pub struct Wait {
@@ -187,6 +191,13 @@ impl OpenCall {
             self.call.inbox().grant(bytes);
             self.core.outbox.credit(self.call.id, bytes);
         }
+    }
+
+    /// Lets the guest send more at once than every call may.
+    pub(super) fn widen(&mut self) {
+        let bytes = WIDE_BYTES - INITIAL_CREDIT_BYTES;
+        self.call.inbox().grant(bytes);
+        self.core.outbox.credit(self.call.id, bytes);
     }
 
     /// Runs the caller's own I/O (a source, a sink) under the call's wait.

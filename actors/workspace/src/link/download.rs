@@ -1,4 +1,4 @@
-use hivekeep_protocol::{FileRead, FileReadDone, ToGuest};
+use hivekeep_protocol::{FileRead, FileReadDone, ToGuest, limits::INITIAL_CREDIT_BYTES};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
@@ -28,6 +28,9 @@ impl Link {
         let mut call = core
             .open(ToGuest::FileRead(request), Exchange::Download, Slot::Ordinary, &wait)
             .await?;
+        if limit.is_none_or(|limit| limit > u64::from(INITIAL_CREDIT_BYTES)) {
+            call.widen();
+        }
         let mut written = 0u64;
         loop {
             let taken = call.turn(&wait).await?;

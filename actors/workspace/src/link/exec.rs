@@ -1,4 +1,4 @@
-use hivekeep_protocol::{Exec, ExecDone, Stream};
+use hivekeep_protocol::{Exec, ExecDone, Stream, limits::INITIAL_CREDIT_BYTES};
 
 use super::{
     Link,
@@ -62,6 +62,9 @@ impl Link {
                 &wait,
             )
             .await?;
+        if most > INITIAL_CREDIT_BYTES as usize {
+            call.widen();
+        }
         loop {
             let taken = call.turn(&wait).await?;
             let mut consumed = 0;

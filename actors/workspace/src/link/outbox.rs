@@ -11,7 +11,7 @@ use hivekeep_protocol::{Frame, HEADER_LEN, Kind, limits::MAX_PAYLOAD_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Data frames that wait for the writer, of all uploads together.
-const DATA_FRAMES: usize = 8;
+const DATA_FRAMES: usize = 4;
 
 /// Bytes of requests that wait for the writer.
 const REQUEST_BYTES: usize = 8 * MAX_PAYLOAD_BYTES;

@@ -14,7 +14,7 @@ use super::{
 
 /// Data frames written at once: a quarter of a mebibyte, so that a control frame
 /// never waits behind more.
-const DATA_AT_ONCE: usize = 4;
+const DATA_AT_ONCE: usize = 1;
 
 /// Writes what is queued until the link is down.
 pub(super) async fn write_until_down(core: Arc<Core>, mut writer: Writing, queues: Queues) {

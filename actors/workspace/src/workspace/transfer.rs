@@ -4,6 +4,8 @@
 //! `RESOLVE_BENEATH`), so that neither `..` nor a symlink leads out of it, also
 //! not one that is put there between a check and its use.
 
+mod sink;
+
 use std::{
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
@@ -14,8 +16,8 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
-use tokio::io::{AsyncWriteExt, BufWriter};
 
+use self::sink::DiskSink;
 use super::{
     Workspace,
     line::{self, link_error},
@@ -193,15 +195,14 @@ async fn download(
 ) -> Result<u64, ToolError> {
     let mut target = host.create_target()?;
     let file = target.file.take().ok_or_else(|| ToolError::internal("a target without a file"))?;
-    let mut sink = BufWriter::with_capacity(256 * 1024, tokio::fs::File::from_std(file));
+    let mut sink = DiskSink::new(file);
     let told = teller(&cx.progress, 0, "downloading");
     let done = link
         .download(guest_path, 0, None, &mut sink, line::wait(cx), told)
         .await
         .map_err(link_error)?;
     fault_point!("transfer.before_sync");
-    sink.flush().await.map_err(|e| host_io(&e))?;
-    sink.get_ref().sync_all().await.map_err(|e| host_io(&e))?;
+    sink.sync().await.map_err(|e| host_io(&e))?;
     target.finish(host)?;
     fault_point!("transfer.after_download");
     Ok(done.sent_bytes)

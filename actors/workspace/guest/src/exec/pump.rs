@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hivekeep_protocol::Stream;
 use rustix::buffer::spare_capacity;
 use tokio::io::unix::AsyncFd;
@@ -11,14 +12,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::session::call::CallCx;
-use crate::session::outbox::Chunk;
 
-/// Size of the pipe of a command that has much to say.
+/// What one read takes of a pipe at first: all that fits it.
+const PIPE_BYTES: usize = 64 * 1024;
+/// Size of the pipe of a command that has much to say. It is emptied by one read: each
+/// read of a full pipe wakes the command, and a change between two address spaces costs
+/// an emulated CPU as much as copying some 100 KiB.
 const LARGE_PIPE_BYTES: usize = 1024 * 1024;
 /// How long output that follows other output closely is gathered.
 const GATHER: Duration = Duration::from_millis(2);
-/// A chunk this full is not worth waiting for.
-const ENOUGH_BYTES: usize = Chunk::CAPACITY / 2;
+/// This much is not worth waiting for more.
+const ENOUGH_BYTES: usize = PIPE_BYTES / 2;
 
 pub(super) struct Pump<'cx> {
     cx: &'cx CallCx,
@@ -28,7 +32,8 @@ pub(super) struct Pump<'cx> {
     all_written: &'cx CancellationToken,
     may_send: u64,
     total: u64,
-    enlarged: bool,
+    /// Bytes of one read.
+    at_once: usize,
 }
 
 impl<'cx> Pump<'cx> {
@@ -39,7 +44,7 @@ impl<'cx> Pump<'cx> {
         may_send: u64,
         all_written: &'cx CancellationToken,
     ) -> Self {
-        Self { cx, stream, pipe, all_written, may_send, total: 0, enlarged: false }
+        Self { cx, stream, pipe, all_written, may_send, total: 0, at_once: PIPE_BYTES }
     }
 
     /// Bytes read from the pipe, sent or not.
@@ -50,55 +55,62 @@ impl<'cx> Pump<'cx> {
     /// Reads to the end of the pipe. A call that is cancelled, or a link that is
     /// gone, stops the sending but not the reading.
     pub(super) async fn run(&mut self) {
-        let mut chunk = Chunk::new();
         let mut last_sent: Option<Instant> = None;
-        while let Ok(1..) = self.read(&mut chunk).await {
+        let mut bytes = Vec::new();
+        while let Ok(1..) = self.read(&mut bytes).await {
             if last_sent.is_some_and(|sent| sent.elapsed() < GATHER) {
-                self.gather(&mut chunk).await;
+                self.gather(&mut bytes).await;
             }
-            self.total += chunk.len() as u64;
-            if chunk.len() == Chunk::CAPACITY && !self.enlarged {
-                self.enlarged = true;
-                let _ = rustix::pipe::fcntl_setpipe_size(self.pipe.get_ref(), LARGE_PIPE_BYTES);
+            self.total += bytes.len() as u64;
+            if bytes.len() >= PIPE_BYTES {
+                self.enlarge();
             }
-            chunk.truncate(usize::try_from(self.may_send).unwrap_or(usize::MAX).min(chunk.len()));
-            if chunk.is_empty() {
+            bytes.truncate(usize::try_from(self.may_send).unwrap_or(usize::MAX).min(bytes.len()));
+            if bytes.is_empty() {
                 continue;
             }
-            self.may_send -= chunk.len() as u64;
-            let full = std::mem::take(&mut chunk);
-            if self.cx.send(self.stream, full).await.is_err() {
+            self.may_send -= bytes.len() as u64;
+            let content = Bytes::from(std::mem::take(&mut bytes));
+            if self.cx.send(self.stream, content).await.is_err() {
                 self.may_send = 0;
             }
             last_sent = Some(Instant::now());
-            chunk.truncate(0);
+        }
+    }
+
+    fn enlarge(&mut self) {
+        let large = self.at_once > PIPE_BYTES;
+        if !large && rustix::pipe::fcntl_setpipe_size(self.pipe.get_ref(), LARGE_PIPE_BYTES).is_ok()
+        {
+            self.at_once = LARGE_PIPE_BYTES;
         }
     }
 
     /// A command that writes little pieces fast is given a moment to write more,
     /// so that not every piece becomes a frame.
-    async fn gather(&mut self, chunk: &mut Chunk) {
-        if chunk.len() < ENOUGH_BYTES {
+    async fn gather(&mut self, bytes: &mut Vec<u8>) {
+        if bytes.len() < ENOUGH_BYTES {
             tokio::time::sleep(GATHER).await;
+            while bytes.len() < bytes.capacity()
+                && let Ok(1..) = read_some(self.pipe.get_ref(), bytes)
+            {}
         }
-        while chunk.len() < Chunk::CAPACITY
-            && let Ok(1..) = read_some(self.pipe.get_ref(), chunk)
-        {}
     }
 
-    /// Reads into the emptied chunk; 0 at the end.
-    async fn read(&self, chunk: &mut Chunk) -> io::Result<usize> {
-        chunk.truncate(0);
+    /// Reads into the emptied buffer; 0 at the end.
+    async fn read(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        bytes.clear();
+        bytes.reserve(self.at_once);
         loop {
             tokio::select! {
                 biased;
                 ready = self.pipe.readable() => {
-                    if let Ok(read) = ready?.try_io(|pipe| read_some(pipe.get_ref(), chunk)) {
+                    if let Ok(read) = ready?.try_io(|pipe| read_some(pipe.get_ref(), bytes)) {
                         return read;
                     }
                 }
                 () = self.all_written.cancelled() => {
-                    return match read_some(self.pipe.get_ref(), chunk) {
+                    return match read_some(self.pipe.get_ref(), bytes) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
                         read => read,
                     };
@@ -108,6 +120,6 @@ impl<'cx> Pump<'cx> {
     }
 }
 
-fn read_some(pipe: &OwnedFd, chunk: &mut Chunk) -> io::Result<usize> {
-    Ok(rustix::io::read(pipe, spare_capacity(chunk.buffer()))?)
+fn read_some(pipe: &OwnedFd, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    Ok(rustix::io::read(pipe, spare_capacity(bytes))?)
 }

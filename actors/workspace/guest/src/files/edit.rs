@@ -45,11 +45,11 @@ fn edit(asked: &FileEdit, run_dir: &Path) -> Result<FileEdited, GuestError> {
         let mut rest = text.as_str();
         for _ in 0..replacements {
             let (before, after) = rest.split_once(&asked.old_string).unwrap_or((rest, ""));
-            replacement.write_all(before.as_bytes())?;
-            replacement.write_all(asked.new_string.as_bytes())?;
+            replacement.append(&[before.as_bytes()])?;
+            replacement.append(&[asked.new_string.as_bytes()])?;
             rest = after;
         }
-        replacement.write_all(rest.as_bytes())
+        replacement.append(&[rest.as_bytes()])
     };
     let mut replacement = Replacement::begin(&path, 0, run_dir)?;
     write(&mut replacement)

@@ -5,14 +5,14 @@
 //! is made in one step), by which the next daemon removes what a killed one left.
 
 use std::fs::{File, Metadata, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hivekeep_protocol::{GuestCode, GuestError};
 
-use super::{io_error, path};
+use super::{append::Appending, io_error, path};
 
 const PREFIX: &str = ".hivekeep-";
 const NEW_FILE_MODE: u32 = 0o644;
@@ -20,7 +20,7 @@ const NEW_FILE_MODE: u32 = 0o644;
 /// A file on its way to replace another. Dropping it leaves the old one.
 #[derive(Debug)]
 pub struct Replacement {
-    file: File,
+    file: Appending,
     temp: PathBuf,
     note: PathBuf,
     target: PathBuf,
@@ -69,8 +69,9 @@ impl Replacement {
             let _ = std::fs::remove_file(&note);
             failed(error)
         })?;
+        let file = Appending::new(file, expected_bytes);
         let this = Self { file, temp, note, target, old, new_dirs };
-        reserve(&this.file, expected_bytes).map_err(failed)?;
+        reserve(this.file.file(), expected_bytes).map_err(failed)?;
         Ok(this)
     }
 
@@ -78,8 +79,8 @@ impl Replacement {
     ///
     /// # Errors
     /// As write(2).
-    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+    pub fn append(&mut self, contents: &[&[u8]]) -> io::Result<()> {
+        self.file.append(contents)
     }
 
     /// Makes it durable under the target's name. Owner and mode stay as they were
@@ -90,11 +91,12 @@ impl Replacement {
     pub fn commit(self, mode: Option<u32>) -> io::Result<Replaced> {
         let kept = self.old.as_ref().map_or(NEW_FILE_MODE, |old| old.mode() & 0o7777);
         let mode = mode.map_or(kept, |mode| mode & 0o7777);
+        let file = self.file.file();
         if let Some(old) = &self.old {
-            std::os::unix::fs::fchown(&self.file, Some(old.uid()), Some(old.gid()))?;
+            std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
         }
-        self.file.set_permissions(Permissions::from_mode(mode))?;
-        self.file.sync_all()?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()?;
         std::fs::rename(&self.temp, &self.target)?;
         for dir in &self.new_dirs {
             sync_parent(dir)?;

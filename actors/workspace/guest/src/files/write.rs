@@ -1,14 +1,16 @@
 //! Upload.
 
-use std::collections::VecDeque;
-use std::io;
-
-use hivekeep_protocol::{FileWrite, FileWritten, GuestCode, GuestError};
+use hivekeep_protocol::{FileWrite, FileWritten, GuestCode, GuestError, limits};
 
 use super::temp::Replacement;
 use super::{io_error, off_thread, path};
 use crate::session::call::{CallCx, cancelled};
 use crate::session::inflow::Taken;
+use crate::session::payload::Payload;
+
+/// Bytes of a large file that may be on the way at once, so that the disk and the link
+/// work at the same time.
+const WINDOW_BYTES: u64 = 4 * limits::INITIAL_CREDIT_BYTES as u64;
 
 /// Answers [`FileWrite`] once the new content is durable under its name.
 ///
@@ -20,6 +22,9 @@ pub async fn run(cx: &CallCx, asked: FileWrite) -> Result<FileWritten, GuestErro
     let (target, run_dir) = (path::absolute(&asked.path)?, cx.agent.settings.run_dir.clone());
     let begin = move || Replacement::begin(&target, asked.size_bytes, &run_dir);
     let mut replacement = off_thread(begin).await?;
+    if asked.size_bytes > WINDOW_BYTES {
+        cx.replenish((WINDOW_BYTES - u64::from(limits::INITIAL_CREDIT_BYTES)) as usize).await?;
+    }
     let mut bytes = 0;
     loop {
         let Taken { pieces, ended } = tokio::select! {
@@ -27,14 +32,15 @@ pub async fn run(cx: &CallCx, asked: FileWrite) -> Result<FileWritten, GuestErro
             () = cx.cancel.cancelled() => return Err(cancelled()),
             taken = cx.inflow.take() => taken,
         };
-        let arrived: usize = pieces.iter().map(|piece| piece.len() - 1).sum();
+        let arrived: usize = pieces.iter().map(|piece| piece.content().len()).sum();
         bytes += arrived as u64;
         if bytes > asked.size_bytes || (ended && bytes < asked.size_bytes) {
             let message = format!("{name}: {bytes} bytes came, {} announced", asked.size_bytes);
             return Err(GuestError::new(GuestCode::Invalid, message));
         }
         let (back, written) = off_thread(move || {
-            let written = write(&mut replacement, &pieces);
+            let contents: Vec<&[u8]> = pieces.iter().map(Payload::content).collect();
+            let written = replacement.append(&contents);
             (replacement, written)
         })
         .await;
@@ -49,8 +55,4 @@ pub async fn run(cx: &CallCx, asked: FileWrite) -> Result<FileWritten, GuestErro
     let replaced = off_thread(move || replacement.commit(asked.mode)).await;
     let replaced = replaced.map_err(|error| io_error(&error, &name))?;
     Ok(FileWritten { bytes, replaced: replaced.existed, mode: replaced.mode })
-}
-
-fn write(replacement: &mut Replacement, pieces: &VecDeque<Vec<u8>>) -> io::Result<()> {
-    pieces.iter().try_for_each(|piece| replacement.write_all(&piece[1..]))
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::roles::Failure;
 
-/// As much as a data frame carries.
-const CHUNK_BYTES: usize = hivekeep_protocol::limits::DATA_CHUNK_BYTES;
+/// Two of the driver's 32 KiB buffers; more at once is no quicker.
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A port without a host reads as at its end.
 const AWAY_POLL: Duration = Duration::from_millis(10);
 

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use hivekeep_protocol::{Frame, GuestCode, GuestError, Kind, Stream, limits};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::inflow::Inflow;
-use super::outbox::{Chunk, Outbox};
+use super::outbox::Outbox;
 use crate::agent::Agent;
 
 /// Most credit that is ever held; a host that grants more gains nothing.
@@ -68,19 +69,26 @@ impl Credit {
 }
 
 impl CallCx {
-    /// Sends content once the host has granted credit for it.
+    /// Sends content, frame by frame, once the host has granted credit for it.
     ///
     /// # Errors
     /// `Cancelled`, also when the connection is gone.
-    pub async fn send(&self, stream: Stream, chunk: Chunk) -> Result<(), GuestError> {
+    pub async fn send(&self, stream: Stream, mut content: Bytes) -> Result<(), GuestError> {
+        while !content.is_empty() {
+            let chunk = content.split_to(content.len().min(limits::DATA_CHUNK_BYTES));
+            self.send_chunk(stream, chunk).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_chunk(&self, stream: Stream, chunk: Bytes) -> Result<(), GuestError> {
         let bytes = u32::try_from(chunk.len()).expect("a chunk is small");
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => return Err(cancelled()),
             permit = self.credit.0.acquire_many(bytes) => permit.map_err(|_| cancelled())?.forget(),
         }
-        let frame = chunk.into_frame(self.id, stream);
-        self.outbox.send(frame).await.map_err(|_| cancelled())
+        self.outbox.data(self.id, stream, chunk).await.map_err(|_| cancelled())
     }
 
     /// Has `work` done once the reply is on the way: nobody waits for it then. The

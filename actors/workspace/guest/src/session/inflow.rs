@@ -6,13 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use hivekeep_protocol::{Stream, limits};
 use tokio::sync::Notify;
 
+use super::payload::Payload;
+
 /// Pieces up to this size are joined, so that many tiny frames cost no more
 /// memory than one large one.
 const JOIN_BELOW: usize = 4096;
 /// Content is handed on in batches of at least this, or what there is at the end:
-/// each batch costs a visit to another thread. A quarter of the window, so that
-/// the host never waits for a grant that waits for the host.
-const BATCH_BYTES: usize = limits::INITIAL_CREDIT_BYTES as usize / 4;
+/// each batch costs a visit to another thread. Half of the window, so that the
+/// host never waits for a grant that waits for the host.
+const BATCH_BYTES: usize = limits::INITIAL_CREDIT_BYTES as usize / 2;
 
 /// A call's received and not yet used content.
 #[derive(Debug)]
@@ -24,8 +26,7 @@ pub struct Inflow {
 
 #[derive(Debug)]
 struct State {
-    /// As received: a stream byte, then content.
-    pieces: VecDeque<Vec<u8>>,
+    pieces: VecDeque<Payload>,
     /// Content bytes in `pieces`.
     waiting: usize,
     window: usize,
@@ -35,8 +36,8 @@ struct State {
 /// What [`Inflow::take`] found.
 #[derive(Debug)]
 pub struct Taken {
-    /// Each begins with a stream byte, to be skipped.
-    pub pieces: VecDeque<Vec<u8>>,
+    /// In order.
+    pub pieces: VecDeque<Payload>,
     /// Nothing more will come.
     pub ended: bool,
 }
@@ -54,19 +55,22 @@ impl Inflow {
 
     /// # Errors
     /// When the payload is no content, or more than the credit allows.
-    pub(super) fn push(&self, payload: Vec<u8>) -> Result<(), String> {
-        if payload.first().copied().map(Stream::try_from) != Some(Ok(Stream::Content)) {
+    pub(super) fn push(&self, payload: Payload) -> Result<(), String> {
+        if payload.stream() != Some(Stream::Content) {
             return Err("data that is no content".into());
         }
         let mut state = self.state();
-        let len = payload.len() - 1;
+        let len = payload.content().len();
         state.window = state.window.checked_sub(len).ok_or("data beyond the credit")?;
         if state.ended {
             return Err("data behind the end".into());
         }
         match state.pieces.back_mut() {
-            Some(last) if len < JOIN_BELOW && last.len() + len <= limits::DATA_CHUNK_BYTES => {
-                last.extend_from_slice(&payload[1..]);
+            Some(last)
+                if len < JOIN_BELOW
+                    && last.content().len() + len <= limits::DATA_CHUNK_BYTES =>
+            {
+                last.join(payload.content());
             }
             _ if len == 0 => {}
             _ => state.pieces.push_back(payload),

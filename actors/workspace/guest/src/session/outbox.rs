@@ -1,13 +1,14 @@
 //! The writing half of a connection: one task, one bounded queue.
 
-use hivekeep_protocol::{Frame, HEADER_LEN, Kind, Stream, limits};
+use bytes::Bytes;
+use hivekeep_protocol::{Frame, HEADER_LEN, Kind, Stream};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Frames waiting to be written: at most about 1 MiB of data chunks.
-const QUEUE_FRAMES: usize = 16;
+/// Frames waiting to be written: at most about 1 MiB of data.
+const QUEUE_FRAMES: usize = 4;
 /// Small frames are written together, up to this many bytes.
 const GATHER_BYTES: usize = 8 * 1024;
 
@@ -20,9 +21,13 @@ pub struct LinkGone;
 #[derive(Debug, Clone)]
 pub struct Outbox(mpsc::Sender<Item>);
 
+/// Header and stream byte.
+const HEAD_LEN: usize = HEADER_LEN + 1;
+
 #[derive(Debug)]
 enum Item {
     Frame(Vec<u8>),
+    Data { head: [u8; HEAD_LEN], content: Bytes },
     Flushed(oneshot::Sender<()>),
 }
 
@@ -33,6 +38,17 @@ impl Outbox {
     /// When the connection has ended.
     pub async fn send(&self, frame: Vec<u8>) -> Result<(), LinkGone> {
         self.0.send(Item::Frame(frame)).await.map_err(|_| LinkGone)
+    }
+
+    /// Queues content of at most [`hivekeep_protocol::limits::DATA_CHUNK_BYTES`] as
+    /// one data frame; waits while the queue is full. Much content is not copied.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub async fn data(&self, id: u32, stream: Stream, content: Bytes) -> Result<(), LinkGone> {
+        let mut head = [stream as u8; HEAD_LEN];
+        head[..HEADER_LEN].copy_from_slice(&Frame::header(Kind::Data, id, 1 + content.len()));
+        self.0.send(Item::Data { head, content }).await.map_err(|_| LinkGone)
     }
 
     /// Queues a frame if there is room: for hints, which may be lost.
@@ -72,78 +88,32 @@ async fn write_all<W: AsyncWrite + Unpin>(
     items: &mut mpsc::Receiver<Item>,
 ) -> std::io::Result<()> {
     while let Some(item) = items.recv().await {
-        let (mut bytes, mut done) = (Vec::new(), Vec::new());
+        let (mut bytes, mut large, mut done) = (Vec::new(), Bytes::new(), Vec::new());
         let mut next = Some(item);
         while let Some(item) = next.take() {
             match item {
                 Item::Frame(frame) if bytes.is_empty() => bytes = frame,
                 Item::Frame(frame) => bytes.extend_from_slice(&frame),
+                Item::Data { head, content } => {
+                    bytes.extend_from_slice(&head);
+                    if content.len() < GATHER_BYTES {
+                        bytes.extend_from_slice(&content);
+                    } else {
+                        large = content;
+                    }
+                }
                 Item::Flushed(flushed) => done.push(flushed),
             }
-            if bytes.len() < GATHER_BYTES {
+            if bytes.len() < GATHER_BYTES && large.is_empty() {
                 next = items.try_recv().ok();
             }
         }
         writer.write_all(&bytes).await?;
+        writer.write_all(&large).await?;
         writer.flush().await?;
         for flushed in done {
             let _ = flushed.send(());
         }
     }
     Ok(())
-}
-
-/// A data frame that is filled in place: header and content leave in one write
-/// without having been copied together.
-#[derive(Debug)]
-pub struct Chunk(Vec<u8>);
-
-/// Header and stream byte.
-const HEAD: usize = HEADER_LEN + 1;
-
-impl Chunk {
-    /// Most content bytes. The whole frame is then [`limits::DATA_CHUNK_BYTES`]
-    /// long: two full buffers of virtio-console, with no small third one behind.
-    pub const CAPACITY: usize = limits::DATA_CHUNK_BYTES - HEAD;
-
-    /// An empty chunk.
-    pub fn new() -> Self {
-        let mut bytes = Vec::with_capacity(limits::DATA_CHUNK_BYTES);
-        bytes.resize(HEAD, 0);
-        Self(bytes)
-    }
-
-    /// Room for content; what is written there is kept by growing the vector.
-    pub fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.0
-    }
-
-    /// Content bytes so far.
-    pub fn len(&self) -> usize {
-        self.0.len() - HEAD
-    }
-
-    /// Nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Drops content behind `len` bytes.
-    pub fn truncate(&mut self, len: usize) {
-        self.0.truncate(HEAD + len);
-    }
-
-    /// The frame's bytes.
-    pub fn into_frame(mut self, id: u32, stream: Stream) -> Vec<u8> {
-        let header = Frame::header(Kind::Data, id, self.0.len() - HEADER_LEN);
-        self.0[..HEADER_LEN].copy_from_slice(&header);
-        self.0[HEADER_LEN] = stream as u8;
-        self.0
-    }
-}
-
-impl Default for Chunk {
-    fn default() -> Self {
-        Self::new()
-    }
 }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use hivekeep_protocol::{Decoder, Frame, HEADER_LEN, SyncScanner, begins_sync, limits};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::Stream;
+use super::payload::Payload;
 
-const BUFFER_BYTES: usize = 64 * 1024;
+/// Small, so that little of a large frame is received to here instead of its place.
+const BUFFER_BYTES: usize = 16 * 1024;
+/// Data frames of at least this much are received in place.
+const IN_PLACE_BYTES: usize = 32 * 1024;
 const GAP: Duration = Duration::from_millis(limits::MID_FRAME_GAP_MS);
 
 /// Why a connection cannot be read any further.
@@ -23,17 +27,26 @@ pub(super) enum Broken {
     Anew,
 }
 
+/// What [`Source::next`] brings.
+pub(super) enum Incoming {
+    Frame(Frame),
+    /// A large data frame of this call.
+    Data(u32, Payload),
+}
+
 pub(super) struct Source<R> {
     reader: R,
     received: BytesMut,
     decoder: Decoder,
+    /// A large data frame of this call that has begun.
+    in_place: Option<(u32, Payload)>,
     stream: Stream,
 }
 
 impl<R: AsyncRead + Unpin> Source<R> {
     pub(super) fn new(reader: R, stream: Stream) -> Self {
         let received = BytesMut::with_capacity(BUFFER_BYTES);
-        Self { reader, received, decoder: Decoder::default(), stream }
+        Self { reader, received, decoder: Decoder::default(), in_place: None, stream }
     }
 
     pub(super) fn stream(&self) -> Stream {
@@ -41,10 +54,16 @@ impl<R: AsyncRead + Unpin> Source<R> {
     }
 
     async fn fill(&mut self) -> Result<(), Broken> {
-        if self.received.capacity() - self.received.len() < BUFFER_BYTES / 4 {
-            self.received.reserve(BUFFER_BYTES);
-        }
-        match self.reader.read_buf(&mut self.received).await {
+        let read = match &mut self.in_place {
+            Some((_, payload)) => self.reader.read_buf(&mut payload.rest()).await,
+            None => {
+                if self.received.capacity() - self.received.len() < BUFFER_BYTES / 4 {
+                    self.received.reserve(BUFFER_BYTES);
+                }
+                self.reader.read_buf(&mut self.received).await
+            }
+        };
+        match read {
             Ok(0) | Err(_) => Err(Broken::Closed),
             Ok(_) => Ok(()),
         }
@@ -53,6 +72,7 @@ impl<R: AsyncRead + Unpin> Source<R> {
     /// The nonce of the next preamble; everything before it is dropped.
     pub(super) async fn preamble(&mut self) -> Result<[u8; 16], Broken> {
         self.decoder = Decoder::default();
+        self.in_place = None;
         let mut scanner = SyncScanner::default();
         loop {
             let (used, nonce) = scanner.push(&self.received);
@@ -69,29 +89,23 @@ impl<R: AsyncRead + Unpin> Source<R> {
         !self.decoder.mid_frame() && header.is_some_and(begins_sync)
     }
 
-    /// The next frame. Cancel-safe.
-    ///
-    /// A header is looked at only when it is there as a whole, so that a preamble
-    /// in the place of a frame is still in the buffer when it is looked for.
+    /// The next frame of a handshake. Cancel-safe.
     pub(super) async fn frame(&mut self) -> Result<Frame, Broken> {
+        match self.next().await? {
+            Incoming::Frame(frame) => Ok(frame),
+            Incoming::Data(..) => Err(Broken::Rubbish("data in the handshake".into())),
+        }
+    }
+
+    /// The next frame. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Incoming, Broken> {
         loop {
-            let enough = if self.decoder.mid_frame() { 1 } else { HEADER_LEN };
-            while self.received.len() >= enough {
-                if self.stream == Stream::Endless && self.at_preamble() {
-                    return Err(Broken::Anew);
-                }
-                let (used, frame) = self
-                    .decoder
-                    .push(&self.received)
-                    .map_err(|error| Broken::Rubbish(error.to_string()))?;
-                self.received.advance(used);
-                match frame {
-                    Some(frame) => return Ok(frame),
-                    None if self.received.is_empty() => break,
-                    None => {}
-                }
+            if let Some(incoming) = self.take()? {
+                return Ok(incoming);
             }
-            let inside = self.decoder.mid_frame() || !self.received.is_empty();
+            let inside = self.in_place.is_some()
+                || self.decoder.mid_frame()
+                || !self.received.is_empty();
             if inside && self.stream == Stream::Endless {
                 match tokio::time::timeout(GAP, self.fill()).await {
                     Ok(filled) => filled?,
@@ -102,47 +116,42 @@ impl<R: AsyncRead + Unpin> Source<R> {
             }
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hivekeep_protocol::{Kind, sync_preamble};
-
-    fn source(bytes: &[u8], stream: Stream) -> Source<&[u8]> {
-        Source::new(bytes, stream)
-    }
-
-    fn conversation() -> Vec<u8> {
-        let frame = |id| Frame { kind: Kind::Cancel, id, payload: Vec::new() }.to_bytes();
-        [sync_preamble([1; 16]).to_vec(), frame(1), sync_preamble([2; 16]).to_vec(), frame(2)]
-            .concat()
-    }
-
-    #[tokio::test]
-    async fn a_host_that_begins_anew_is_no_rubbish_and_loses_nothing() {
-        let bytes = conversation();
-        let mut source = source(&bytes, Stream::Endless);
-        for nth in 1..=2 {
-            assert_eq!(source.preamble().await.unwrap(), [nth; 16]);
-            assert_eq!(source.frame().await.unwrap().id, u32::from(nth));
-            let after = source.frame().await;
-            let expected = if nth == 1 {
-                matches!(after, Err(Broken::Anew))
-            } else {
-                matches!(after, Err(Broken::Closed))
+    /// A frame out of what has been received.
+    ///
+    /// A header is looked at only when it is there as a whole, so that a preamble
+    /// in the place of a frame is still in the buffer when it is looked for.
+    fn take(&mut self) -> Result<Option<Incoming>, Broken> {
+        loop {
+            if let Some((id, mut payload)) = self.in_place.take() {
+                let here = payload.missing().min(self.received.len());
+                payload.rest().put_slice(&self.received.split_to(here));
+                if payload.missing() == 0 {
+                    return Ok(Some(Incoming::Data(id, payload)));
+                }
+                self.in_place = Some((id, payload));
+                return Ok(None);
+            }
+            if self.stream == Stream::Endless && self.at_preamble() {
+                return Err(Broken::Anew);
+            }
+            let some = match (self.decoder.mid_frame(), self.received.len()) {
+                (true, len @ 1..) => len,
+                (false, HEADER_LEN..) => HEADER_LEN,
+                _ => return Ok(None),
             };
-            assert!(expected, "{after:?}");
+            let (used, frame) = self
+                .decoder
+                .push(&self.received[..some])
+                .map_err(|error| Broken::Rubbish(error.to_string()))?;
+            self.received.advance(used);
+            if let Some(frame) = frame {
+                return Ok(Some(Incoming::Frame(frame)));
+            }
+            self.in_place = self
+                .decoder
+                .take_over(IN_PLACE_BYTES)
+                .map(|(id, len)| (id, Payload::aligned(len)));
         }
-    }
-
-    #[tokio::test]
-    async fn a_preamble_inside_a_connection_that_cannot_begin_anew_breaks_it() {
-        let bytes = conversation();
-        let mut source = source(&bytes, Stream::Connection);
-        source.preamble().await.unwrap();
-        source.frame().await.unwrap();
-        let after = source.frame().await;
-        assert!(matches!(after, Err(Broken::Rubbish(_))), "{after:?}");
     }
 }
