@@ -236,6 +236,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_a_data_frame_without_content_yet_can_be_taken_over() {
+        let frame = |kind| Frame { kind, id: 5, payload: vec![1; 40] }.to_bytes();
+        let taken_over = |bytes: &[u8], min_len| {
+            let mut decoder = Decoder::default();
+            decoder.push(bytes).expect("sound");
+            (decoder.take_over(min_len), decoder.mid_frame())
+        };
+        let data = frame(Kind::Data);
+        assert_eq!(taken_over(&data[..HEADER_LEN], 40), (Some((5, 40)), false));
+        assert_eq!(taken_over(&data[..HEADER_LEN], 41), (None, true));
+        assert_eq!(taken_over(&data[..HEADER_LEN + 1], 40), (None, true));
+        assert_eq!(taken_over(&frame(Kind::Request)[..HEADER_LEN], 40), (None, true));
+    }
+
     /// The layout is a contract with guests already running.
     #[test]
     fn golden_frame() {

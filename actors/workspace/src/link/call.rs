@@ -13,13 +13,9 @@ use super::{
     inbox::{Inbox, Reply, Taken},
 };
 
-/// Credit is granted in portions of this, so that the guest never runs dry while
-/// the caller keeps up, and credit frames stay rare.
-const GRANT_BYTES: u32 = INITIAL_CREDIT_BYTES / 4;
-
-/// Bytes on the way for a call that much is expected of: what the guest sends while
-/// the host's threads wait for a processor, or a disk for its turn.
-const WIDE_BYTES: u32 = 4 * INITIAL_CREDIT_BYTES;
+/// Credit is granted in portions of this part of the window, so that the guest never
+/// runs dry while the caller keeps up, and credit frames stay rare: each interrupts it.
+const GRANT_PART: u32 = 4;
 
 /// How long a caller waits.
 #[derive(Debug, Clone)]
@@ -76,13 +72,15 @@ pub(super) struct OpenCall {
     call: Arc<Call>,
     /// Received and not yet granted anew.
     consumed: u32,
+    /// Bytes that the guest may have on the way.
+    window: u32,
     /// There is nothing left to cancel.
     ended: bool,
 }
 
 impl OpenCall {
     pub(super) fn new(core: Arc<Core>, call: Arc<Call>) -> Self {
-        Self { core, call, consumed: 0, ended: false }
+        Self { core, call, consumed: 0, window: INITIAL_CREDIT_BYTES, ended: false }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -186,18 +184,22 @@ impl OpenCall {
     pub(super) fn consumed(&mut self, bytes: usize) {
         // At most the credit outstanding, which fits.
         self.consumed += u32::try_from(bytes).unwrap_or(u32::MAX);
-        if self.consumed >= GRANT_BYTES && !self.ended {
+        if self.consumed >= self.window / GRANT_PART && !self.ended {
             let bytes = std::mem::take(&mut self.consumed);
             self.call.inbox().grant(bytes);
             self.core.outbox.credit(self.call.id, bytes);
         }
     }
 
-    /// Lets the guest send more at once than every call may.
-    pub(super) fn widen(&mut self) {
-        let bytes = WIDE_BYTES - INITIAL_CREDIT_BYTES;
-        self.call.inbox().grant(bytes);
-        self.core.outbox.credit(self.call.id, bytes);
+    /// Lets the guest have so many bytes on the way, if that is more than every call may.
+    /// To be called before anything was received.
+    pub(super) fn widen(&mut self, window: u32) {
+        let more = window.saturating_sub(self.window);
+        if more > 0 {
+            self.window = window;
+            self.call.inbox().grant(more);
+            self.core.outbox.credit(self.call.id, more);
+        }
     }
 
     /// Runs the caller's own I/O (a source, a sink) under the call's wait.

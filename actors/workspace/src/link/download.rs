@@ -3,6 +3,10 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
 
+/// Bytes of a large file that may be on the way at once: what comes while the sink's
+/// disk is busy.
+const WINDOW: u32 = 4 * INITIAL_CREDIT_BYTES;
+
 impl Link {
     /// Copies a byte range of a guest's file into `sink`, and flushes it.
     /// `on_progress` gets the bytes written so far.
@@ -29,7 +33,7 @@ impl Link {
             .open(ToGuest::FileRead(request), Exchange::Download, Slot::Ordinary, &wait)
             .await?;
         if limit.is_none_or(|limit| limit > u64::from(INITIAL_CREDIT_BYTES)) {
-            call.widen();
+            call.widen(WINDOW);
         }
         let mut written = 0u64;
         loop {

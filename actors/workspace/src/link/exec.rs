@@ -1,4 +1,4 @@
-use hivekeep_protocol::{Exec, ExecDone, Stream, limits::INITIAL_CREDIT_BYTES};
+use hivekeep_protocol::{Exec, ExecDone, Stream};
 
 use super::{
     Link,
@@ -8,6 +8,9 @@ use super::{
     inbox::Exchange,
     text::{Text, capped_text},
 };
+
+/// Most output that may be on the way at once.
+const MAX_WINDOW: u32 = 32 * 1024 * 1024;
 
 /// The first part of one stream's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,9 +65,8 @@ impl Link {
                 &wait,
             )
             .await?;
-        if most > INITIAL_CREDIT_BYTES as usize {
-            call.widen();
-        }
+        // Both streams are kept whole: credit for all of them costs no more memory.
+        call.widen(u32::try_from(most.saturating_mul(2)).unwrap_or(MAX_WINDOW).min(MAX_WINDOW));
         loop {
             let taken = call.turn(&wait).await?;
             let mut consumed = 0;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use hivekeep_protocol::{Decoder, Frame, GuestEvent, Kind, decode};
+use bytes::{BufMut, buf::Limit};
+use hivekeep_protocol::{Decoder, Frame, GuestEvent, HEADER_LEN, Kind, decode};
 use tokio::io::AsyncReadExt;
 
 use super::{
@@ -11,8 +12,12 @@ use super::{
     inbox::Reply,
 };
 
-/// Bytes asked of the carrier at once: four chunks.
-pub(super) const READ_BYTES: usize = 256 * 1024;
+/// Bytes asked of the carrier at once. Small, so that little of a large frame is
+/// received to here instead of its place.
+pub(super) const READ_BYTES: usize = 32 * 1024;
+
+/// Data frames of at least this much are received in place.
+const IN_PLACE_BYTES: usize = 64 * 1024;
 
 /// Hands the guest's frames to their calls until the link is down. `received`
 /// came with the handshake.
@@ -25,34 +30,88 @@ pub(super) async fn read_until_down(core: Arc<Core>, reader: Reading, received: 
 }
 
 async fn read(core: &Core, mut reader: Reading, received: Vec<u8>) -> LinkDown {
-    let mut decoder = Decoder::default();
-    if let Err(reason) = take_in(core, &mut decoder, &received) {
+    let mut incoming = Incoming::default();
+    if let Err(reason) = incoming.take_in(core, &received) {
         return reason;
     }
     drop(received);
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let len = match reader.read(&mut buffer).await {
+        let read = match &mut incoming.in_place {
+            Some(body) => reader.read_buf(&mut body.rest()).await,
+            None => reader.read(&mut buffer).await,
+        };
+        let len = match read {
             Ok(0) => return LinkDown::Ended,
             Ok(len) => len,
             Err(error) => return LinkDown::Io(error.to_string()),
         };
         core.heard();
-        if let Err(reason) = take_in(core, &mut decoder, &buffer[..len]) {
+        let taken = match &incoming.in_place {
+            Some(_) => incoming.in_place_done(core),
+            None => incoming.take_in(core, &buffer[..len]),
+        };
+        if let Err(reason) = taken {
             return reason;
         }
     }
 }
 
-fn take_in(core: &Core, decoder: &mut Decoder, mut bytes: &[u8]) -> Result<(), LinkDown> {
-    while !bytes.is_empty() {
-        let (used, frame) = decoder.push(bytes)?;
-        bytes = &bytes[used..];
-        if let Some(frame) = frame {
-            deliver(core, frame)?;
-        }
+/// The frame that is being received.
+#[derive(Default)]
+struct Incoming {
+    decoder: Decoder,
+    /// A large data frame; the decoder then waits for the next header.
+    in_place: Option<Body>,
+}
+
+/// A payload on its way.
+struct Body {
+    id: u32,
+    len: usize,
+    payload: Vec<u8>,
+}
+
+impl Body {
+    fn missing(&self) -> usize {
+        self.len - self.payload.len()
     }
-    Ok(())
+
+    fn rest(&mut self) -> Limit<&mut Vec<u8>> {
+        let missing = self.missing();
+        (&mut self.payload).limit(missing)
+    }
+}
+
+impl Incoming {
+    fn take_in(&mut self, core: &Core, mut bytes: &[u8]) -> Result<(), LinkDown> {
+        while !bytes.is_empty() {
+            if let Some(body) = &mut self.in_place {
+                let here = body.missing().min(bytes.len());
+                body.payload.extend_from_slice(&bytes[..here]);
+                bytes = &bytes[here..];
+                self.in_place_done(core)?;
+                continue;
+            }
+            let some =
+                if self.decoder.mid_frame() { bytes.len() } else { bytes.len().min(HEADER_LEN) };
+            let (used, frame) = self.decoder.push(&bytes[..some])?;
+            bytes = &bytes[used..];
+            if let Some(frame) = frame {
+                deliver(core, frame)?;
+            } else if let Some((id, len)) = self.decoder.take_over(IN_PLACE_BYTES) {
+                self.in_place = Some(Body { id, len, payload: Vec::with_capacity(len) });
+            }
+        }
+        Ok(())
+    }
+
+    fn in_place_done(&mut self, core: &Core) -> Result<(), LinkDown> {
+        if let Some(Body { id, payload, .. }) = self.in_place.take_if(|body| body.missing() == 0) {
+            deliver(core, Frame { kind: Kind::Data, id, payload })?;
+        }
+        Ok(())
+    }
 }
 
 fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violation> {

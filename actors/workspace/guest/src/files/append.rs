@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::session::payload::ALIGNMENT;
 
 /// Smaller files are left in the page cache, where they will be looked for.
-const DIRECT_FROM_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const DIRECT_FROM_BYTES: u64 = 16 * 1024 * 1024;
 
 /// As many pieces as one write may have.
 const AT_ONCE: usize = 1024;

@@ -1,19 +1,25 @@
 //! Download.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hivekeep_protocol::{FileRead, FileReadDone, GuestError, Stream};
-use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
+use super::append::DIRECT_FROM_BYTES;
 use super::{io_error, off_thread, path};
 use crate::session::call::CallCx;
+use crate::session::payload::ALIGNMENT;
 
 /// Read in one visit to the disk: a visit costs two changes of threads.
 const AT_ONCE_BYTES: usize = 1024 * 1024;
+
+/// Read beyond the size that a file had when it was opened.
+const SMALL_BYTES: u64 = 16 * 1024;
 
 /// Answers [`FileRead`] after the content. The next part is read while one is sent.
 ///
@@ -24,10 +30,10 @@ pub async fn run(cx: &CallCx, asked: FileRead) -> Result<FileReadDone, GuestErro
     let name = asked.path.clone();
     let path = path::absolute(&asked.path)?;
     let (file, meta) = off_thread(move || path::open_regular(&path)).await?;
-    let file = Arc::new(file);
+    let file = Arc::new(Reading::new(file, meta.size()));
     let part = |offset, left| {
         let file = file.clone();
-        off_thread(move || read_part(&file, offset, left))
+        off_thread(move || file.part(offset, left))
     };
     let (mut offset, mut left) = (asked.offset, asked.limit.unwrap_or(u64::MAX));
     let mut sent_bytes = 0;
@@ -35,26 +41,64 @@ pub async fn run(cx: &CallCx, asked: FileRead) -> Result<FileReadDone, GuestErro
     while !content.is_empty() {
         let bytes = content.len() as u64;
         (offset, left, sent_bytes) = (offset + bytes, left - bytes, sent_bytes + bytes);
-        let (sent, next) =
-            tokio::join!(cx.send(Stream::Content, content), part(offset, left));
+        let (sent, next) = tokio::join!(cx.send(Stream::Content, content), part(offset, left));
         sent?;
         content = next.map_err(|error| io_error(&error, &name))?;
     }
     Ok(FileReadDone { sent_bytes, size_bytes: meta.size(), mode: meta.mode() & 0o7777 })
 }
 
-/// Empty at the end of the file.
-fn read_part(file: &File, offset: u64, left: u64) -> io::Result<Bytes> {
-    let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(AT_ONCE_BYTES);
-    let mut bytes = Vec::with_capacity(wanted);
-    while bytes.len() < wanted {
-        let at = offset + bytes.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
-            Ok(0) => break,
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// A file to be read from memory where it is there, and else past the page cache: a
+/// large file does not push others out of a small guest's memory.
+struct Reading {
+    cached: File,
+    size_bytes: u64,
+    /// The same file, where it is large enough and the file system takes that.
+    direct: Option<File>,
+}
+
+impl Reading {
+    fn new(cached: File, size_bytes: u64) -> Self {
+        let anew = || {
+            let path = format!("/proc/self/fd/{}", cached.as_raw_fd());
+            File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
+        };
+        let direct = if size_bytes >= DIRECT_FROM_BYTES { anew() } else { None };
+        Self { cached, size_bytes, direct }
     }
-    bytes.truncate(wanted);
-    Ok(bytes.into())
+
+    /// Empty at the end of the file.
+    fn part(&self, offset: u64, left: u64) -> io::Result<Bytes> {
+        // Some files of the kernel's have content and no size.
+        let expected = self.size_bytes.saturating_sub(offset).saturating_add(SMALL_BYTES);
+        let wanted = usize::try_from(left.min(expected)).unwrap_or(usize::MAX).min(AT_ONCE_BYTES);
+        let mut bytes = vec![0; wanted + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT) % ALIGNMENT;
+        let mut end = start;
+        while end < start + wanted {
+            let at = offset + (end - start) as u64;
+            match self.some(&mut bytes[end..start + wanted], at) {
+                Ok(0) => break,
+                Ok(read) => end += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bytes.truncate(end);
+        Ok(Bytes::from(bytes).slice(start..))
+    }
+
+    fn some(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+        if let Some(direct) = &self.direct {
+            let now = ReadWriteFlags::NOWAIT;
+            if let Ok(read @ 1..) = preadv2(&self.cached, &mut [IoSliceMut::new(bytes)], at, now) {
+                return Ok(read);
+            }
+            // Refused for what is no whole number of blocks.
+            if let Ok(read @ 1..) = pread(direct, &mut *bytes, at) {
+                return Ok(read);
+            }
+        }
+        pread(&self.cached, bytes, at)
+    }
 }

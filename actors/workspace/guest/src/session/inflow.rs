@@ -67,8 +67,7 @@ impl Inflow {
         }
         match state.pieces.back_mut() {
             Some(last)
-                if len < JOIN_BELOW
-                    && last.content().len() + len <= limits::DATA_CHUNK_BYTES =>
+                if len < JOIN_BELOW && last.content().len() + len <= limits::DATA_CHUNK_BYTES =>
             {
                 last.join(payload.content());
             }

@@ -103,9 +103,8 @@ impl<R: AsyncRead + Unpin> Source<R> {
             if let Some(incoming) = self.take()? {
                 return Ok(incoming);
             }
-            let inside = self.in_place.is_some()
-                || self.decoder.mid_frame()
-                || !self.received.is_empty();
+            let inside =
+                self.in_place.is_some() || self.decoder.mid_frame() || !self.received.is_empty();
             if inside && self.stream == Stream::Endless {
                 match tokio::time::timeout(GAP, self.fill()).await {
                     Ok(filled) => filled?,
@@ -148,10 +147,66 @@ impl<R: AsyncRead + Unpin> Source<R> {
             if let Some(frame) = frame {
                 return Ok(Some(Incoming::Frame(frame)));
             }
-            self.in_place = self
-                .decoder
-                .take_over(IN_PLACE_BYTES)
-                .map(|(id, len)| (id, Payload::aligned(len)));
+            self.in_place =
+                self.decoder.take_over(IN_PLACE_BYTES).map(|(id, len)| (id, Payload::aligned(len)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_protocol::{Kind, sync_preamble};
+    use proptest::prelude::*;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    fn data(id: u32, len: usize) -> Frame {
+        Frame { kind: Kind::Data, id, payload: (0..len).map(|n| (n % 3) as u8).collect() }
+    }
+
+    async fn next(source: &mut Source<tokio::io::DuplexStream>) -> (u32, Vec<u8>) {
+        match source.next().await.expect("a frame") {
+            Incoming::Frame(frame) => (frame.id, frame.payload[1..].to_vec()),
+            Incoming::Data(id, payload) => (id, payload.content().to_vec()),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn large_and_small_frames_arrive_whatever_the_pieces(
+            lens in proptest::collection::vec(
+                prop_oneof![1usize..50, IN_PLACE_BYTES - 2..IN_PLACE_BYTES + 9, 90_000usize..99_000],
+                1..9,
+            ),
+            piece in 1usize..70_000,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let (mut host, guest) = tokio::io::duplex(piece);
+                let mut source = Source::new(guest, Stream::Connection);
+                let frames: Vec<_> = (1..).zip(&lens).map(|(id, len)| data(id, *len)).collect();
+                let bytes: Vec<u8> = frames.iter().flat_map(Frame::to_bytes).collect();
+                let sending = tokio::spawn(async move { host.write_all(&bytes).await });
+                for frame in frames {
+                    assert!(next(&mut source).await == (frame.id, frame.payload[1..].to_vec()));
+                }
+                sending.await.expect("no panic").expect("all taken");
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_frame_that_breaks_off_gives_way_to_a_new_connection() {
+        let (mut host, guest) = tokio::io::duplex(1 << 20);
+        let mut source = Source::new(guest, Stream::Endless);
+        let frame = data(7, 200_000).to_bytes();
+        host.write_all(&frame[..150_000]).await.expect("taken");
+        assert!(matches!(source.next().await, Err(Broken::Rubbish(_))));
+        host.write_all(&sync_preamble([9; 16])).await.expect("taken");
+        assert!(matches!(source.preamble().await, Ok(nonce) if nonce == [9; 16]));
+        host.write_all(&data(8, 100_000).to_bytes()).await.expect("taken");
+        assert_eq!(next(&mut source).await.0, 8);
     }
 }
