@@ -5,7 +5,7 @@ use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
 
 /// Bytes of a large file that may be on the way at once: what comes while the sink's
 /// disk is busy.
-const WINDOW: u32 = 4 * INITIAL_CREDIT_BYTES;
+pub(super) const WINDOW: u32 = 4 * INITIAL_CREDIT_BYTES;
 
 impl Link {
     /// Copies a byte range of a guest's file into `sink`, and flushes it.

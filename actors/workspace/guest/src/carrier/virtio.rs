@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::Carrier;
 use crate::session::Stream;
@@ -90,7 +90,7 @@ impl Carrier for Virtio {
             let pause = if self.eager > 0 { EAGER_POLL } else { AWAY_POLL };
             tokio::time::sleep(pause).await;
         }
-        Ok((Half::of(&self.port)?, Half::of(&self.port)?))
+        Ok((Half::of(&self.port, Interest::READABLE)?, Half::of(&self.port, Interest::WRITABLE)?))
     }
 }
 
@@ -99,14 +99,17 @@ impl Carrier for Virtio {
 #[derive(Debug)]
 pub struct Half {
     port: Arc<File>,
+    /// The driver interrupts for each buffer it has sent; that is not to look like
+    /// something to read.
+    interest: Interest,
     watched: Option<AsyncFd<Arc<File>>>,
 }
 
 impl Half {
-    fn of(port: &File) -> io::Result<Self> {
+    fn of(port: &File, interest: Interest) -> io::Result<Self> {
         let port = Arc::new(port.try_clone()?);
-        let watched = Some(watched::both_ways(port.clone())?);
-        Ok(Self { port, watched })
+        let watched = Some(watched::shared(port.clone(), interest)?);
+        Ok(Self { port, interest, watched })
     }
 
     fn watched(&self) -> io::Result<&AsyncFd<Arc<File>>> {
@@ -120,7 +123,7 @@ impl Half {
             return Ok(true);
         }
         self.watched = None;
-        self.watched = Some(watched::both_ways(self.port.clone())?);
+        self.watched = Some(watched::shared(self.port.clone(), self.interest)?);
         Ok(false)
     }
 }

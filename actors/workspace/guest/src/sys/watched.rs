@@ -19,11 +19,11 @@ pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
-/// Watches a device in both directions; others may hold it open too.
+/// Watches a device, which others may hold open too, in one direction.
 ///
 /// # Errors
 /// As [`readable`].
-pub fn both_ways(file: Arc<File>) -> io::Result<AsyncFd<Arc<File>>> {
+pub fn shared(file: Arc<File>, interest: Interest) -> io::Result<AsyncFd<Arc<File>>> {
     // SAFETY: as above; the watcher shares the ownership.
-    Ok(unsafe { AsyncFd::register(file) }?)
+    Ok(unsafe { AsyncFd::register_with_interest(file, interest) }?)
 }

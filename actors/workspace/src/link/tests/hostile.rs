@@ -80,7 +80,7 @@ async fn a_guest_that_ignores_credit_is_cut_off() {
     let (link, _seen) = link_to(|_| {
         Act::raw(|id| {
             let chunk = frame(Kind::Data, id, vec![0; DATA_CHUNK_BYTES + 1]);
-            chunk.repeat(INITIAL_CREDIT_BYTES as usize / DATA_CHUNK_BYTES + 1)
+            chunk.repeat(crate::link::download::WINDOW as usize / DATA_CHUNK_BYTES + 1)
         })
     })
     .await;
