@@ -42,7 +42,7 @@ impl Rig {
         )?;
         let mut client = house.attach()?;
         // One CPU, so that emulated ones do not wait for each other on a small host; memory
-        // for the largest file, so that its reading is not that of a disk.
+        // for the largest file, which is also put into the memory file system.
         let size = json!({ "name": WORKSPACE, "vcpus": 1, "memory_mb": 1024 });
         client.call("workspace_create", &size)?;
         let raw = Raw::connect(&socket)?;

@@ -43,9 +43,9 @@ impl Appending {
     /// As write(2).
     pub(super) fn append(&mut self, contents: &[&[u8]]) -> io::Result<()> {
         let fits = |content: &&&[u8]| {
-            content.len() % ALIGNMENT == 0 && content.as_ptr().align_offset(ALIGNMENT) == 0
+            content.len().is_multiple_of(ALIGNMENT) && content.as_ptr().align_offset(ALIGNMENT) == 0
         };
-        let fitting = match self.direct && self.written % ALIGNMENT as u64 == 0 {
+        let fitting = match self.direct && self.written.is_multiple_of(ALIGNMENT as u64) {
             true => contents.iter().take_while(fits).count(),
             false => 0,
         };
