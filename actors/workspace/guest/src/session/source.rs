@@ -209,4 +209,37 @@ mod tests {
         host.write_all(&data(8, 100_000).to_bytes()).await.expect("taken");
         assert_eq!(next(&mut source).await.0, 8);
     }
+
+    fn conversation() -> Vec<u8> {
+        let frame = |id| Frame { kind: Kind::Cancel, id, payload: Vec::new() }.to_bytes();
+        [sync_preamble([1; 16]).to_vec(), frame(1), sync_preamble([2; 16]).to_vec(), frame(2)]
+            .concat()
+    }
+
+    #[tokio::test]
+    async fn a_host_that_begins_anew_is_no_rubbish_and_loses_nothing() {
+        let bytes = conversation();
+        let mut source = Source::new(&bytes[..], Stream::Endless);
+        for nth in 1..=2 {
+            assert_eq!(source.preamble().await.unwrap(), [nth; 16]);
+            assert_eq!(source.frame().await.unwrap().id, u32::from(nth));
+            let after = source.frame().await;
+            let expected = if nth == 1 {
+                matches!(after, Err(Broken::Anew))
+            } else {
+                matches!(after, Err(Broken::Closed))
+            };
+            assert!(expected, "{after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preamble_inside_a_connection_that_cannot_begin_anew_breaks_it() {
+        let bytes = conversation();
+        let mut source = Source::new(&bytes[..], Stream::Connection);
+        source.preamble().await.unwrap();
+        source.frame().await.unwrap();
+        let after = source.frame().await;
+        assert!(matches!(after, Err(Broken::Rubbish(_))), "{after:?}");
+    }
 }
