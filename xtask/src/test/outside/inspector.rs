@@ -12,14 +12,18 @@ const INSPECTOR: &str = "@modelcontextprotocol/inspector/clients/launcher/build/
 pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
     let home = repo.shell.create_temp_dir()?;
     let daemon = Daemon::start(repo, home.path())?;
+    // It gives its server nothing of its own environment but what it is told to.
+    let environment = daemon.environment().iter();
+    let environment: Vec<_> =
+        environment.map(|(name, value)| format!("{name}={}", value.display())).collect();
     let ask = |arguments: &[&str]| -> Result<Value> {
         let answer = tools
             .npm_script(INSPECTOR)
             .arg("--cli")
+            .args(environment.iter().flat_map(|pair| ["-e", pair]))
             .arg(repo.hivekeep())
-            .arg("mcp")
+            .args(["mcp", "--no-spawn"])
             .args(arguments)
-            .envs(daemon.environment().iter().cloned())
             .read()?;
         serde_json::from_str(&answer).with_context(|| format!("its answer is JSON: {answer}"))
     };
