@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
 use crate::contain::{Contain, cgroup, reaper};
+use crate::freeze::Freezer;
+use crate::identity::Persona;
 use crate::jobs::Jobs;
 use crate::session::{self, Stream, outbox::Outbox};
 
@@ -62,6 +64,8 @@ pub struct Identity {
 pub struct Agent {
     pub(crate) settings: Settings,
     pub(crate) identity: Identity,
+    pub(crate) persona: Persona,
+    pub(crate) freezer: Freezer,
     pub(crate) contain: Contain,
     pub(crate) jobs: Jobs,
     pub(crate) links: Links,
@@ -79,6 +83,11 @@ impl Agent {
         std::fs::create_dir_all(settings.state_dir.join("jobs"))?;
         raise_open_files();
         let identity = Identity::read(&settings)?;
+        let persona = Persona::read(&settings, &identity.boot_id);
+        let freezer = match settings.place {
+            Place::Vm => Freezer::new(),
+            Place::Sandbox => Freezer::default(),
+        };
         let contain = match &settings.cgroup_root {
             Some(root) => Contain::Cgroup(cgroup::Pool::open(root)?),
             None => Contain::Subreaper(reaper::Shim::new(&settings.exe)?),
@@ -88,6 +97,8 @@ impl Agent {
             jobs: Jobs::open(&settings, &identity.boot_id)?,
             null: std::fs::File::open("/dev/null")?,
             identity,
+            persona,
+            freezer,
             contain,
             links: Links::default(),
             stopping: CancellationToken::new(),

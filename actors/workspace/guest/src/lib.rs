@@ -20,6 +20,8 @@ pub mod console;
 pub mod contain;
 pub mod exec;
 pub mod files;
+pub mod freeze;
+pub mod identity;
 pub mod init;
 pub mod jobs;
 pub mod reap;

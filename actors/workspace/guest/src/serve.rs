@@ -3,7 +3,7 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::CallCx;
-use crate::{exec, files, jobs, system};
+use crate::{exec, files, freeze, identity, jobs, system};
 
 /// Answers one call.
 ///
@@ -25,6 +25,9 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::FileWrite(it) => FromGuest::FileWrite(files::write::run(cx, it).await?),
         ToGuest::FileEdit(it) => FromGuest::FileEdit(files::edit::run(cx, it).await?),
         ToGuest::FileList(it) => FromGuest::FileList(files::list::run(it).await?),
+        ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it).await?),
+        ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
+        ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

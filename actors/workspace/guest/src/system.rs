@@ -36,7 +36,7 @@ pub async fn configure(cx: &CallCx, asked: Configure) -> Result<Configured, Gues
     off_thread(move || Ok(apply(place, &asked))).await
 }
 
-fn is_label(name: &str) -> bool {
+pub(crate) fn is_label(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
     (1..=63).contains(&name.len())
         && name.bytes().all(plain)
@@ -57,7 +57,15 @@ fn apply(place: Place, asked: &Configure) -> Configured {
             if let Err(error) = rustix::system::sethostname(asked.hostname.as_bytes()) {
                 crate::say!("configure: host name: {error}");
             }
-            done.clock_step_ms = asked.clock_unix_ms.map_or(0, step_clock);
+            let hosts = std::path::Path::new("/etc/hosts");
+            if let Err(error) = crate::identity::name_in_hosts(hosts, &asked.hostname) {
+                crate::say!("configure: /etc/hosts: {error}");
+            }
+            let stepped = asked.clock_unix_ms.map(|host| step_clock(host, CLOCK_TOLERANCE_MS));
+            done.clock_step_ms = stepped.unwrap_or(Ok(0)).unwrap_or_else(|error| {
+                crate::say!("configure: clock: {error}");
+                0
+            });
             done.entropy_bytes = ioctl::add_entropy(&asked.entropy).unwrap_or_else(|error| {
                 crate::say!("configure: entropy: {error}");
                 0
@@ -76,23 +84,18 @@ fn apply(place: Place, asked: &Configure) -> Configured {
     done
 }
 
-/// Returns by how much it stepped.
-fn step_clock(host_unix_ms: u64) -> i64 {
+/// Sets the clock if it is off by more than the tolerance; returns by how much it stepped.
+pub(crate) fn step_clock(host_unix_ms: u64, tolerance_ms: u64) -> io::Result<i64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     let host_ms = i64::try_from(host_unix_ms).unwrap_or(i64::MAX);
     let step = host_ms.saturating_sub(now_ms);
-    if step.unsigned_abs() <= CLOCK_TOLERANCE_MS {
-        return 0;
+    if step.unsigned_abs() <= tolerance_ms {
+        return Ok(0);
     }
     let time = Timespec { tv_sec: host_ms / 1000, tv_nsec: (host_ms % 1000) * 1_000_000 };
-    match rustix::time::clock_settime(ClockId::Realtime, time) {
-        Ok(()) => step,
-        Err(error) => {
-            crate::say!("configure: clock: {error}");
-            0
-        }
-    }
+    rustix::time::clock_settime(ClockId::Realtime, time)?;
+    Ok(step)
 }
 
 /// Grows the root file system to its device. Nothing to grow is success.

@@ -33,7 +33,8 @@ pub struct Welcome {
     pub version: u16,
     /// Version of the guest daemon's build.
     pub guest_version: String,
-    /// Changes with each boot of the guest (the kernel's boot id).
+    /// Changes with each boot of the guest (the kernel's boot id), and with each
+    /// [`crate::Reidentify`] (its instance id).
     pub boot_id: String,
     /// Counts starts of the guest daemon within one boot, from 1.
     pub daemon_starts: u32,

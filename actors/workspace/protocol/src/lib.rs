@@ -47,4 +47,7 @@ pub use jobs::{
 pub use request::{FromGuest, GuestEvent, Request, ToGuest};
 pub use run::{Argv, Exec, ExecDone, Exit, Stream};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};
-pub use system::{Configure, Configured, Ping, Pong, Shutdown, ShuttingDown, Usage, UsageReport};
+pub use system::{
+    Configure, Configured, Ping, Pong, Quiesce, Quiesced, Reidentified, Reidentify, Shutdown,
+    ShuttingDown, Thaw, Thawed, Usage, UsageReport,
+};

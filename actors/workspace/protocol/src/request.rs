@@ -68,6 +68,12 @@ requests! {
     FileList => FileListed,
     /// One entry.
     FileStat => FileEntry,
+    /// After a start from another machine's memory.
+    Reidentify => Reidentified,
+    /// Sync and freeze the disk.
+    Quiesce => Quiesced,
+    /// Let the disk be written again.
+    Thaw => Thawed,
 }
 
 /// Payload of a [`Kind::Event`] frame: told by the guest without being asked.

@@ -79,3 +79,80 @@ pub struct Shutdown {
 /// Answer to [`Shutdown`], sent before the power goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShuttingDown;
+
+/// Makes a guest that was started from another machine's memory a machine of its own. Applied as a
+/// whole or refused; idempotent. The link that it came over stays open; the next handshake needs
+/// the new token.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reidentify {
+    /// BLAKE3 of the new link token. The guest's daemon keeps to it over its own restarts.
+    pub token_hash: [u8; 32],
+    /// Host name to set (a DNS label).
+    pub hostname: String,
+    /// `/etc/machine-id`: 32 lower-case hexadecimal digits.
+    pub machine_id: String,
+    /// Names this copy. Told in [`crate::Welcome::boot_id`] from now on, for the kernel's own
+    /// boot id is that of the machine it was copied from.
+    pub instance_id: String,
+    /// The host's wall clock, Unix milliseconds.
+    pub clock_unix_ms: u64,
+    /// Random bytes of the host; the kernel's generator is reseeded from them. At least 32.
+    #[serde(with = "serde_bytes")]
+    pub entropy: Vec<u8>,
+}
+
+impl std::fmt::Debug for Reidentify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Random bytes that become a secret are not shown.
+        f.debug_struct("Reidentify")
+            .field("hostname", &self.hostname)
+            .field("machine_id", &self.machine_id)
+            .field("instance_id", &self.instance_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Answer to [`Reidentify`]: what was read back afterwards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reidentified {
+    /// Host name in effect.
+    pub hostname: String,
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+    /// As [`crate::Welcome`] says from now on.
+    pub instance_id: String,
+    /// The guest's wall clock, Unix milliseconds.
+    pub clock_unix_ms: i64,
+    /// The clock was stepped by this much.
+    pub clock_step_ms: i64,
+    /// Entropy bytes credited.
+    pub entropy_bytes: u32,
+}
+
+/// Makes the disk fit for a snapshot of the disk alone: what the page cache holds back is written.
+/// A snapshot with memory needs no more than that, and not even that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiesce {
+    /// Holds back all writes to the root file system until [`Thaw`], but no longer than this,
+    /// whatever becomes of the host. At most 60,000. `None` only syncs.
+    pub freeze_ms: Option<u32>,
+}
+
+/// Answer to [`Quiesce`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiesced {
+    /// The root file system is frozen.
+    pub frozen: bool,
+}
+
+/// Ends what [`Quiesce`] began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thaw;
+
+/// Answer to [`Thaw`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thawed {
+    /// The root file system was frozen until now. If not, the time was up before, and what was
+    /// taken meanwhile may be torn.
+    pub was_frozen: bool,
+}

@@ -27,7 +27,8 @@ pub const PORT_NAME: &str = "hivekeep.0";
 /// One read of the port gives at most this: Linux's driver receives into single pages.
 const DRIVER_BUFFER_BYTES: usize = 4096;
 const AWAY_POLL: Duration = Duration::from_millis(200);
-/// Right after the boot the host is looked for more eagerly, this many times.
+/// Right after the boot, and after the host has gone, it is looked for more eagerly, this many
+/// times: a daemon that restarts is away for a moment, as is the host of a fork.
 const EAGER_POLLS: u32 = 100;
 const EAGER_POLL: Duration = Duration::from_millis(10);
 
@@ -90,6 +91,7 @@ impl Carrier for Virtio {
             let pause = if self.eager > 0 { EAGER_POLL } else { AWAY_POLL };
             tokio::time::sleep(pause).await;
         }
+        self.eager = EAGER_POLLS;
         Ok((Half::of(&self.port, Interest::READABLE)?, Half::of(&self.port, Interest::WRITABLE)?))
     }
 }

@@ -70,7 +70,7 @@ async fn greet<R: AsyncRead + Unpin>(
 /// The token is judged first: a stranger learns nothing about versions.
 fn judge(agent: &Agent, hello: &Hello) -> Result<Welcome, Refusal> {
     let hash = blake3::hash(&hello.token);
-    if !bool::from(hash.as_bytes().ct_eq(&agent.settings.token_hash)) {
+    if !bool::from(hash.as_bytes().ct_eq(&agent.persona.token_hash())) {
         return Err(Refusal::Token);
     }
     if !(hello.min_version..=hello.max_version).contains(&PROTOCOL_VERSION) {
@@ -80,7 +80,7 @@ fn judge(agent: &Agent, hello: &Hello) -> Result<Welcome, Refusal> {
     Ok(Welcome {
         version: PROTOCOL_VERSION,
         guest_version: env!("CARGO_PKG_VERSION").to_owned(),
-        boot_id: agent.identity.boot_id.clone(),
+        boot_id: agent.persona.instance_id(),
         daemon_starts: agent.identity.daemon_starts,
         containment: agent.contain.kind(),
     })

@@ -9,6 +9,9 @@ const EXT4_IOC_RESIZE_FS: u64 = 0x4008_6610;
 /// `_IOW('R', 3, int[2])` and `_IO('R', 7)` of Linux's random.h.
 const RNDADDENTROPY: u64 = 0x4008_5203;
 const RNDRESEEDCRNG: u64 = 0x5207;
+/// `_IOWR('X', 119, int)` and `_IOWR('X', 120, int)` of Linux's fs.h.
+const FIFREEZE: u64 = 0xc004_5877;
+const FITHAW: u64 = 0xc004_5878;
 /// Most bytes credited at once.
 pub const MAX_ENTROPY_BYTES: usize = 512;
 
@@ -23,6 +26,24 @@ fn check(result: libc::c_int) -> io::Result<()> {
 pub fn resize_ext4(mounted: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: the request reads one u64 through the pointer.
     check(unsafe { libc::ioctl(mounted.as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks) })
+}
+
+/// Writes out a mounted file system and holds back whoever writes to it.
+///
+/// # Errors
+/// As the kernel says: frozen already, or without the privilege.
+pub fn freeze(mounted: impl AsFd) -> io::Result<()> {
+    // SAFETY: the request takes no argument.
+    check(unsafe { libc::ioctl(mounted.as_fd().as_raw_fd(), FIFREEZE as _, 0) })
+}
+
+/// Ends [`freeze`].
+///
+/// # Errors
+/// When it is not frozen.
+pub fn thaw(mounted: impl AsFd) -> io::Result<()> {
+    // SAFETY: the request takes no argument.
+    check(unsafe { libc::ioctl(mounted.as_fd().as_raw_fd(), FITHAW as _, 0) })
 }
 
 #[repr(C)]
