@@ -27,6 +27,7 @@ mod folders;
 mod ground;
 mod handle;
 mod kvm;
+pub mod layer;
 mod memory;
 mod options;
 mod pidfd;
@@ -34,6 +35,7 @@ mod plan;
 mod process;
 pub mod qmp;
 pub mod sandbox;
+pub mod snapshot;
 mod sockets;
 mod spawn;
 pub mod sweep;
@@ -54,8 +56,9 @@ pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use kvm::{KvmVerdict, probe_kvm};
 pub use memory::Memory;
 pub use options::{Accelerator, CarrierChoice, Options};
-pub use plan::{Carrier, Images, Plan};
+pub use plan::{Carrier, Disk, Images, Plan};
 pub use process::{ExitHow, MachineExit};
+pub use snapshot::{Held, Ram, SaveRequest, Saved, SavedMemory, Shape, SnapshotFolder, Snapshots};
 
 /// A started machine.
 #[derive(Debug, Clone)]
@@ -109,6 +112,11 @@ pub trait Driver: Send + Sync {
 
     /// [`Driver::release`], then removes the disk, and the logs if asked.
     async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error>;
+
+    /// Pausing, saving and forking, where machines of this kind can do it.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
 
     /// How the guest link reaches the machine.
     fn endpoint(&self, handle: &MachineHandle) -> Endpoint {

@@ -33,6 +33,20 @@ impl From<driver::Error> for ToolError {
             Error::Unkillable { .. } => {
                 ("machine_unkillable", "the host's kernel holds the process: look at the host")
             }
+            Error::SnapshotUnsupported { .. } => {
+                ("snapshot_unsupported", "workspace_info shows what this machine can do")
+            }
+            Error::ShapeDiffers { .. } => (
+                "snapshot_does_not_fit",
+                "start it with the size and on the QEMU it was saved with, or without its memory",
+            ),
+            Error::SnapshotDamaged { .. } => {
+                ("snapshot_damaged", "restore it without its memory, or delete it")
+            }
+            Error::LinkBusy => ("link_busy", "try again when fewer calls are under way"),
+            Error::SaveFailed { .. } => {
+                ("snapshot_failed", "workspace_info shows the state; try again")
+            }
             Error::Qmp(_) => ("machine_control_failed", "workspace_logs shows what it printed"),
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 ("host_disk_full", "free space on the host")

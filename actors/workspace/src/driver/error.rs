@@ -74,6 +74,45 @@ pub enum Error {
     /// QEMU's control socket.
     #[error("QMP: {0}")]
     Qmp(#[from] qmp::Error),
+    /// Machines of this kind cannot be saved, paused or forked.
+    #[error("this machine cannot be saved: {why}")]
+    SnapshotUnsupported {
+        /// For the caller who asked.
+        why: String,
+    },
+    /// A memory image was made on a machine of another shape.
+    #[error("the memory image does not fit this machine: {what} was {saved} and is {here}")]
+    ShapeDiffers {
+        /// The part of the shape.
+        what: &'static str,
+        /// As it was saved.
+        saved: String,
+        /// As this daemon would make it.
+        here: String,
+    },
+    /// A memory image is not complete or not readable.
+    #[error("{} is no complete memory image: {why}", folder.display())]
+    SnapshotDamaged {
+        /// The snapshot's folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something kept being sent to the guest while it stood still, so its memory and its devices
+    /// never belonged to one moment. Nothing was saved; worth another try.
+    #[error("the link did not rest while the machine stood still")]
+    LinkBusy,
+    /// Saving failed. The memory image was removed.
+    #[error("saving failed{}: {cause}", if *resumed { "" } else { ", and the guest stands still" })]
+    SaveFailed {
+        /// The guest is in the state it was in before.
+        resumed: bool,
+        /// The machine has the new top layer.
+        disk_switched: bool,
+        /// What went wrong.
+        #[source]
+        cause: Box<Error>,
+    },
     /// The host's file system, process table or cgroups.
     #[error("{action} {}: {source}", path.display())]
     Io {

@@ -1,7 +1,9 @@
 //! The one fake driver, for every test that needs machines but no processes.
 
-use std::collections::HashMap;
-use std::path::Path;
+mod snapshots;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -14,7 +16,7 @@ use crate::link::fake::FakeGuest;
 use super::{
     AcceleratorKind, AppliedLimits, Capabilities, Carrier, Driver, Endpoint, Enforcement, Error,
     ExitHow, Facts, Folders, Gone, Images, Isolation, Launched, Logs, LogsOnDiscard, MachineExit,
-    MachineHandle, Memory, Plan, Support,
+    MachineHandle, Memory, Plan, Ram, Snapshots, Support,
 };
 
 /// The images that `TEST_HIVEKEEP_IMAGES` names, or why there are none.
@@ -71,6 +73,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
             disk_dir: root.join("disk").join(workspace),
             log_dir: root.join("log").join(workspace),
         },
+        disk: None,
         token_hash_hex: "ab".repeat(32),
         hostname: "golden".into(),
         carrier: Carrier::VirtioSerial,
@@ -97,6 +100,9 @@ struct State {
     reattach_failures: Vec<Gone>,
     kills_refused: bool,
     guests: HashMap<String, tokio::task::AbortHandle>,
+    save_failures: Vec<Error>,
+    paused: HashSet<String>,
+    tops: HashMap<String, PathBuf>,
     next_pid: i32,
 }
 
@@ -236,7 +242,11 @@ impl Driver for FakeDriver {
             folders: plan.folders.clone(),
             cgroup_dirs: Vec::new(),
             endpoint: Endpoint::Unix { path, peer_uid: rustix::process::geteuid().as_raw() },
+            memory: (self.isolation == Isolation::Vm)
+                .then(|| snapshots::held(plan, Ram::Shared { fd: 3 })),
         };
+        state.paused.remove(&plan.workspace);
+        state.tops.insert(plan.workspace.clone(), plan.disk().top);
         let no = || Enforcement::No { why: "fake".into() };
         let limits = AppliedLimits { memory: no(), cpu: no(), pids: no(), disk: no() };
         Ok(Launched { handle, limits })
@@ -295,6 +305,10 @@ impl Driver for FakeDriver {
         self.note("discard", &plan.workspace);
         self.state().machines.remove(&plan.workspace);
         Ok(())
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        (self.isolation == Isolation::Vm).then_some(self)
     }
 
     async fn memory(&self, _handle: &MachineHandle) -> Result<Memory, Error> {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::error::Gone;
 use super::facts::Isolation;
 use super::folders::Folders;
+use super::snapshot::Held;
 pub use crate::link::Endpoint;
 
 /// A process that cannot be mistaken for a later one with the same pid.
@@ -73,6 +74,10 @@ pub struct MachineHandle {
     pub cgroup_dirs: Vec<PathBuf>,
     /// How the link reaches it.
     pub endpoint: Endpoint,
+    /// How its memory is held; `None` for a sandbox, and for a machine of a daemon that could not
+    /// save machines.
+    #[serde(default)]
+    pub memory: Option<Held>,
 }
 
 impl MachineHandle {

@@ -48,6 +48,18 @@ pub struct Images {
     pub rootfs_tree: Option<PathBuf>,
 }
 
+/// What a VM's disk is made of: qcow2 layers over the image's raw root file system.
+///
+/// Which layer stands on which is said here and told to QEMU node by node. No path that a layer's
+/// header may hold is ever followed, so layers can be moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Frozen, oldest first. Opened read-only; several machines may stand on one.
+    pub layers: Vec<PathBuf>,
+    /// Written by this machine alone.
+    pub top: PathBuf,
+}
+
 /// One machine to be. The owner keeps it in the workspace's record: `slot` and `uuid` must not
 /// change during the workspace's life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +82,9 @@ pub struct Plan {
     pub images: Images,
     /// Where it lives.
     pub folders: Folders,
+    /// The disk; `None` is one layer of the workspace's own, [`Folders::disk`].
+    #[serde(default)]
+    pub disk: Option<Disk>,
     /// BLAKE3 of the link token, 64 hex digits.
     pub token_hash_hex: String,
     /// The guest's host name.
@@ -110,6 +125,12 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// The disk, also where the plan leaves it open.
+    pub fn disk(&self) -> Disk {
+        let own = || Disk { layers: Vec::new(), top: self.folders.disk() };
+        self.disk.clone().unwrap_or_else(own)
     }
 
     /// A part of the image that this kind of machine cannot do without.

@@ -6,13 +6,17 @@
 mod wire;
 
 use std::collections::HashMap;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::Value;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
@@ -57,6 +61,8 @@ pub enum Error {
 struct Command {
     id: u64,
     line: String,
+    /// Travels with the line's first byte; QEMU keeps it under the name that the command gives.
+    fd: Option<OwnedFd>,
     reply: oneshot::Sender<Result<Value, Error>>,
 }
 
@@ -76,6 +82,15 @@ impl Client {
     pub async fn connect(path: &Path, timeout: Duration) -> Result<(Self, Events), Error> {
         let connect = async {
             let stream = UnixStream::connect(path).await.map_err(Error::Connect)?;
+            Self::over(stream, timeout).await
+        };
+        let late = |_| Error::Timeout { what: "the greeting".into(), after: timeout };
+        tokio::time::timeout(timeout, connect).await.map_err(late)?
+    }
+
+    /// [`Client::connect`] on a stream that is connected already.
+    pub async fn over(stream: UnixStream, timeout: Duration) -> Result<(Self, Events), Error> {
+        let connect = async {
             let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(LINE_BYTES));
             match next(&mut lines).await? {
                 Incoming::Greeting => {}
@@ -107,12 +122,33 @@ impl Client {
         arguments: Value,
         timeout: Duration,
     ) -> Result<Value, Error> {
+        self.run(command, arguments, None, timeout).await
+    }
+
+    /// [`Client::execute`] for `getfd` and `add-fd`: the descriptor travels with the command.
+    pub async fn execute_with(
+        &self,
+        command: &str,
+        arguments: Value,
+        fd: OwnedFd,
+        timeout: Duration,
+    ) -> Result<Value, Error> {
+        self.run(command, arguments, Some(fd), timeout).await
+    }
+
+    async fn run(
+        &self,
+        command: &str,
+        arguments: Value,
+        fd: Option<OwnedFd>,
+        timeout: Duration,
+    ) -> Result<Value, Error> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let line = wire::command(id, command, arguments);
         let (reply, answer) = oneshot::channel();
         let closed = || Error::Closed("QEMU hung up".into());
         let ask = async {
-            self.commands.send(Command { id, line, reply }).await.map_err(|_| closed())?;
+            self.commands.send(Command { id, line, fd, reply }).await.map_err(|_| closed())?;
             answer.await.map_err(|_| closed())?
         };
         let late = |_| Error::Timeout { what: command.to_owned(), after: timeout };
@@ -123,6 +159,22 @@ impl Client {
     pub fn dropped_events(&self) -> u64 {
         self.dropped_events.load(Ordering::Relaxed)
     }
+}
+
+/// Sends the beginning of a line together with a descriptor; returns how much of it went. The
+/// codec's own buffer is empty between two commands, so nothing is overtaken.
+async fn send_with(stream: &UnixStream, line: &[u8], fd: &OwnedFd) -> std::io::Result<usize> {
+    let send = || {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd.as_fd()];
+        // One descriptor fits the space that was made for one.
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        // A single byte is either sent or not, which leaves a boundary of UTF-8: lines begin `{`.
+        let first = [IoSlice::new(&line[..1])];
+        Ok(rustix::net::sendmsg(stream, &first, &mut control, SendFlags::NOSIGNAL)?)
+    };
+    stream.async_io(Interest::WRITABLE, send).await
 }
 
 type Lines = Framed<UnixStream, LinesCodec>;
@@ -156,8 +208,8 @@ impl Pump {
                     // Those whose asker gave up need no answer any more.
                     self.waiting.retain(|_, reply| !reply.is_closed());
                     self.waiting.insert(command.id, command.reply);
-                    if let Err(error) = self.lines.send(command.line).await {
-                        break error.to_string();
+                    if let Err(error) = self.write(command.line, command.fd).await {
+                        break error;
                     }
                 }
                 incoming = next(&mut self.lines) => match incoming {
@@ -169,6 +221,15 @@ impl Pump {
         for (_, reply) in self.waiting.drain() {
             let _ = reply.send(Err(Error::Closed(why.clone())));
         }
+    }
+
+    async fn write(&mut self, mut line: String, fd: Option<OwnedFd>) -> Result<(), String> {
+        if let Some(fd) = fd {
+            let first = send_with(self.lines.get_ref(), line.as_bytes(), &fd).await;
+            // The codec sends the rest of the line, and its end.
+            line = line.split_off(first.map_err(|error| error.to_string())?);
+        }
+        self.lines.send(line).await.map_err(|error| error.to_string())
     }
 
     fn take(&mut self, incoming: Incoming) {

@@ -5,7 +5,11 @@
 //! as descriptors. It is told what to do over QMP, one short connection a request.
 
 mod args;
+mod control;
 mod launch;
+mod ram;
+mod save;
+mod snapshots;
 mod tsc;
 mod vhost;
 
@@ -21,8 +25,8 @@ use super::options::{Accelerator, CarrierChoice};
 use super::process::MachineExit;
 use super::{
     AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, KvmVerdict,
-    Launched, LogsOnDiscard, MachineHandle, Memory, Options, Plan, Support, console, folders, qmp,
-    tools,
+    Launched, LogsOnDiscard, MachineHandle, Memory, Options, Plan, Snapshots, Support, console,
+    folders, layer, qmp, tools,
 };
 
 const QMP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,13 +36,15 @@ pub(super) const QEMU_REMEDY: &str = "apt-get install qemu-system-x86";
 /// thread with a temporary path; the driver syncs and renames.
 pub type OverlayMaker = Arc<dyn Fn(&Path, u64, &Path) -> std::io::Result<()> + Send + Sync>;
 
-/// The driver behind `isolation = "vm"`.
+/// The driver behind `isolation = "vm"`. Clones are one driver.
+#[derive(Clone)]
 pub struct VmDriver {
     ground: Ground,
     qemu: PathBuf,
     accelerator: AcceleratorKind,
     tsc_khz: u64,
     make_overlay: OverlayMaker,
+    images: ram::RamCache,
     facts: Facts,
     capabilities: Capabilities,
 }
@@ -82,7 +88,8 @@ impl VmDriver {
             several_users: Support::Yes,
         };
         let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
-        Ok(Self { ground, qemu, accelerator, tsc_khz, make_overlay, facts, capabilities })
+        let images = ram::RamCache::default();
+        Ok(Self { ground, qemu, accelerator, tsc_khz, make_overlay, images, facts, capabilities })
     }
 
     /// Connects, asks one thing, and leaves the socket to the next.
@@ -128,7 +135,7 @@ impl Driver for VmDriver {
     }
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
-        let launched = launch::launch(self, plan).await?;
+        let launched = launch::launch(self, plan, launch::Origin::Boot).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }
@@ -170,6 +177,10 @@ impl Driver for VmDriver {
         self.ground.discard(plan, logs).await
     }
 
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
         self.ground.memory(handle).await
     }
@@ -201,21 +212,18 @@ fn choose_carrier(options: &Options) -> Result<Carrier, Error> {
     }
 }
 
-/// The overlay appears under its name complete and synced, or not at all.
+/// The writable layer appears under its name complete and synced, or not at all.
 fn make_disk(plan: &Plan, make_overlay: &OverlayMaker) -> Result<(), Error> {
-    let disk = plan.folders.disk();
-    if disk.exists() {
+    let disk = plan.disk();
+    let size_bytes = u64::from(plan.disk_gb) << 30;
+    if !disk.layers.is_empty() {
+        return layer::make_top(&disk.top, size_bytes);
+    }
+    if disk.top.exists() {
         return Ok(());
     }
     let base = Plan::image(&plan.images.rootfs_ext4, "root file system")?;
-    let fresh = disk.with_extension("new");
-    let _ = std::fs::remove_file(&fresh);
-    let size_bytes = u64::from(plan.disk_gb) << 30;
-    let made = make_overlay(base, size_bytes, &fresh)
-        .and_then(|()| std::fs::File::open(&fresh)?.sync_all())
-        .and_then(|()| std::fs::rename(&fresh, &disk))
-        .and_then(|()| std::fs::File::open(&plan.folders.disk_dir)?.sync_all());
-    made.map_err(Error::io("make the disk", &disk))
+    layer::publish(&disk.top, |fresh| make_overlay(base, size_bytes, fresh))
 }
 
 #[cfg(test)]

@@ -178,6 +178,7 @@ impl Starter {
             folders: self.plan.folders.clone(),
             cgroup_dirs,
             endpoint,
+            memory: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 
 use crate::driver::facts::AcceleratorKind;
+use crate::driver::layer;
 use crate::driver::plan::{Carrier, Plan};
 
 /// Name of the virtio-serial port that the guest daemon looks for.
@@ -19,11 +20,17 @@ const KVM_KERNEL: &str = "cryptomgr.notests";
 const SECCOMP: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// The numbers of the descriptors that QEMU inherits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Fds {
     pub(super) qmp: RawFd,
     pub(super) console: RawFd,
-    pub(super) disk: RawFd,
+    /// The guest's memory, a memfd.
+    pub(super) ram: RawFd,
+    /// The disk's writable layer.
+    pub(super) top: RawFd,
+    /// Its frozen layers, oldest first.
+    pub(super) layers: Vec<RawFd>,
+    /// The image that the oldest layer stands on.
     pub(super) base: RawFd,
     pub(super) kernel: RawFd,
     pub(super) initrd: RawFd,
@@ -32,12 +39,16 @@ pub(super) struct Fds {
 }
 
 /// What the command line needs besides the plan.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Machine {
     pub(super) accelerator: AcceleratorKind,
     pub(super) tsc_khz: u64,
     /// The disk's file system takes `O_DIRECT`.
     pub(super) direct: bool,
+    /// Guest memory is the memfd itself, or a private copy-on-write view of it.
+    pub(super) shared_ram: bool,
+    /// QEMU waits to be told where its state comes from, and does not run the guest then.
+    pub(super) incoming: bool,
     pub(super) fds: Fds,
 }
 
@@ -45,18 +56,44 @@ pub(super) struct Machine {
 pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
     let mut line = Line::default();
     base(&mut line, plan, machine);
-    storage(&mut line, machine);
+    storage(&mut line, plan, machine);
     link(&mut line, plan, &machine.fds);
     // `/proc/self/fd` opens the file anew whatever the path's folders permit.
     line.pair("-kernel", format!("/proc/self/fd/{}", machine.fds.kernel));
     line.pair("-initrd", format!("/proc/self/fd/{}", machine.fds.initrd));
     line.pair("-append", kernel_arguments(plan, machine));
     line.pair("-sandbox", SECCOMP);
+    if machine.incoming {
+        line.pair("-incoming", "defer");
+        line.flags(&["-S"]);
+    }
+    line.0
+}
+
+/// The words that decide whether saved memory fits: processor, memory size, devices and their
+/// order. Names, paths, descriptors and how the memory is held are the same in all of them.
+pub(super) fn shape_words(plan: &Plan, accelerator: AcceleratorKind) -> Vec<OsString> {
+    let neutral = Plan { uuid: uuid::Uuid::nil(), name: String::new(), cid: None, ..plan.clone() };
+    let machine = Machine {
+        accelerator,
+        tsc_khz: 0,
+        direct: false,
+        shared_ram: true,
+        incoming: false,
+        fds: Fds::default(),
+    };
+    let mut line = Line::default();
+    base(&mut line, &neutral, &machine);
+    if let Some(name) = line.0.iter().position(|word| word == "-name") {
+        line.0.drain(name..name + 2);
+    }
+    line.pair("-device", BLOCK_DEVICE);
+    link(&mut line, &neutral, &machine.fds);
     line.0
 }
 
 fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
-    let Fds { qmp, console, .. } = machine.fds;
+    let Fds { qmp, console, ram, .. } = machine.fds;
     line.flags(&["-nodefaults", "-no-user-config", "-no-reboot"]);
     line.pair("-display", "none");
     line.pair("-name", format!("guest={}", comma_safe(&plan.tag())));
@@ -73,10 +110,16 @@ fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
     line.pair("-cpu", processor);
     line.pair("-smp", plan.vcpus.to_string());
     line.pair("-m", plan.memory_mb.to_string());
-    // share=on, not only for vhost-user, which needs it: a private mapping of a memfd keeps a page
-    // that was read and then written twice, up to double the machine's memory.
-    let memory_mb = plan.memory_mb;
-    line.pair("-object", format!("memory-backend-memfd,id=ram,size={memory_mb}M,share=on"));
+    // A machine that booted maps its memory shared, not only for vhost-user, which needs it: a
+    // private mapping of a memfd keeps a page that was read and then written twice, up to double
+    // the machine's memory. A fork does map privately: what it keeps twice is what it changed.
+    let (memory_mb, share) = (plan.memory_mb, if machine.shared_ram { "on" } else { "off" });
+    line.pair(
+        "-object",
+        format!(
+            "memory-backend-file,id=ram,size={memory_mb}M,mem-path=/proc/self/fd/{ram},share={share}"
+        ),
+    );
     line.pair("-chardev", format!("socket,id=qmp,fd={qmp},server=on,wait=off"));
     line.pair("-mon", "chardev=qmp,mode=control");
     line.pair("-chardev", format!("socket,id=console,fd={console},server=on,wait=off"));
@@ -85,27 +128,46 @@ fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
     line.pair("-device", "virtio-rng-device,rng=rng");
 }
 
-/// The backing file is given as a node, so QEMU opens no path that the overlay names.
+/// The disk's device; its node is replaced when the disk is given a new top.
+const BLOCK_DEVICE: &str = "virtio-blk-device";
+
+/// Each layer's backing file is given as a node, so QEMU opens no path that a layer names.
 ///
-/// The overlay is written past the host's page cache where that is possible: the cache would count
+/// The top is written past the host's page cache where that is possible: the cache would count
 /// as the machine's memory, and cgroup v1 kills a machine for pages that it cannot write back in
-/// time. The guest has a cache of its own; the base is read by many and stays cached.
-fn storage(line: &mut Line, machine: &Machine) {
+/// time. The guest has a cache of its own; base and frozen layers are read by many and stay cached.
+fn storage(line: &mut Line, plan: &Plan, machine: &Machine) {
     let fds = &machine.fds;
-    let direct = if machine.direct { ",cache.direct=on" } else { "" };
-    let disk_file =
-        format!("driver=file,node-name=disk-file,filename=/dev/fdset/1,discard=unmap{direct}");
-    line.pair("-add-fd", format!("fd={},set=1", fds.disk));
-    line.pair("-add-fd", format!("fd={},set=2", fds.base));
-    for node in [
-        "driver=file,node-name=base-file,filename=/dev/fdset/2,read-only=on",
-        "driver=raw,node-name=base,file=base-file,read-only=on",
-        disk_file.as_str(),
-        "driver=qcow2,node-name=disk,file=disk-file,backing=base,discard=unmap",
-    ] {
-        line.pair("-blockdev", node);
+    let disk = plan.disk();
+    line.pair("-add-fd", format!("fd={},set=1", fds.base));
+    line.pair("-blockdev", "driver=file,node-name=base-file,filename=/dev/fdset/1,read-only=on");
+    line.pair("-blockdev", "driver=raw,node-name=base,file=base-file,read-only=on");
+    let mut below = "base".to_owned();
+    for (index, (path, fd)) in disk.layers.iter().zip(&fds.layers).enumerate() {
+        let (node, set) = (layer::node(path), index + 3);
+        line.pair("-add-fd", format!("fd={fd},set={set}"));
+        line.pair(
+            "-blockdev",
+            format!("driver=file,node-name={node}-file,filename=/dev/fdset/{set},read-only=on"),
+        );
+        line.pair(
+            "-blockdev",
+            format!("driver=qcow2,node-name={node},file={node}-file,backing={below},read-only=on"),
+        );
+        below = node;
     }
-    line.pair("-device", "virtio-blk-device,drive=disk");
+    let direct = if machine.direct { ",cache.direct=on" } else { "" };
+    let node = layer::node(&disk.top);
+    line.pair("-add-fd", format!("fd={},set=2", fds.top));
+    line.pair(
+        "-blockdev",
+        format!("driver=file,node-name={node}-file,filename=/dev/fdset/2,discard=unmap{direct}"),
+    );
+    line.pair(
+        "-blockdev",
+        format!("driver=qcow2,node-name={node},file={node}-file,backing={below},discard=unmap"),
+    );
+    line.pair("-device", format!("{BLOCK_DEVICE},drive={node}"));
 }
 
 fn link(line: &mut Line, plan: &Plan, fds: &Fds) {
@@ -171,12 +233,34 @@ mod tests {
     use super::*;
     use crate::driver::fake::plan;
 
-    const FDS: Fds =
-        Fds { qmp: 10, console: 11, disk: 12, base: 13, kernel: 14, initrd: 15, link: 16 };
+    fn fds(layers: &[RawFd]) -> Fds {
+        let layers = layers.to_vec();
+        Fds {
+            qmp: 10,
+            console: 11,
+            ram: 17,
+            top: 12,
+            layers,
+            base: 13,
+            kernel: 14,
+            initrd: 15,
+            link: 16,
+        }
+    }
 
     fn line(plan: &Plan, accelerator: AcceleratorKind) -> String {
-        let machine = Machine { accelerator, tsc_khz: 2_500_000, direct: true, fds: FDS };
-        let words = command_line(plan, &machine);
+        let machine = Machine {
+            accelerator,
+            tsc_khz: 2_500_000,
+            direct: true,
+            shared_ram: true,
+            incoming: false,
+            fds: fds(&[]),
+        };
+        text(&command_line(plan, &machine))
+    }
+
+    fn text(words: &[OsString]) -> String {
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
@@ -207,6 +291,48 @@ mod tests {
         let vhost = line(&plan, AcceleratorKind::Tcg);
         assert!(vhost.contains("-chardev socket,id=link,fd=16 -device vhost-user-vsock-device"));
         assert!(vhost.contains("share=on") && vhost.contains("hivekeep.carrier=vsock"), "{vhost}");
+    }
+
+    #[test]
+    fn a_fork_stands_on_frozen_layers_and_maps_memory_privately() {
+        let mut plan = plan("ws_golden", std::path::Path::new("/r"));
+        let (old, new, top) = ("/r/old".into(), "/r/new".into(), "/r/top".into());
+        plan.disk = Some(crate::driver::Disk { layers: vec![old, new], top });
+        let machine = Machine {
+            accelerator: AcceleratorKind::Tcg,
+            tsc_khz: 2_500_000,
+            direct: true,
+            shared_ram: false,
+            incoming: true,
+            fds: fds(&[20, 21]),
+        };
+        let line = text(&command_line(&plan, &machine));
+        let [old, new, top] = ["/r/old", "/r/new", "/r/top"].map(|path| layer::node(path.as_ref()));
+        for part in [
+            "mem-path=/proc/self/fd/17,share=off".to_owned(),
+            format!("driver=file,node-name={old}-file,filename=/dev/fdset/3,read-only=on"),
+            format!("node-name={old},file={old}-file,backing=base,read-only=on"),
+            format!("node-name={new},file={new}-file,backing={old},read-only=on"),
+            format!("node-name={top},file={top}-file,backing={new},discard=unmap"),
+            format!("-device virtio-blk-device,drive={top}"),
+            "-incoming defer -S".to_owned(),
+        ] {
+            assert!(line.contains(&part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("/r/old") && !line.contains("/r/top"), "{line}");
+    }
+
+    #[test]
+    fn the_shape_is_the_machine_and_not_its_name_place_or_disk() {
+        let one = plan("ws_golden", std::path::Path::new("/r"));
+        let mut other = plan("ws_other", std::path::Path::new("/s"));
+        other.uuid = uuid::Uuid::from_u128(7);
+        other.token_hash_hex = "cd".repeat(32);
+        let shape = |plan: &Plan| text(&shape_words(plan, AcceleratorKind::Tcg));
+        assert_eq!(shape(&one), shape(&other));
+        other.memory_mb += 1;
+        assert_ne!(shape(&one), shape(&other));
+        assert!(shape(&one).contains("virtserialport") && shape(&one).contains("qemu64"));
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! From a plan to a QEMU that answers.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::args::{self, Fds, Machine};
-use super::{VmDriver, folders, qmp, vhost};
+use super::ram::{self, Sealed};
+use super::{VmDriver, control, folders, qmp, vhost};
 use crate::driver::cgroup::Limits;
 use crate::driver::ground::{Ground, Newborn};
 use crate::driver::handle::{Endpoint, ProcessId, boot_id};
 use crate::driver::options::MachineUser;
 use crate::driver::spawn::{self, Spawn};
 use crate::driver::{
-    AcceleratorKind, AppliedLimits, Carrier, Enforcement, Error, Isolation, Launched,
-    MachineHandle, Plan, sockets,
+    AcceleratorKind, AppliedLimits, Carrier, Enforcement, Error, Held, Isolation, Launched,
+    MachineHandle, Plan, Ram, Shape, sockets,
 };
 
 /// The kernel's side of AF_VSOCK guests.
@@ -37,20 +37,70 @@ struct Started {
     endpoint: Endpoint,
 }
 
-pub(super) async fn launch(driver: &VmDriver, plan: &Plan) -> Result<Launched, Error> {
+/// Where a machine's memory and state come from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// It boots.
+    Boot,
+    /// From a memory image that others share, and the state of its devices.
+    Fork { image: Arc<Sealed>, device: OwnedFd },
+    /// From a state that has the memory in it, into memory that is shared with the daemon.
+    Full { ram: OwnedFd, state: OwnedFd },
+}
+
+impl Origin {
+    /// The memory to be mapped, and whether it is the machine's to write.
+    fn ram(&self, plan: &Plan) -> std::io::Result<(OwnedFd, bool)> {
+        match self {
+            Self::Boot => Ok((ram::make(plan.memory_mb)?, true)),
+            Self::Fork { image, .. } => Ok((image.fd()?, false)),
+            Self::Full { ram, .. } => Ok((ram.try_clone()?, true)),
+        }
+    }
+}
+
+/// What a machine of this plan has in common with those whose memory it can take.
+pub(super) fn shape(driver: &VmDriver, plan: &Plan) -> Shape {
+    let mut words = blake3::Hasher::new();
+    for word in args::shape_words(plan, driver.accelerator) {
+        words.update(word.as_encoded_bytes()).update(&[0]);
+    }
+    Shape {
+        program: driver.facts.program.clone(),
+        machine: words.finalize().to_hex().to_string(),
+        vcpus: plan.vcpus,
+        memory_mb: plan.memory_mb,
+        carrier: plan.carrier,
+        tsc_khz: driver.tsc_khz,
+    }
+}
+
+pub(super) async fn launch(
+    driver: &VmDriver,
+    plan: &Plan,
+    origin: Origin,
+) -> Result<Launched, Error> {
     plan.check()?;
     driver.ground.check_limits()?;
+    let (ram, shared_ram) =
+        origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
+    let held = if shared_ram { Ram::Shared { fd: ram.as_raw_fd() } } else { Ram::Private };
     let starter = Starter {
         ground: driver.ground.clone(),
         program: driver.qemu.clone(),
         accelerator: driver.accelerator,
         tsc_khz: driver.tsc_khz,
         plan: plan.clone(),
+        ram,
+        shared_ram,
+        incoming: !matches!(origin, Origin::Boot),
     };
     // Runs to its end even if this future is dropped; its result then kills what it started.
     let started = tokio::task::spawn_blocking(move || starter.start());
     let started = started.await.map_err(Error::lost_task)??;
-    await_control(driver, plan, started.process).await?;
+    let (socket, timeout) = (plan.folders.qmp(), driver.ground.options.launch_timeout());
+    let up = control::come_up(&socket, origin, timeout);
+    await_control(driver, plan, started.process, up).await?;
     let Started { newborn, process, helpers, uid, cgroup_dirs, limits, endpoint } = started;
     newborn.keep();
     let handle = MachineHandle {
@@ -64,17 +114,18 @@ pub(super) async fn launch(driver: &VmDriver, plan: &Plan) -> Result<Launched, E
         folders: plan.folders.clone(),
         cgroup_dirs,
         endpoint,
+        memory: Some(Held { shape: shape(driver, plan), ram: held }),
     };
     Ok(Launched { handle, limits })
 }
 
-/// Until QEMU says over QMP that the guest runs, or ended.
-async fn await_control(driver: &VmDriver, plan: &Plan, process: ProcessId) -> Result<(), Error> {
-    let timeout = driver.ground.options.launch_timeout();
-    let asked = async {
-        let (client, _events) = qmp::Client::connect(&plan.folders.qmp(), timeout).await?;
-        client.execute("query-status", Value::Null, timeout).await
-    };
+/// Until QEMU is `up`, or ended.
+async fn await_control(
+    driver: &VmDriver,
+    plan: &Plan,
+    process: ProcessId,
+    up: impl Future<Output = Result<(), qmp::Error>>,
+) -> Result<(), Error> {
     let exited = driver.ground.watcher.exited(process);
     tokio::pin!(exited);
     let broken = tokio::select! {
@@ -82,9 +133,8 @@ async fn await_control(driver: &VmDriver, plan: &Plan, process: ProcessId) -> Re
             let stderr_tail = folders::stderr_tail(&plan.folders);
             return Err(Error::DiedAtStart { how, stderr_tail });
         }
-        status = asked => match status {
-            Ok(status) if status["running"] == true => return Ok(()),
-            Ok(status) => qmp::Error::Closed(format!("QEMU's state is {}", status["status"])),
+        up = up => match up {
+            Ok(()) => return Ok(()),
             Err(error) => error,
         },
     };
@@ -106,6 +156,9 @@ struct Starter {
     accelerator: AcceleratorKind,
     tsc_khz: u64,
     plan: Plan,
+    ram: OwnedFd,
+    shared_ram: bool,
+    incoming: bool,
 }
 
 impl Starter {
@@ -124,8 +177,9 @@ impl Starter {
             group.require()?;
         }
         let (link_fd, endpoint, helpers) = self.link(user, &mut newborn)?;
+        let groups = self.groups()?;
         let mut inherited = Inherited::default();
-        let fds = inherited.open(plan, link_fd)?;
+        let fds = inherited.open(plan, self.ram, link_fd)?;
         let mut listen = vec![fds.qmp, fds.console];
         if plan.carrier == Carrier::VirtioSerial {
             listen.push(fds.link);
@@ -133,7 +187,9 @@ impl Starter {
         let machine = Machine {
             accelerator: self.accelerator,
             tsc_khz: self.tsc_khz,
-            direct: spawn::takes_direct(&plan.folders.disk()),
+            direct: spawn::takes_direct(&plan.disk().top),
+            shared_ram: self.shared_ram,
+            incoming: self.incoming,
             fds,
         };
         let stderr = spawn::append_log(&plan.folders.stderr_log())?;
@@ -143,7 +199,7 @@ impl Starter {
             fds: inherited.0,
             listen,
             user,
-            groups: self.groups()?,
+            groups,
             door: group.door()?,
             layout: None,
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
@@ -207,15 +263,22 @@ impl Starter {
 struct Inherited(Vec<OwnedFd>);
 
 impl Inherited {
-    fn open(&mut self, plan: &Plan, link: OwnedFd) -> Result<Fds, Error> {
+    fn open(&mut self, plan: &Plan, ram: OwnedFd, link: OwnedFd) -> Result<Fds, Error> {
         let images = &plan.images;
         let base = Plan::image(&images.rootfs_ext4, "root file system")?;
         let kernel = Plan::image(&images.kernel, "kernel")?;
         let initrd = Plan::image(&images.initrd, "initrd")?;
+        let disk = plan.disk();
+        let mut layers = Vec::with_capacity(disk.layers.len());
+        for layer in &disk.layers {
+            layers.push(self.add(spawn::open_for(layer, false)?.0));
+        }
         Ok(Fds {
+            layers,
+            ram: self.add(ram),
             qmp: self.add(sockets::bind(&plan.folders.qmp())?),
             console: self.add(sockets::bind(&plan.folders.console_socket())?),
-            disk: self.add(spawn::open_for(&plan.folders.disk(), true)?.0),
+            top: self.add(spawn::open_for(&disk.top, true)?.0),
             base: self.add(spawn::open_for(base, false)?.0),
             kernel: self.add(spawn::open_for(kernel, false)?.0),
             initrd: self.add(spawn::open_for(initrd, false)?.0),

@@ -13,7 +13,7 @@ fn no_kvm() -> KvmVerdict {
     KvmVerdict { usable: false, iterations_per_sec: Some(1), reason: "slow".into() }
 }
 
-fn tcg() -> Options {
+pub(super) fn tcg() -> Options {
     Options {
         accelerator: Accelerator::Tcg,
         carrier: CarrierChoice::VirtioSerial,
@@ -33,13 +33,13 @@ fn overlay_maker() -> OverlayMaker {
     })
 }
 
-fn open(root: &Path, options: Options) -> VmDriver {
+pub(super) fn open(root: &Path, options: Options) -> VmDriver {
     let ground = Ground::open(options, &root.join("run"));
     VmDriver::open(ground, &no_kvm(), overlay_maker()).unwrap()
 }
 
 /// A plan that boots, or the reason why it cannot.
-async fn bootable(root: &Path) -> Result<Plan, String> {
+pub(super) async fn bootable(root: &Path) -> Result<Plan, String> {
     let image = fake::image().await?;
     let mut plan = fake::plan("ws_boot", root);
     plan.images.kernel = Some(image.kernel().to_owned());

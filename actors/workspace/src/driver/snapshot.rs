@@ -1,0 +1,221 @@
+//! Saving a machine, and starting machines from what was saved.
+//!
+//! ```text
+//!            save                                   launch_from (any number of times)
+//!  running ────────► frozen layer + memory image ───────────────────► paused ── resume ──► running
+//!     │                                                                copy-on-write in memory
+//!     └─ goes on with a new top layer                                  and on disk
+//! ```
+//! The disk part is a layer that is frozen and a new empty one above it; nothing is copied. The
+//! memory part is a [`SnapshotFolder`]. Both are immutable from then on: a machine that is started
+//! from them has its own top layer, and sees the memory image through a private mapping of a
+//! sealed memfd, which no machine can write.
+//!
+//! The owner journals its intent, with the path of the new top, before it calls. If the daemon
+//! dies inside [`Snapshots::save`] the machine may be left paused and may or may not have the new
+//! top: [`Snapshots::switch_disk`] with the journalled path, then [`Snapshots::resume`], rolls
+//! forward whatever was reached, and [`Snapshots::discard_snapshot`] removes the folder.
+
+mod folder;
+
+pub(super) use folder::Description;
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::{Carrier, Error, Launched, MachineHandle, Plan};
+
+pub use folder::SnapshotFolder;
+
+/// What [`Snapshots::save`] is to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaveRequest {
+    /// The machine goes on with this layer; made if it is missing. Absolute.
+    pub new_top: PathBuf,
+    /// Where the memory image goes; `None` saves the disk alone. The folder must not be there,
+    /// its parent must.
+    pub memory_into: Option<SnapshotFolder>,
+}
+
+/// What [`Snapshots::save`] made, durably.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// How long the guest stood still, rounded up.
+    pub pause_ms: u64,
+    /// The frozen layer is now open read-only in the machine that wrote it. If not, only QEMU's
+    /// own word keeps it from being written.
+    pub layer_is_read_only: bool,
+    /// The memory image, if one was asked for.
+    pub memory: Option<SavedMemory>,
+}
+
+/// The memory part of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedMemory {
+    /// Pages that are not zero.
+    pub ram_bytes: u64,
+    /// The state of processor and devices.
+    pub device_bytes: u64,
+    /// How much of the memory had to be copied while the guest stood still.
+    pub copied_in_pause_bytes: u64,
+}
+
+/// What a memory image and a machine must have in common. Both sides are written down when they
+/// are made, so that a daemon with another QEMU refuses instead of failing in the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// The program that runs the machine, with its version.
+    pub program: String,
+    /// BLAKE3 of the words of the command line that make the machine.
+    pub machine: String,
+    /// Processors.
+    pub vcpus: u32,
+    /// RAM of the guest.
+    pub memory_mb: u64,
+    /// The link's carrier.
+    pub carrier: Carrier,
+    /// Frequency of the time stamp counter that an emulated guest was told; 0 otherwise.
+    pub tsc_khz: u64,
+}
+
+impl Shape {
+    /// Refuses with the first difference.
+    pub(super) fn must_fit(&self, saved: &Self) -> Result<(), Error> {
+        let differs =
+            |what, saved: String, here: String| Err(Error::ShapeDiffers { what, saved, here });
+        if self.program != saved.program {
+            return differs("QEMU's version", saved.program.clone(), self.program.clone());
+        }
+        if self.memory_mb != saved.memory_mb {
+            return differs("memory_mb", saved.memory_mb.to_string(), self.memory_mb.to_string());
+        }
+        if self.vcpus != saved.vcpus {
+            return differs("vcpus", saved.vcpus.to_string(), self.vcpus.to_string());
+        }
+        if self.carrier != saved.carrier {
+            let word = |carrier: Carrier| carrier.as_str().to_owned();
+            return differs("the link's carrier", word(saved.carrier), word(self.carrier));
+        }
+        // Two measurements on one host agree to a part per thousand; a guest with another
+        // frequency would have a clock that runs wrong.
+        if self.tsc_khz.abs_diff(saved.tsc_khz) > saved.tsc_khz / 500 {
+            let khz = |khz: u64| format!("{khz} kHz");
+            return differs("the time stamp counter", khz(saved.tsc_khz), khz(self.tsc_khz));
+        }
+        if self.machine != saved.machine {
+            return differs("the machine's devices", saved.machine.clone(), self.machine.clone());
+        }
+        Ok(())
+    }
+}
+
+/// How a machine's memory is held; part of its handle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// As it was started.
+    pub shape: Shape,
+    /// Where its memory is.
+    pub ram: Ram,
+}
+
+/// Where a machine's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "held", rename_all = "snake_case")]
+pub enum Ram {
+    /// In a memfd that the machine's process holds under this number: it can be read from outside.
+    Shared {
+        /// In the machine's process.
+        fd: i32,
+    },
+    /// In the machine's own pages above a sealed memory image.
+    Private,
+}
+
+/// Pausing, saving and forking machines: [`super::Driver::snapshots`].
+///
+/// As with the driver, no method blocks the calling thread and each bounds its own waiting. What
+/// was begun on a machine goes on to its end if the future is dropped.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Stops the guest's processors. Success if they stand still already.
+    async fn pause(&self, handle: &MachineHandle) -> Result<(), Error>;
+
+    /// Lets the guest run. Success if it does already.
+    async fn resume(&self, handle: &MachineHandle) -> Result<(), Error>;
+
+    /// Whether the guest stands still.
+    async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error>;
+
+    /// Freezes the disk's top layer ([`Plan::disk`]) and puts `new_top` above it, which is made if
+    /// it is missing. Success if the machine has it already. Returns whether the frozen layer is
+    /// read-only now, see [`Saved::layer_is_read_only`].
+    async fn switch_disk(
+        &self,
+        handle: &MachineHandle,
+        plan: &Plan,
+        new_top: &Path,
+    ) -> Result<bool, Error>;
+
+    /// Saves a machine that runs or is paused, and leaves it so. `plan` is the machine's own, with
+    /// the disk it has now.
+    ///
+    /// With memory, whatever is sent to the guest over its link while it stands still may have to
+    /// be waited out: such a save is tried three times and then fails with [`Error::LinkBusy`].
+    ///
+    /// A failure leaves no folder and a guest in the state it was in; the error says so if not, and
+    /// whether the disk has the new top.
+    async fn save(
+        &self,
+        handle: &MachineHandle,
+        plan: &Plan,
+        request: &SaveRequest,
+    ) -> Result<Saved, Error>;
+
+    /// Starts a machine from a memory image, standing still: the caller connects the link, calls
+    /// [`Snapshots::resume`] and has the guest given an identity of its own. `plan` names the
+    /// snapshot's frozen layers below a top of its own. Legal after [`super::Driver::prepare`].
+    ///
+    /// Until it has its new identity the guest knows the token of the machine that was saved.
+    async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error>;
+
+    /// Removes a memory image, complete or not. Success if it is gone. Machines that were started
+    /// from it keep what they have.
+    async fn discard_snapshot(&self, snapshot: &SnapshotFolder) -> Result<(), Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn shape() -> Shape {
+        Shape {
+            program: "QEMU 7".into(),
+            machine: "ab".into(),
+            vcpus: 1,
+            memory_mb: 256,
+            carrier: Carrier::VirtioSerial,
+            tsc_khz: 2_500_000,
+        }
+    }
+
+    #[test]
+    fn the_first_difference_of_shapes_is_named() {
+        let saved = shape();
+        saved.must_fit(&saved).unwrap();
+        Shape { tsc_khz: 2_500_900, ..shape() }.must_fit(&saved).unwrap();
+        for (named, here) in [
+            ("version", Shape { program: "QEMU 8".into(), ..shape() }),
+            ("memory_mb", Shape { memory_mb: 512, ..shape() }),
+            ("vcpus", Shape { vcpus: 2, ..shape() }),
+            ("carrier", Shape { carrier: Carrier::Vsock, ..shape() }),
+            ("time stamp", Shape { tsc_khz: 2_600_000, ..shape() }),
+            ("devices", Shape { machine: "cd".into(), ..shape() }),
+        ] {
+            let refused = here.must_fit(&saved).unwrap_err();
+            assert!(matches!(refused, Error::ShapeDiffers { .. }), "{refused}");
+            assert!(refused.to_string().contains(named), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Guest memory outside the guest: made, copied while it runs, kept, loaded.
+
+mod cache;
+mod map;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
+
+pub(super) use cache::RamCache;
+use map::{Mapping, PAGE_BYTES};
+
+/// One thread's turn: 4096 pages, 16 MiB.
+const WORDS_A_TURN: usize = 64;
+/// More do not make the bus faster.
+const MAX_THREADS: usize = 4;
+
+/// New guest memory of this size. It can neither grow nor shrink, and nobody can unseal it.
+pub(super) fn make(memory_mb: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = rustix::fs::memfd_create("hivekeep-ram", flags)?;
+    rustix::fs::ftruncate(&memfd, memory_mb << 20)?;
+    rustix::fs::fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK)?;
+    Ok(memfd)
+}
+
+/// A memory image that nobody can write any more. Machines map it privately.
+#[derive(Debug)]
+pub(super) struct Sealed(OwnedFd);
+
+impl Sealed {
+    fn of(memfd: OwnedFd) -> io::Result<Self> {
+        rustix::fs::fcntl_add_seals(&memfd, SealFlags::WRITE | SealFlags::SEAL)?;
+        Ok(Self(memfd))
+    }
+
+    /// For a machine.
+    pub(super) fn fd(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    /// Reads a memory image from its file.
+    pub(super) fn load(path: &Path, memory_mb: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let memfd = make(memory_mb)?;
+        let len = usize::try_from(memory_mb << 20).map_err(io::Error::other)?;
+        if file.metadata()?.len() != len as u64 {
+            return Err(io::Error::other("not a memory image of this size"));
+        }
+        let mut mapping = Mapping::of(&memfd, len, true)?;
+        for range in data_ranges(&file, len)? {
+            let offset = range.start as u64;
+            file.read_exact_at(mapping.own_bytes(range), offset)?;
+        }
+        drop(mapping);
+        Self::of(memfd)
+    }
+}
+
+/// A copy in the making, of memory that may still change.
+#[derive(Debug)]
+pub(super) struct Copy {
+    source: OwnedFd,
+    from: Mapping,
+    target: OwnedFd,
+    to: Mapping,
+    /// One bit a page: it is in the target.
+    known: Vec<u64>,
+}
+
+impl Copy {
+    /// An empty copy of a guest's memory.
+    pub(super) fn of(source: OwnedFd, memory_mb: u64) -> io::Result<Self> {
+        let len = usize::try_from(memory_mb << 20).map_err(io::Error::other)?;
+        let target = make(memory_mb)?;
+        let (from, to) = (Mapping::of(&source, len, false)?, Mapping::of(&target, len, true)?);
+        let known = vec![0; to.pages().div_ceil(64)];
+        Ok(Self { source, from, target, to, known })
+    }
+
+    /// Copies what is not in the target yet or differs; returns how many bytes that were. Pages
+    /// that were never written, and zero pages, are not touched. Blocks.
+    pub(super) fn refresh(&mut self) -> io::Result<u64> {
+        let ranges = data_ranges(&self.source, self.to.pages() * PAGE_BYTES)?;
+        let (from, to) = (&self.from, &self.to);
+        let turns = Mutex::new(self.known.chunks_mut(WORDS_A_TURN).enumerate());
+        let work = || {
+            let mut copied = 0;
+            loop {
+                let turn = turns.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((index, known)) = turn else { return copied };
+                copied += refresh_turn(from, to, index * WORDS_A_TURN * 64, known, &ranges);
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS));
+        let pages: u64 = std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            helpers.into_iter().map(|helper| helper.join().unwrap_or(0)).sum::<u64>() + own
+        });
+        Ok(pages * PAGE_BYTES as u64)
+    }
+
+    /// Seals the copy and writes it to a file, synced. Returns it with its bytes that are not
+    /// holes. Blocks.
+    pub(super) fn finish(self, path: &Path) -> io::Result<(Sealed, u64)> {
+        let Self { from, target, to, known, .. } = self;
+        let len = to.pages() * PAGE_BYTES;
+        drop((from, to));
+        let sealed = Sealed::of(target)?;
+        let mapping = Mapping::of(&sealed.0, len, false)?;
+        let file = File::options().write(true).create_new(true).open(path)?;
+        file.set_len(len as u64)?;
+        for range in runs(&known) {
+            file.write_all_at(mapping.sealed_bytes(range.clone()), range.start as u64)?;
+        }
+        file.sync_all()?;
+        let pages: u64 = known.iter().map(|word| u64::from(word.count_ones())).sum();
+        Ok((sealed, pages * PAGE_BYTES as u64))
+    }
+}
+
+/// One thread's pages: those from `first` that `known` has a bit for. Returns how many it copied.
+fn refresh_turn(
+    from: &Mapping,
+    to: &Mapping,
+    first: usize,
+    known: &mut [u64],
+    ranges: &[std::ops::Range<usize>],
+) -> u64 {
+    let mut present = vec![0_u64; known.len()];
+    let last = (first + known.len() * 64).min(to.pages());
+    for range in ranges {
+        let begin = (range.start / PAGE_BYTES).max(first);
+        for page in begin..range.end.div_ceil(PAGE_BYTES).min(last) {
+            present[(page - first) / 64] |= 1 << ((page - first) % 64);
+        }
+    }
+    let mut copied = 0;
+    for (index, (known, present)) in known.iter_mut().zip(present).enumerate() {
+        // What is no longer there reads as zeroes.
+        let mut candidates = *known | present;
+        while candidates != 0 {
+            let bit = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            let page = first + index * 64 + bit;
+            let is_known = *known >> bit & 1 == 1;
+            if !is_known && from.is_zero(page) {
+                continue;
+            }
+            *known |= 1 << bit;
+            copied += u64::from(to.take(page, from));
+        }
+    }
+    copied
+}
+
+/// The parts of a sparse file that are not holes.
+fn data_ranges(file: impl AsFd, len: usize) -> io::Result<Vec<std::ops::Range<usize>>> {
+    let (mut ranges, mut at) = (Vec::new(), 0_u64);
+    loop {
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => return Ok(ranges),
+            Err(error) => return Err(error.into()),
+        };
+        at = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
+        let within = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(len);
+        ranges.push(within(start)..within(at));
+    }
+}
+
+/// Runs of set bits, as byte ranges.
+fn runs(known: &[u64]) -> Vec<std::ops::Range<usize>> {
+    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
+    for (index, word) in known.iter().enumerate() {
+        let mut left = *word;
+        while left != 0 {
+            let at = (index * 64 + left.trailing_zeros() as usize) * PAGE_BYTES;
+            left &= left - 1;
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end += PAGE_BYTES,
+                _ => runs.push(at..at + PAGE_BYTES),
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests;
