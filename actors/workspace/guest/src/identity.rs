@@ -168,7 +168,12 @@ pub fn name_in_hosts(hosts: &Path, hostname: &str) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let named = with_own_name(&text, hostname);
-    if named == text { Ok(()) } else { replace(hosts, named.as_bytes(), 0o644) }
+    if named == text {
+        return Ok(());
+    }
+    // Not synced: each new link sets it again, and a flush of the disk is what a fork waits for.
+    let (_, temp) = write_beside(hosts, named.as_bytes(), 0o644)?;
+    std::fs::rename(temp, hosts)
 }
 
 fn with_own_name(text: &str, hostname: &str) -> String {
@@ -190,14 +195,19 @@ fn with_own_name(text: &str, hostname: &str) -> String {
 
 /// A small file appears with its new content, synced, or stays as it was.
 fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let (file, temp) = write_beside(path, content, mode)?;
+    file.sync_all()?;
+    std::fs::rename(&temp, path)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temp = path.with_file_name(format!(".{name}.hivekeep"));
     let mut file = File::create(&temp)?;
     file.write_all(content)?;
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-    file.sync_all()?;
-    std::fs::rename(&temp, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    Ok((file, temp))
 }
 
 #[cfg(test)]

@@ -161,3 +161,33 @@ async fn a_shutdown_is_answered_before_the_daemon_goes() {
     assert_eq!(order, "1234");
     drop(shell(""));
 }
+
+#[tokio::test]
+async fn a_sandbox_neither_becomes_another_nor_freezes_its_hosts_disk() {
+    let guest = Guest::start(Way::Subreaper);
+    let host = Host::to(&guest).await;
+    let asked = Reidentify {
+        token_hash: [1; 32],
+        hostname: "another".into(),
+        machine_id: "0123456789abcdef".repeat(2),
+        instance_id: "copy-1".into(),
+        clock_unix_ms: 1,
+        entropy: vec![1; 32],
+    };
+    for wrong in [
+        Reidentify { hostname: "a.b".into(), ..asked.clone() },
+        Reidentify { machine_id: "0123".into(), ..asked.clone() },
+        Reidentify { instance_id: "../x".into(), ..asked.clone() },
+        Reidentify { entropy: vec![1; 31], ..asked.clone() },
+    ] {
+        assert_eq!(host.ask(wrong).await.expect_err("refused").code, GuestCode::Invalid);
+    }
+    assert_eq!(host.ask(asked).await.expect_err("refused").code, GuestCode::Unsupported);
+    let frozen = host.ask(Quiesce { freeze_ms: Some(1) }).await;
+    assert_eq!(frozen.expect_err("refused").code, GuestCode::Unsupported);
+    let too_long = host.ask(Quiesce { freeze_ms: Some(60_001) }).await;
+    assert_eq!(too_long.expect_err("refused").code, GuestCode::Invalid);
+    assert!(!host.ask(Thaw).await.expect("nothing to do").was_frozen);
+    // The token is still the one it was started with.
+    Host::to(&guest).await;
+}
