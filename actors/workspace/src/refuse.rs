@@ -43,7 +43,6 @@ impl From<driver::Error> for ToolError {
             Error::SnapshotDamaged { .. } => {
                 ("snapshot_damaged", "restore it without its memory, or delete it")
             }
-            Error::LinkBusy => ("link_busy", "try again when fewer calls are under way"),
             Error::SaveFailed { .. } => {
                 ("snapshot_failed", "workspace_info shows the state; try again")
             }

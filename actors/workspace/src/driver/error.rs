@@ -98,10 +98,6 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// Something kept being sent to the guest while it stood still, so its memory and its devices
-    /// never belonged to one moment. Nothing was saved; worth another try.
-    #[error("the link did not rest while the machine stood still")]
-    LinkBusy,
     /// Saving failed. The memory image was removed.
     #[error("saving failed{}: {cause}", if *resumed { "" } else { ", and the guest stands still" })]
     SaveFailed {

@@ -161,9 +161,6 @@ pub trait Snapshots: Send + Sync {
     /// Saves a machine that runs or is paused, and leaves it so. `plan` is the machine's own, with
     /// the disk it has now.
     ///
-    /// With memory, whatever is sent to the guest over its link while it stands still may have to
-    /// be waited out: such a save is tried three times and then fails with [`Error::LinkBusy`].
-    ///
     /// A failure leaves no folder and a guest in the state it was in; the error says so if not, and
     /// whether the disk has the new top.
     async fn save(

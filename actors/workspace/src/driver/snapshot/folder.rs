@@ -74,12 +74,6 @@ impl SnapshotFolder {
         self.0.join("device")
     }
 
-    /// Memory and devices in one, in QEMU's format: what a machine with private memory gives, on
-    /// its way to the other two.
-    pub(in crate::driver) fn full(&self) -> PathBuf {
-        self.0.join("full")
-    }
-
     fn description(&self) -> PathBuf {
         self.0.join("shape.json")
     }
@@ -133,7 +127,7 @@ impl SnapshotFolder {
             other => other,
         };
         let new = self.0.join("shape.new");
-        for path in [self.description(), new, self.full(), self.device(), self.ram()] {
+        for path in [self.description(), new, self.device(), self.ram()] {
             gone_is_fine(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
         }
         gone_is_fine(fs::remove_dir(&self.0)).map_err(Error::io("remove", &self.0))?;

@@ -19,10 +19,6 @@ const STATE_TIMEOUT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The name under which QEMU is given a state's file.
 const STATE_FD: &str = "state";
-/// The queues of the link's port to the guest, and of the port's events: the only ones that a
-/// device writes to on the host's account while the guest stands still.
-const LINK_QUEUES: [u64; 2] = [2, 4];
-
 /// What the guest's processors do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Run {
@@ -105,21 +101,28 @@ impl Control {
     /// Opens a layer in QEMU, above nothing yet. Nothing to do if it is open.
     pub(super) async fn open_layer(&self, path: &Path) -> Result<(), Error> {
         let node = layer::node(path);
+        let file_node = format!("{node}-file");
         if self.file_of(&node).await?.is_some() {
             return Ok(());
         }
-        let set = self.pass(path, true, None).await?;
-        let direct = spawn::takes_direct(path);
-        let file = json!({
-            "driver": "file", "node-name": format!("{node}-file"), "filename": set.filename(),
-            "discard": "unmap", "cache": { "direct": direct },
-        });
-        self.ask("blockdev-add", file).await?;
+        if self.file_of(&file_node).await?.is_none() {
+            let filename = self.pass(path, true, None).await?.filename();
+            let cache = json!({ "direct": spawn::takes_direct(path) });
+            let file = json!({
+                "driver": "file", "node-name": file_node, "filename": filename,
+                "discard": "unmap", "cache": cache,
+            });
+            self.ask("blockdev-add", file).await?;
+        }
         let image = json!({
-            "driver": "qcow2", "node-name": node, "file": format!("{node}-file"),
+            "driver": "qcow2", "node-name": node, "file": file_node,
             "backing": null, "discard": "unmap",
         });
-        self.ask("blockdev-add", image).await?;
+        if let Err(error) = self.ask("blockdev-add", image).await {
+            // Another file may come under this name.
+            let _ = self.ask("blockdev-del", json!({ "node-name": file_node })).await;
+            return Err(error.into());
+        }
         Ok(())
     }
 
@@ -147,17 +150,18 @@ impl Control {
     /// descriptor that could write is closed. `disk` is what it was the top of.
     pub(super) async fn freeze(&self, disk: &Disk) -> Result<(), Error> {
         let node = layer::node(&disk.top);
-        let Some(filename) = self.file_of(&node).await? else { return Ok(()) };
+        let file_node = format!("{node}-file");
+        let Some(filename) = self.file_of(&file_node).await? else { return Ok(()) };
         let set = filename.strip_prefix("/dev/fdset/").and_then(|set| set.parse().ok());
         let set = set.ok_or_else(|| Error::BadPlan(format!("{node} is not one of our layers")))?;
         let reading = self.pass(&disk.top, false, Some(set)).await?;
         let below = disk.layers.last().map_or_else(|| "base".to_owned(), |path| layer::node(path));
         let file = json!({
-            "driver": "file", "node-name": format!("{node}-file"), "filename": filename,
+            "driver": "file", "node-name": file_node, "filename": filename,
             "read-only": true,
         });
         let image = json!({
-            "driver": "qcow2", "node-name": node, "file": format!("{node}-file"),
+            "driver": "qcow2", "node-name": node, "file": file_node,
             "backing": below, "read-only": true,
         });
         self.ask("blockdev-reopen", json!({ "options": [image, file] })).await?;
@@ -170,11 +174,11 @@ impl Control {
         Ok(())
     }
 
-    /// What a layer's file is to QEMU; `None` if it has no such layer.
+    /// The file of a node; `None` if QEMU has no such node.
     async fn file_of(&self, node: &str) -> Result<Option<String>, qmp::Error> {
         let nodes = self.ask("query-named-block-nodes", json!({ "flat": true })).await?;
         let mut nodes = nodes.as_array().into_iter().flatten();
-        let file = nodes.find(|one| one["node-name"] == format!("{node}-file"));
+        let file = nodes.find(|one| one["node-name"] == node);
         Ok(file.and_then(|file| file["file"].as_str()).map(str::to_owned))
     }
 
@@ -231,36 +235,6 @@ impl Control {
     async fn leave_out_shared(&self, state: bool) -> Result<(), qmp::Error> {
         let capability = json!([{ "capability": "x-ignore-shared", "state": state }]);
         self.ask("migrate-set-capabilities", json!({ "capabilities": capability })).await.map(drop)
-    }
-
-    /// The link's device, for [`Control::link_position`]. `None` where QEMU does not tell, or the
-    /// link is not virtio-serial.
-    pub(super) async fn link_device(&self) -> Result<Option<String>, qmp::Error> {
-        let devices = match self.ask("x-query-virtio", Value::Null).await {
-            Ok(devices) => devices,
-            Err(qmp::Error::Refused { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut devices = devices.as_array().into_iter().flatten();
-        let serial = devices.find(|one| one["name"] == "virtio-serial");
-        Ok(serial.and_then(|one| one["path"].as_str()).map(str::to_owned))
-    }
-
-    /// How far QEMU has written to the guest on the link's account. It does so also while the
-    /// guest stands still, so a state and a memory belong together only if this did not move
-    /// between them.
-    pub(super) async fn link_position(
-        &self,
-        device: Option<&str>,
-    ) -> Result<[u64; LINK_QUEUES.len()], qmp::Error> {
-        let mut position = [0; LINK_QUEUES.len()];
-        let Some(path) = device else { return Ok(position) };
-        for (queue, used) in LINK_QUEUES.iter().zip(&mut position) {
-            let asked = json!({ "path": path, "queue": queue });
-            let status = self.ask("x-query-virtio-queue-status", asked).await?;
-            *used = status["used-idx"].as_u64().unwrap_or_default();
-        }
-        Ok(position)
     }
 }
 

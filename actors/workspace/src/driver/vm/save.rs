@@ -10,24 +10,30 @@
 //! during the copy is left for the pause. A fork's memory is nobody's but its own: QEMU must write
 //! all of it while the guest stands still, and another QEMU turns that into an image as the others.
 
+mod convert;
+
 use std::fs::File;
+use std::io::{self, Seek};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::MemfdFlags;
+use rustix::pipe::PipeFlags;
+use tokio::task::JoinHandle;
+
 use super::VmDriver;
 use super::control::{Control, Run};
-use super::launch::{self, Origin};
-use super::ram::{self, Copy};
+use super::ram::Copy;
 use crate::driver::snapshot::Description;
 use crate::driver::{
-    Carrier, Disk, Driver, Error, Held, LogsOnDiscard, MachineHandle, Plan, Ram, SaveRequest,
-    Saved, SavedMemory, SnapshotFolder, layer,
+    Carrier, Disk, Error, Held, MachineHandle, Plan, Ram, SaveRequest, Saved, SavedMemory,
+    SnapshotFolder, layer,
 };
 
-/// How often a save is tried whose link does not rest.
-const TRIES: u32 = 3;
+/// As much as an unprivileged process may have.
+const PIPE_BYTES: usize = 1 << 20;
 
 /// A copy that is worked on in blocking threads, one at a time.
 type Shared = Arc<Mutex<Copy>>;
@@ -144,10 +150,51 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(Error::lost_task)?
 }
 
+/// What a pause gave.
+struct State {
+    /// Bytes of memory that were copied in it.
+    copied: u64,
+    /// The whole state on its way into a memfd; `None` if the devices' went into their file.
+    receiver: Option<JoinHandle<io::Result<OwnedFd>>>,
+}
+
+impl State {
+    /// The whole state, from its beginning.
+    async fn taken(self) -> Result<OwnedFd, Error> {
+        let none = || io::Error::other("no state was asked for");
+        let received =
+            self.receiver.ok_or_else(none).map_err(Error::io("take", "state".as_ref()))?;
+        let received = received.await.map_err(Error::lost_task)?;
+        received.map_err(Error::io("take the guest's", "state".as_ref()))
+    }
+}
+
+async fn create(path: PathBuf) -> Result<OwnedFd, Error> {
+    blocking(move || Ok(File::create(&path).map_err(Error::io("create", &path))?.into())).await
+}
+
+/// A pipe whose content a thread keeps in a memfd. QEMU's own writes into a file would be charged
+/// to the machine's cgroup, beside all of its memory, and would wait for the disk in the pause.
+async fn receive() -> Result<(OwnedFd, JoinHandle<io::Result<OwnedFd>>), Error> {
+    let made = || -> io::Result<_> {
+        let (from, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // Fewer changes between writer and reader; a limit of the host's is no failure.
+        let _ = rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES);
+        let state = rustix::fs::memfd_create("hivekeep-state", MemfdFlags::CLOEXEC)?;
+        Ok((File::from(from), into, File::from(state)))
+    };
+    let (mut from, into, mut state) = made().map_err(Error::io("make a pipe", "state".as_ref()))?;
+    let receiver = tokio::task::spawn_blocking(move || {
+        io::copy(&mut from, &mut state)?;
+        state.rewind()?;
+        Ok(state.into())
+    });
+    Ok((into, receiver))
+}
+
 /// What is known before the guest is stopped.
 struct Still {
     was: Run,
-    device: Option<String>,
     is_to_attach: bool,
 }
 
@@ -167,62 +214,49 @@ impl Saving<'_> {
         let (handle, memory_mb) = (self.handle.clone(), self.held.shape.memory_mb);
         let copy = blocking(move || copy_of_running(&handle, fd, memory_mb)).await?;
         open_layer(&self.control, self.plan, &self.new_top).await?;
-        let device = self.folder.device();
-        let (copied, pause) = self.in_one_moment(&device, Some(&copy)).await?;
+        let (state, pause) = self.in_one_moment(Some(&copy)).await?;
+        let copied = state.copied;
         self.finish(copy, copied, pause).await
     }
 
     async fn private(&self) -> Result<Saved, Error> {
         open_layer(&self.control, self.plan, &self.new_top).await?;
-        let full = self.folder.full();
-        let (_, pause) = self.in_one_moment(&full, None).await?;
-        let copy = self.convert(&full).await?;
+        let (state, pause) = self.in_one_moment(None).await?;
+        let state = state.taken().await?;
+        let copy = self.convert(state).await?;
         // All of it was written in the pause.
         let copied = refresh(&copy).await?;
         self.finish(copy, copied, pause).await
     }
 
-    /// Stops the guest, puts the new layer on, saves its state into `state_file`, and lets it go on.
-    /// With a `copy` of the memory that is brought up to date meanwhile, and the state is that of
-    /// the devices alone; without, the memory is in it. Tries again if something reached the guest's memory meanwhile. Returns the
-    /// longest pause.
-    async fn in_one_moment(
-        &self,
-        state_file: &Path,
-        copy: Option<&Shared>,
-    ) -> Result<(u64, Duration), Error> {
-        let (mut longest, old_top) = (Duration::ZERO, self.plan.disk().top);
-        for last in (0..TRIES).map(|n| n + 1 == TRIES) {
-            let path = state_file.to_owned();
-            let create = move || File::create(&path).map_err(Error::io("create", &path));
-            let file: OwnedFd = blocking(create).await?.into();
-            let was = self.control.settle().await?;
-            self.control.prepare_save(file, copy.is_some()).await?;
-            let still = Still {
-                was,
-                device: self.control.link_device().await?,
-                is_to_attach: self.control.is_to_attach(&old_top, &self.new_top).await?,
-            };
-            let begun = Instant::now();
-            let done = self.standing_still(&still, copy).await;
-            let resumed = if was == Run::Running { self.control.go_on().await } else { Ok(()) };
-            longest = longest.max(begun.elapsed());
-            let cause = match (done, resumed) {
-                (Ok(copied), Ok(())) => return Ok((copied, longest)),
-                (Err(Error::LinkBusy), Ok(())) if !last => continue,
-                (Err(cause), resumed) => (cause, resumed.is_ok()),
-                (Ok(_), Err(error)) => (error.into(), false),
-            };
-            let node = layer::node(&self.new_top);
-            let disk_switched = self.control.top().await.is_ok_and(|top| top == node);
-            let (cause, resumed) = (Box::new(cause.0), cause.1);
-            return Err(Error::SaveFailed { resumed, disk_switched, cause });
-        }
-        Err(Error::LinkBusy)
+    /// Stops the guest, puts the new layer on, saves its state, and lets it go on. With a `copy` of
+    /// the memory, that is brought up to date and the state is the devices' alone; without, the
+    /// memory is in it. Returns how long the guest stood still.
+    async fn in_one_moment(&self, copy: Option<&Shared>) -> Result<(State, Duration), Error> {
+        let (into, receiver) = match copy {
+            Some(_) => (create(self.folder.device()).await?, None),
+            None => receive().await.map(|(into, receiver)| (into, Some(receiver)))?,
+        };
+        let was = self.control.settle().await?;
+        self.control.prepare_save(into, copy.is_some()).await?;
+        let old_top = self.plan.disk().top;
+        let is_to_attach = self.control.is_to_attach(&old_top, &self.new_top).await?;
+        let begun = Instant::now();
+        let done = self.standing_still(&Still { was, is_to_attach }, copy).await;
+        let resumed = if was == Run::Running { self.control.go_on().await } else { Ok(()) };
+        let pause = begun.elapsed();
+        let (cause, resumed) = match (done, resumed) {
+            (Ok(copied), Ok(())) => return Ok((State { copied, receiver }, pause)),
+            (Err(cause), resumed) => (cause, resumed.is_ok()),
+            (Ok(_), Err(error)) => (error.into(), false),
+        };
+        let node = layer::node(&self.new_top);
+        let disk_switched = self.control.top().await.is_ok_and(|top| top == node);
+        Err(Error::SaveFailed { resumed, disk_switched, cause: Box::new(cause) })
     }
 
     async fn standing_still(&self, still: &Still, copy: Option<&Shared>) -> Result<u64, Error> {
-        let (control, device) = (&self.control, still.device.as_deref());
+        let control = &self.control;
         let begun = Instant::now();
         if still.was == Run::Running {
             control.stop().await?;
@@ -231,7 +265,6 @@ impl Saving<'_> {
         if still.is_to_attach {
             control.attach(&self.plan.disk().top, &self.new_top).await?;
         }
-        let before = control.link_position(device).await?;
         let attached = begun.elapsed();
         control.save().await?;
         let saved = begun.elapsed();
@@ -240,66 +273,7 @@ impl Saving<'_> {
             None => 0,
         };
         tracing::debug!(?stopped, ?attached, ?saved, copied = ?begun.elapsed(), "guest stood still");
-        if control.link_position(device).await? == before {
-            Ok(copied)
-        } else {
-            Err(Error::LinkBusy)
-        }
-    }
-
-    /// Loads a whole state into a QEMU whose memory the daemon shares, and saves its devices alone.
-    async fn convert(&self, full: &Path) -> Result<Shared, Error> {
-        let plan = self.converter();
-        let memory_mb = self.held.shape.memory_mb;
-        let path = full.to_owned();
-        let open = move || {
-            let ram = ram::make(memory_mb).map_err(Error::io("make memory for", &path))?;
-            let state = File::open(&path).map_err(Error::io("open", &path))?;
-            Ok((ram, OwnedFd::from(state)))
-        };
-        let (ram, state) = blocking(open).await?;
-        let kept = ram.try_clone().map_err(Error::io("keep memory of", full))?;
-        self.driver.prepare(&plan).await?;
-        let converted = self.convert_with(&plan, Origin::Full { ram: kept, state }).await;
-        self.driver.discard(&plan, LogsOnDiscard::Remove).await?;
-        converted?;
-        let full = full.to_owned();
-        blocking(move || {
-            std::fs::remove_file(&full).map_err(Error::io("remove", &full))?;
-            let copy = Copy::of(ram, memory_mb).map_err(Error::io("copy", &full))?;
-            Ok(Arc::new(Mutex::new(copy)))
-        })
-        .await
-    }
-
-    async fn convert_with(&self, plan: &Plan, origin: Origin) -> Result<(), Error> {
-        let launched = launch::launch(self.driver, plan, origin).await?;
-        let device = self.folder.device();
-        let create = move || File::create(&device).map_err(Error::io("create", &device));
-        let saved = async {
-            let control = Control::of(&launched.handle).await?;
-            control.prepare_save(blocking(create).await?.into(), true).await?;
-            Ok(control.save().await?)
-        };
-        let saved: Result<(), Error> = saved.await;
-        self.driver.kill(&launched.handle).await?;
-        saved
-    }
-
-    /// A machine of the same shape that never runs. Named so that no workspace accounts for it: if
-    /// the daemon dies now, the next one's sweep removes it.
-    fn converter(&self) -> Plan {
-        let workspace = format!("{}-convert", self.plan.workspace);
-        let mut folders = self.plan.folders.clone();
-        for dir in [&mut folders.run_dir, &mut folders.disk_dir, &mut folders.log_dir] {
-            dir.set_file_name(&workspace);
-        }
-        let Disk { mut layers, top } = self.plan.disk();
-        layers.push(top);
-        let disk = Some(Disk { layers, top: folders.disk() });
-        let cid = self.plan.cid.map(|cid| cid ^ 0x4000_0000);
-        let uuid = uuid::Uuid::new_v4();
-        Plan { workspace, uuid, folders, disk, cid, ..self.plan.clone() }
+        Ok(copied)
     }
 
     /// The guest runs again; what was taken from it is made durable.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::tests::{bootable, open, tcg};
 use super::*;
-use crate::driver::{ExitHow, ProcessId, Snapshots};
+use crate::driver::{Disk, Driver, ExitHow, LogsOnDiscard, ProcessId, Snapshots};
 use crate::link::{Link, LinkError, LinkOptions, LinkToken, Wait};
 
 const SLOW: Duration = Duration::from_secs(120);
@@ -207,7 +207,16 @@ macro_rules! bench_or_skip {
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
     let bench = bench_or_skip!();
+    // The link is not at rest meanwhile: what is sent to a guest that stands still waits for it.
+    let (talking, link) = (CancellationToken::new(), bench.link.clone());
+    let talk = tokio::spawn(talking.clone().run_until_cancelled_owned(async move {
+        loop {
+            link.ping(Wait::at_most(SLOW)).await.unwrap();
+        }
+    }));
     let (snapshot, saved) = bench.save(&bench.handle, &bench.plan, "one").await;
+    talking.cancel();
+    assert!(talk.await.unwrap().is_none(), "the source's link lives");
     assert!(saved.layer_is_read_only && saved.pause_ms > 0);
     let memory = saved.memory.unwrap();
     assert!(memory.copied_in_pause_bytes < memory.ram_bytes / 2, "most was copied before");
@@ -247,7 +256,10 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
         )
         .await;
     }
+    let cold = bench.driver.memory(&bench.handle).await.unwrap();
     for fork in &forks {
+        let memory = bench.driver.memory(&fork.handle).await.unwrap();
+        eprintln!("a fork takes {memory:?}; the machine that booted {cold:?}");
         let first = counter(&fork.link).await;
         goes_on(&fork.link, first).await;
         assert_eq!(run(&fork.link, "cat /root/mine").await, fork.plan.hostname);
@@ -345,6 +357,15 @@ async fn what_does_not_fit_is_refused_and_a_paused_machine_stays_paused() {
     let lost = SnapshotFolder::new(bench.path("no/such/folder"));
     let request = SaveRequest { new_top: bench.path("x.qcow2"), memory_into: Some(lost) };
     assert!(driver.save(handle, &after, &request).await.is_err());
+    // Neither with a file that is no layer.
+    let (junk, folder) = (bench.path("junk"), SnapshotFolder::new(bench.path("never")));
+    std::fs::write(&junk, "junk").unwrap();
+    let request = SaveRequest { new_top: junk.clone(), memory_into: Some(folder.clone()) };
+    for _ in 0..2 {
+        let refused = driver.save(handle, &after, &request).await;
+        assert!(matches!(refused, Err(Error::Qmp(_))), "{refused:?}");
+        assert!(!folder.path().exists());
+    }
     driver.resume(handle).await.unwrap();
     driver.resume(handle).await.unwrap();
     assert!(!driver.is_paused(handle).await.unwrap());
