@@ -291,6 +291,10 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
     let grandchild = bench.fork(2, layers, &second, &fork.token).await;
     let seen = run(&grandchild.link, "cat /root/mine; hostname").await;
     assert_eq!(seen, "first\nfork2");
+    // QEMU knows the fork by its own uuid; the guest is told none.
+    bench.driver.reattach(&grandchild.handle).await.unwrap();
+    let told = "cat /sys/class/dmi/id/product_uuid 2>/dev/null || echo none";
+    assert_eq!(run(&grandchild.link, told).await, "none");
     assert!(counter(&grandchild.link).await > 0);
     assert_eq!(run(&fork.link, "cat /root/mine").await, "later");
 
@@ -307,7 +311,15 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
     let link = connect(&fork.handle, &fork.token).await.unwrap();
     assert_eq!(run(&link, "hostname").await, "fork1");
 
-    let (third, _) = bench.save(&bench.handle, &bench.plan_after("one"), "three").await;
+    // A later daemon has nothing but the handle from the journal.
+    let journalled = serde_json::to_string(&bench.handle).unwrap();
+    let handle: MachineHandle = serde_json::from_str(&journalled).unwrap();
+    let later = open(bench.dir.path(), tcg());
+    later.reattach(&handle).await.unwrap();
+    let third = SnapshotFolder::new(bench.path("three"));
+    let new_top = bench.plan.folders.disk_dir.join("three.qcow2");
+    let request = SaveRequest { new_top, memory_into: Some(third.clone()) };
+    later.save(&handle, &bench.plan_after("one"), &request).await.unwrap();
     assert!(third.is_complete(), "a machine can be saved again");
     for (plan, handle) in [(&fork.plan, &fork.handle), (&grandchild.plan, &grandchild.handle)] {
         bench.end(plan, handle).await;
