@@ -4,12 +4,15 @@
 //! with each start ([`super::Disk`]) and written nowhere in the file. A new layer is therefore
 //! nothing but its size: 256 KiB of address space of which three pages are written.
 
+mod merge;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::Error;
+pub use merge::merge;
 
 /// QEMU's default.
 const CLUSTER_BYTES: u64 = 64 << 10;

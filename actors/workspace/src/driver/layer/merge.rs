@@ -1,0 +1,122 @@
+//! Two layers become one.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{Error, publish};
+use crate::driver::tools;
+
+/// For the largest disk on a slow host.
+const WAIT: Duration = Duration::from_secs(1800);
+
+/// Makes `into` from a frozen layer and the only one above it: on what `frozen` stands on, it
+/// reads as `child` does. It appears complete and synced, or not at all, and neither of the two is
+/// changed; they are the owner's to remove once its record names `into`. No machine may have
+/// `child` as its top meanwhile. Does nothing if `into` is there. Blocks, half an hour at most.
+pub fn merge(frozen: &Path, child: &Path, into: &Path) -> Result<(), Error> {
+    if into.exists() {
+        return Ok(());
+    }
+    let qemu_img = tools::find(Path::new("qemu-img"), "apt-get install qemu-utils")?;
+    let size_bytes = virtual_size(frozen).map_err(Error::io("read the size of", frozen))?;
+    publish(into, |fresh| {
+        fs::copy(frozen, fresh)?;
+        // Something must stand below the copy: where nothing does, qemu-img leaves zeroes out,
+        // and what the copy is put on later would shine through.
+        let below = json!({ "driver": "null-co", "size": size_bytes, "read-zeroes": true });
+        let file = |path: &Path| {
+            let path = path.to_str().ok_or_else(|| io::Error::other("a path must be UTF-8"))?;
+            Ok::<_, io::Error>(json!({ "driver": "file", "filename": path }))
+        };
+        let copy = json!({ "driver": "qcow2", "file": file(fresh)?, "backing": below });
+        let above = json!({ "driver": "qcow2", "file": file(child)?, "backing": copy });
+        // -d: the child is not emptied.
+        run(Command::new(qemu_img).args(["commit", "-q", "-d"]).arg(format!("json:{above}")))
+    })
+}
+
+/// Field `size` of a qcow2 header.
+fn virtual_size(layer: &Path) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fs::File::open(layer)?.read_exact_at(&mut bytes, 24)?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let end = Instant::now() + WAIT;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(io::Error::other(format!("qemu-img: {status}"))),
+            None if Instant::now() > end => {
+                child.kill()?;
+                child.wait()?;
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::make_top;
+    use super::*;
+
+    /// A layer over another node, as qemu-img and qemu-io name it.
+    fn over(layer: &Path, backing: &serde_json::Value) -> serde_json::Value {
+        let file = json!({ "driver": "file", "filename": layer.to_str().unwrap() });
+        json!({ "driver": "qcow2", "file": file, "backing": backing })
+    }
+
+    fn write(disk: &serde_json::Value, commands: &[&str]) {
+        let mut io = Command::new("qemu-io");
+        for command in commands {
+            io.args(["-c", command]);
+        }
+        let done = io.arg(format!("json:{disk}")).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+
+    #[test]
+    fn the_merged_layer_reads_as_the_upper_one_and_both_stay_as_they_were() {
+        if Command::new("qemu-io").arg("--version").output().is_err() {
+            return eprintln!("SKIPPED: no qemu-io");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let [base, frozen, child, into] =
+            ["base", "frozen", "child", "into"].map(|name| dir.path().join(name));
+        fs::write(&base, vec![0xab; 32 << 20]).unwrap();
+        for layer in [&frozen, &child] {
+            make_top(layer, 32 << 20).unwrap();
+        }
+        let file = json!({ "driver": "file", "filename": base.to_str().unwrap() });
+        let raw = json!({ "driver": "raw", "file": file });
+        let lower = over(&frozen, &raw);
+        let upper = over(&child, &lower);
+        write(&lower, &["write -P 17 0 1M", "write -P 18 4M 300k", "write -z 8M 1M"]);
+        let above =
+            ["write -P 33 512k 1M", "write -z 4M 128k", "discard 12M 1M", "write -z 20M 1M"];
+        write(&upper, &above);
+        let before = [&frozen, &child].map(|path| fs::read(path).unwrap());
+        merge(&frozen, &child, &into).unwrap();
+        merge(&frozen, &child, &into).unwrap();
+        assert!([&frozen, &child].map(|path| fs::read(path).unwrap()) == before);
+        let compared = Command::new("qemu-img")
+            .arg("compare")
+            .args([format!("json:{upper}"), format!("json:{}", over(&into, &raw))])
+            .output()
+            .unwrap();
+        assert!(compared.status.success(), "{compared:?}");
+        fs::write(&child, "junk").unwrap();
+        assert!(merge(&frozen, &child, &dir.path().join("other")).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no rest of a failed one");
+    }
+}
