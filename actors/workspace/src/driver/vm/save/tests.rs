@@ -186,7 +186,9 @@ impl Bench {
 
     async fn end(&self, plan: &Plan, handle: &MachineHandle) {
         self.driver.kill(handle).await.unwrap();
-        assert_eq!(self.driver.watch(handle).await.how, ExitHow::Signaled { signal: 9 });
+        // Unknown where a second driver in this process was the one to reap it.
+        let how = self.driver.watch(handle).await.how;
+        assert!(matches!(how, ExitHow::Signaled { signal: 9 } | ExitHow::Unknown), "{how}");
         self.driver.discard(plan, LogsOnDiscard::Remove).await.unwrap();
     }
 }
