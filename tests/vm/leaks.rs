@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
+
 use crate::house::House;
 
 /// Processes of machines whose folders are below `home`.
@@ -60,7 +62,7 @@ pub fn check(house: &House) {
     for (pid, line) in machines(house.path()) {
         let owner = listed.iter().find(|(id, _)| line.contains(id.as_str()));
         assert!(
-            matches!(owner, Some((_, state)) if state == "running"),
+            matches!(owner, Some((_, state)) if is_up(state)),
             "process {pid} belongs to no running workspace: {line}\nlisted: {listed:?}"
         );
     }
@@ -74,9 +76,40 @@ pub fn check(house: &House) {
             assert!(known, "{what} {name} belongs to no workspace: {listed:?}");
         }
     }
+    snapshots(house, &listed);
     for (id, state) in &listed {
         let runs = machines(house.path()).iter().any(|(_, line)| line.contains(id.as_str()));
-        assert_eq!(runs, state == "running", "{id} is {state}, machine runs: {runs}");
+        assert_eq!(runs, is_up(state), "{id} is {state}, machine runs: {runs}");
+    }
+}
+
+fn is_up(state: &str) -> bool {
+    matches!(state, "running" | "paused")
+}
+
+/// Every memory belongs to a snapshot, and no layer outlives the last workspace.
+fn snapshots(house: &House, listed: &[(String, String)]) {
+    let mut known = Vec::new();
+    for (id, _) in listed {
+        let info = house.call("workspace_info", json!({ "workspace_id": id }));
+        for snapshot in info["snapshots"].as_array().expect("snapshots") {
+            if snapshot["has_memory"] == true {
+                known.push(snapshot["id"].as_str().expect("an id").to_owned());
+            }
+        }
+    }
+    // Files that nobody needs any more are removed right after the answer.
+    let begun = Instant::now();
+    loop {
+        let memories = below(&house.path().join("state/memories")).into_iter();
+        let memories: Vec<_> = memories.filter(|name| !known.contains(name)).collect();
+        let layers = below(&house.path().join("state/layers"));
+        if memories.is_empty() && (!listed.is_empty() || layers.is_empty()) {
+            return;
+        }
+        let late = begun.elapsed() > Duration::from_secs(10);
+        assert!(!late, "memories of no snapshot: {memories:?}; layers: {layers:?}; {listed:?}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

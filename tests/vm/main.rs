@@ -22,12 +22,20 @@ mod sandbox {
             crate::scenes::life::a_crashed_machine_restarts_by_policy(house);
         }
     }
+
+    #[test]
+    fn a_sandbox_refuses_snapshots() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::snapshots::a_sandbox_refuses_snapshots(house);
+        }
+    }
 }
 
 /// The same on virtual machines, and what only they can show.
 mod vm {
     use crate::house::{House, Kind::Vm};
     crate::scenes::scenes!(Vm);
+    crate::scenes::snapshot_scenes!();
 
     /// The guest's real AF_VSOCK listener, reached through a device process on the host.
     #[test]

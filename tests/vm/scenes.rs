@@ -5,6 +5,7 @@ pub mod files;
 pub mod jobs;
 pub mod life;
 pub mod run;
+pub mod snapshots;
 
 /// Each scene as a test of the surrounding module's kind.
 macro_rules! scenes {
@@ -31,4 +32,14 @@ macro_rules! scenes {
         }
     };
 }
-pub(crate) use scenes;
+
+/// What only virtual machines have.
+macro_rules! snapshot_scenes {
+    () => {
+        crate::scenes::scenes!(@ Vm snapshots: memory_and_disk_go_back_to_any_node,
+            forks_of_one_memory_are_themselves, forks_of_forks_and_of_disks,
+            a_paused_workspace_stands_still, every_point_of_a_snapshot_and_a_restore,
+            every_point_of_ten_forks);
+    };
+}
+pub(crate) use {scenes, snapshot_scenes};

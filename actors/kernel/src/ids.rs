@@ -101,6 +101,14 @@ id!(
     JobId, "job", "job"
 );
 id!(
+    /// A snapshot of a workspace.
+    SnapshotId, "snapshot", "snap"
+);
+id!(
+    /// A layer of a workspace's disk.
+    LayerId, "layer", "layer"
+);
+id!(
     /// One tool call.
     CallId, "call", "call"
 );

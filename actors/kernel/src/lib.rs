@@ -23,7 +23,7 @@ pub use call::{CallCx, Door, Progress, ProgressUpdate};
 pub use census::{ActorRow, Census, Probe};
 pub use entity::{Entity, Fault, Me};
 pub use error::{Layer, ToolError};
-pub use ids::{CallId, IdError, JobId, SessionId, WorkspaceId};
+pub use ids::{CallId, IdError, JobId, LayerId, SessionId, SnapshotId, WorkspaceId};
 pub use mailbox::{Address, AskError, Unavailable};
 pub use nursery::{ChildNews, Nursery};
 pub use resources::Resources;

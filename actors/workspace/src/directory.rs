@@ -1,9 +1,9 @@
 //! Which workspaces there are, readable without asking an actor.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use dashmap::DashMap;
-use hivekeep_kernel::{Address, Layer, Target, ToolError, WorkspaceId, serve};
+use hivekeep_kernel::{Address, Layer, SnapshotId, Target, ToolError, WorkspaceId, serve};
 
 use crate::{
     name::Name,
@@ -22,6 +22,8 @@ pub(crate) struct Card {
     pub(crate) owner: Option<hivekeep_kernel::SessionId>,
     pub(crate) spec: Spec,
     pub(crate) slot: u32,
+    /// The snapshot that it is a fork of.
+    pub(crate) fork_of: Option<SnapshotId>,
     pub(crate) address: Address<Msg>,
 }
 
@@ -52,6 +54,22 @@ impl Directory {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a workspace has, or is being given, this name.
+    pub(crate) fn is_taken(&self, name: &Name) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// Names of the forks of each snapshot.
+    pub(crate) fn forks_by_snapshot(&self) -> BTreeMap<SnapshotId, Vec<String>> {
+        let mut forks: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for card in self.cards() {
+            if let (Some(snapshot), true) = (card.fork_of, card.phase != Phase::Failed) {
+                forks.entry(snapshot).or_default().push(card.name.to_string());
+            }
+        }
+        forks
     }
 
     /// Takes the lowest free slot below `most`.

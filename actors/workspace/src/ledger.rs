@@ -6,12 +6,13 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{JobId, SessionId};
+use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     driver::{AppliedLimits, MachineHandle},
     records::{Planned, Record},
+    snapshots::{Disk, Node, Piece, Tree},
 };
 
 /// The durable state of one workspace.
@@ -39,6 +40,61 @@ pub struct Ledger {
     pub boot_time_ms: Option<u64>,
     /// When it last came up.
     pub up_at: Option<DateTime<Utc>>,
+    /// The layers of its disk.
+    #[serde(default)]
+    pub disk: Disk,
+    /// Its snapshots.
+    #[serde(default)]
+    pub snapshots: Tree,
+    /// A change of disk or snapshots that was begun and not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+}
+
+/// A change of the disk that a crash may have cut short.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Change {
+    /// See [`Record::SnapshotWanted`].
+    Snapshot {
+        /// The snapshot to be.
+        node: Box<Node>,
+        /// The top's name once it is frozen.
+        frozen: LayerId,
+        /// The top after that.
+        top: LayerId,
+        /// The frozen layer was the workspace's first, which had another name.
+        first: bool,
+        /// The machine was paused before.
+        paused: bool,
+    },
+    /// See [`Record::RestoreWanted`].
+    Restore {
+        /// The snapshot to go back to.
+        snapshot: SnapshotId,
+        /// The top after that.
+        top: LayerId,
+    },
+}
+
+impl Change {
+    /// What the disk is once a change that was cut short has been settled.
+    pub(crate) fn apply_to(&self, disk: &mut Disk) {
+        if let Self::Snapshot { frozen, top, .. } = self {
+            disk.freeze(*frozen, *top);
+        }
+    }
+
+    /// Files that exist, or may, because of it.
+    fn pieces(&self) -> Vec<Piece> {
+        match self {
+            Self::Snapshot { node, frozen, top, .. } => {
+                let memory = node.memory.as_ref().map(|_| Piece::Memory(node.id));
+                [Piece::Layer(*frozen), Piece::Layer(*top)].into_iter().chain(memory).collect()
+            }
+            Self::Restore { top, .. } => vec![Piece::Layer(*top)],
+        }
+    }
 }
 
 /// The machine as last recorded.
@@ -88,14 +144,20 @@ impl Ledger {
 
     /// The state right after the plan.
     pub fn new(plan: Planned) -> Self {
+        let fork = plan.fork.as_deref();
+        let disk = fork.map(|fork| Disk { layers: fork.layers.clone(), top: Some(fork.top) });
+        let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
         Self {
             owner: Some(plan.owner),
+            disk: disk.unwrap_or_default(),
+            base,
+            env: env.unwrap_or_default(),
             plan,
             created: false,
             failed: None,
             machine: MachineFact::Stopped,
-            base: None,
-            env: BTreeMap::new(),
+            snapshots: Tree::default(),
+            change: None,
             jobs: BTreeSet::new(),
             destroying: false,
             boot_time_ms: None,
@@ -151,7 +213,75 @@ impl Ledger {
                 self.jobs.remove(&job);
             }
             Record::DestroyWanted => self.destroying = true,
+            snapshot => self.apply_snapshot(snapshot),
         }
+    }
+
+    fn apply_snapshot(&mut self, record: Record) {
+        match record {
+            Record::SnapshotWanted { node, frozen, top, paused } => {
+                let first = self.disk.top.is_none();
+                self.change = Some(Change::Snapshot { node, frozen, top, first, paused });
+            }
+            Record::RestoreWanted { snapshot, top } => {
+                self.change = Some(Change::Restore { snapshot, top });
+            }
+            Record::SnapshotMade { memory_bytes } => {
+                if let Some(Change::Snapshot { mut node, frozen, top, .. }) = self.change.take() {
+                    self.disk.freeze(frozen, top);
+                    if let (Some(memory), Some(bytes)) = (&mut node.memory, memory_bytes) {
+                        memory.bytes = bytes;
+                    }
+                    node.layers.clone_from(&self.disk.layers);
+                    self.snapshots.add(*node);
+                }
+            }
+            Record::SnapshotFailed { switched } => {
+                if let (Some(Change::Snapshot { frozen, top, .. }), true) =
+                    (self.change.take(), switched)
+                {
+                    self.disk.freeze(frozen, top);
+                }
+            }
+            Record::Restored { with_memory, discard_newer } => {
+                if let Some(Change::Restore { snapshot, top }) = self.change.take() {
+                    self.restored(snapshot, top, with_memory);
+                    let newer = self.snapshots.newer_than(snapshot);
+                    newer.into_iter().filter(|_| discard_newer).for_each(|newer| {
+                        self.snapshots.remove(newer);
+                    });
+                }
+            }
+            Record::RestoreFailed => self.change = None,
+            Record::SnapshotDeleted { snapshot } => {
+                self.snapshots.remove(snapshot);
+            }
+            // Every other kind is applied by the caller.
+            _ => {}
+        }
+    }
+
+    fn restored(&mut self, snapshot: SnapshotId, top: LayerId, with_memory: bool) {
+        self.machine = MachineFact::Stopped;
+        self.jobs.clear();
+        if let Some(node) = self.snapshots.get(snapshot) {
+            self.disk = Disk { layers: node.layers.clone(), top: Some(top) };
+            if with_memory {
+                self.jobs.clone_from(&node.jobs);
+            }
+            self.snapshots.at = Some(snapshot);
+        }
+    }
+
+    /// Every file of disks and snapshots that must be kept for this workspace.
+    pub(crate) fn pieces(&self) -> BTreeSet<Piece> {
+        let mut pieces = self.snapshots.pieces();
+        pieces.extend(self.disk.pieces());
+        pieces.extend(self.change.iter().flat_map(Change::pieces));
+        // A fork needs the memory it begins with until it has begun.
+        let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
+        pieces.extend(begins.map(|fork| Piece::Memory(fork.snapshot)));
+        pieces
     }
 
     /// Whether it counts against its owner's quota: failed ones hold nothing.
@@ -201,6 +331,7 @@ mod tests {
             token: LinkToken::from_bytes([7; 32]),
             slot: 3,
             uuid: uuid::Uuid::nil(),
+            fork: None,
         }
     }
 

@@ -24,6 +24,7 @@ pub mod phase;
 pub mod records;
 mod refuse;
 mod shared;
+pub mod snapshots;
 pub mod tools;
 mod workspace;
 mod workspaces;

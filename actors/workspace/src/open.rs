@@ -84,11 +84,14 @@ impl Shared {
         let Parts { mut options, state_dir, run_dir, log_dir, journal, sessions, census } = parts;
         let folders = Folders {
             disks: state_dir.join("disks"),
+            layers: state_dir.join("layers"),
+            memories: state_dir.join("memories"),
             run: run_dir.join("machines"),
             logs: log_dir.join("machines"),
             transfers: or_below(&options.transfer_dir, &state_dir, "transfers"),
         };
-        for folder in [&folders.disks, &folders.run, &folders.logs, &folders.transfers] {
+        let Folders { disks, layers, memories, run, logs, transfers } = &folders;
+        for folder in [disks, layers, memories, run, logs, transfers] {
             make(folder)?;
         }
         let folders = Folders { transfers: canonical(&folders.transfers)?, ..folders };
@@ -119,6 +122,7 @@ impl Shared {
             sweeper,
             census,
             directory: Default::default(),
+            holds: Default::default(),
             young: Default::default(),
             booted: Default::default(),
         }))

@@ -33,6 +33,10 @@ pub struct Options {
     pub max_disk_gb: u64,
     /// Most workspaces of all sessions together.
     pub max_workspaces: usize,
+    /// Most snapshots of one workspace.
+    pub max_snapshots_per_workspace: usize,
+    /// Most forks that one call makes at the same time.
+    pub max_parallel_forks: usize,
     /// Time for a machine to boot and answer.
     pub boot_timeout_secs: u64,
     /// Time for a guest to shut down in order before it is killed.
@@ -69,6 +73,8 @@ impl Default for Options {
             max_memory_mb: 8192,
             max_disk_gb: 100,
             max_workspaces: 50,
+            max_snapshots_per_workspace: 20,
+            max_parallel_forks: 10,
             boot_timeout_secs: 120,
             stop_grace_secs: 10,
             link_wait_secs: 10,

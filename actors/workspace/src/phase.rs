@@ -9,6 +9,7 @@
 //!    ▼           ▼           ▼                      │
 //!  Failed     Crashed ◄── Crashed ───── stop ───────┘
 //!
+//! Running ◄── pause, resume ──► Paused     Running, Paused, Stopped, Crashed ── restore ──► Starting
 //! from any but Destroying: destroy ─► Destroying ─► gone
 //! ```
 
@@ -26,6 +27,8 @@ pub enum Phase {
     Starting,
     /// The guest answers.
     Running,
+    /// The machine stands still and loses nothing.
+    Paused,
     /// The machine is being stopped.
     Stopping,
     /// No machine; the disk is kept.
@@ -47,6 +50,12 @@ pub enum Want {
     Start,
     /// Stop the machine.
     Stop,
+    /// Halt it.
+    Pause,
+    /// Let it go on.
+    Resume,
+    /// Go back to a snapshot.
+    Restore,
     /// Remove everything.
     Destroy,
 }
@@ -58,6 +67,7 @@ impl Phase {
             Self::Creating => "creating",
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Crashed => "crashed",
@@ -75,7 +85,12 @@ impl Phase {
         match (want, self) {
             (Want::Guest, Self::Running) => Ok(Self::Running),
             (Want::Start, Self::Stopped | Self::Crashed) => Ok(Self::Starting),
-            (Want::Stop, Self::Running | Self::Crashed) => Ok(Self::Stopping),
+            (Want::Stop, Self::Running | Self::Paused | Self::Crashed) => Ok(Self::Stopping),
+            (Want::Pause, Self::Running) => Ok(Self::Paused),
+            (Want::Resume, Self::Paused) => Ok(Self::Running),
+            (Want::Restore, Self::Running | Self::Paused | Self::Stopped | Self::Crashed) => {
+                Ok(Self::Starting)
+            }
             (Want::Destroy, Self::Destroying) => Err(self.busy()),
             // A machine that never comes up must not be indestructible.
             (Want::Destroy, _) => Ok(Self::Destroying),
@@ -86,7 +101,7 @@ impl Phase {
         }
     }
 
-    fn busy(self) -> ToolError {
+    pub(crate) fn busy(self) -> ToolError {
         ToolError::new(Layer::Actor, "workspace_busy", format!("the workspace is {}", self.word()))
             .next("wait until workspace_info shows another state")
             .detail("state", self.word())
@@ -96,6 +111,7 @@ impl Phase {
     fn wrong(self, want: Want) -> ToolError {
         let step = match (want, self) {
             (_, Self::Failed) => "read workspace_logs, then call workspace_destroy",
+            (Want::Guest | Want::Start, Self::Paused) => "call workspace_resume first",
             (Want::Guest, _) => "call workspace_start first",
             _ => "workspace_info shows the state",
         };
@@ -110,8 +126,8 @@ mod tests {
     use super::*;
     use Phase::*;
 
-    const ALL: [Phase; 8] =
-        [Creating, Starting, Running, Stopping, Stopped, Crashed, Failed, Destroying];
+    const ALL: [Phase; 9] =
+        [Creating, Starting, Running, Paused, Stopping, Stopped, Crashed, Failed, Destroying];
 
     #[test]
     fn only_a_running_guest_is_asked_anything() {

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{JobId, Resources, SessionId, WorkspaceId};
+use hivekeep_kernel::{JobId, LayerId, Resources, SessionId, SnapshotId, WorkspaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ use crate::{
     driver::{AppliedLimits, Isolation, MachineHandle},
     link::LinkToken,
     name::Name,
+    snapshots::Node,
 };
 
 /// One entry of the stream `workspace/<id>`.
@@ -101,8 +102,67 @@ pub enum Record {
         /// The job.
         job: JobId,
     },
+    /// A snapshot shall be made: the disk's top is frozen and another begun.
+    SnapshotWanted {
+        /// The snapshot to be.
+        node: Box<Node>,
+        /// The top's name once it is frozen.
+        frozen: LayerId,
+        /// The top after that.
+        top: LayerId,
+        /// The machine was paused before and stays so.
+        paused: bool,
+    },
+    /// The snapshot wanted last is complete and durable.
+    SnapshotMade {
+        /// Bytes of its memory, when that was asked for.
+        memory_bytes: Option<u64>,
+    },
+    /// The snapshot wanted last was not made.
+    SnapshotFailed {
+        /// Whether the disk's top was changed all the same.
+        switched: bool,
+    },
+    /// The workspace shall go back to a snapshot.
+    RestoreWanted {
+        /// Which.
+        snapshot: SnapshotId,
+        /// The disk's top after that.
+        top: LayerId,
+    },
+    /// It stands at the snapshot wanted last; no machine runs.
+    Restored {
+        /// Whether the machine goes on from the snapshot's memory.
+        with_memory: bool,
+        /// Whether snapshots made after it are removed with this.
+        discard_newer: bool,
+    },
+    /// Going back failed before anything was lost.
+    RestoreFailed,
+    /// A snapshot does not exist any more.
+    SnapshotDeleted {
+        /// Which.
+        snapshot: SnapshotId,
+    },
     /// Everything of the workspace shall be removed.
     DestroyWanted,
+}
+
+impl Record {
+    /// Whether it changes which files of disks and snapshots are needed.
+    pub(crate) fn touches_files(&self) -> bool {
+        matches!(
+            self,
+            Self::Created { .. }
+                | Self::SnapshotWanted { .. }
+                | Self::SnapshotMade { .. }
+                | Self::SnapshotFailed { .. }
+                | Self::RestoreWanted { .. }
+                | Self::Restored { .. }
+                | Self::RestoreFailed
+                | Self::SnapshotDeleted { .. }
+        )
+    }
 }
 
 /// The plan of a workspace, fixed at its creation.
@@ -125,6 +185,33 @@ pub struct Planned {
     pub slot: u32,
     /// Proves that a process is this workspace's machine.
     pub uuid: uuid::Uuid,
+    /// What it is a fork of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<Box<Fork>>,
+}
+
+/// Where a fork begins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fork {
+    /// The workspace that was forked.
+    pub source: WorkspaceId,
+    /// Its name at that time.
+    pub source_name: Name,
+    /// The snapshot that was forked.
+    pub snapshot: SnapshotId,
+    /// Its name at that time.
+    pub snapshot_name: String,
+    /// The base of the source's disk.
+    pub base: PathBuf,
+    /// The snapshot's layers over it, oldest first.
+    pub layers: Vec<LayerId>,
+    /// The fork's own layer.
+    pub top: LayerId,
+    /// Set when it begins with the snapshot's memory: what the guest in there takes for its
+    /// link's secret.
+    pub memory: Option<LinkToken>,
+    /// Environment of the source's commands.
+    pub env: BTreeMap<String, String>,
 }
 
 /// Size and kind of a workspace.

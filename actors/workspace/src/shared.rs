@@ -13,6 +13,7 @@ use crate::{
     image::ImageStore,
     ledger::Ledger,
     records::Record,
+    snapshots::Holds,
     workspace,
 };
 
@@ -27,6 +28,10 @@ const SNAPSHOT_EVERY: usize = 256;
 pub struct Folders {
     /// Disks; a folder a workspace.
     pub disks: PathBuf,
+    /// Layers of disks that snapshots froze, or that stand on one.
+    pub layers: PathBuf,
+    /// Memory of snapshots; a folder a snapshot.
+    pub memories: PathBuf,
     /// Sockets of running machines; a folder a workspace.
     pub run: PathBuf,
     /// Consoles; a folder a workspace.
@@ -57,6 +62,8 @@ pub struct Shared {
     pub census: Census,
     /// Who is there.
     pub directory: Directory,
+    /// Who needs which files of disks and snapshots.
+    pub(crate) holds: Holds,
     /// Planned in this daemon's life and not yet taken up by an actor.
     pub(crate) young: dashmap::DashSet<WorkspaceId>,
     /// The keeper has started before in this daemon's life.

@@ -6,16 +6,17 @@ pub mod files;
 pub mod lifecycle;
 pub mod parallel;
 pub mod session;
+pub mod snapshots;
 
 use hivekeep_kernel::ToolInfo;
 
 /// Families served by one workspace.
 pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Workspace>] =
-    &[&lifecycle::ONE, &execution::FAMILY, &files::FAMILY, &diagnostics::FAMILY];
+    &[&lifecycle::ONE, &execution::FAMILY, &files::FAMILY, &snapshots::ONE, &diagnostics::FAMILY];
 
 /// Families served by the keeper of all workspaces.
 pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] =
-    &[&lifecycle::ALL, &parallel::FAMILY, &session::FAMILY];
+    &[&lifecycle::ALL, &parallel::FAMILY, &snapshots::FORKS, &session::FAMILY];
 
 /// Every tool of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {

@@ -12,10 +12,15 @@ mod destroy;
 mod env;
 mod exec;
 mod files;
+mod halt;
+mod identity;
 mod jobs;
 mod line;
 mod recover;
+mod rewind;
+mod snapshot;
 mod standing;
+mod stem;
 mod take_down;
 mod transfer;
 
@@ -34,16 +39,17 @@ pub(crate) use bring_up::unknown_image;
 pub(crate) use exec::ExecRequest;
 pub(crate) use line::Line;
 pub use standing::MachineProcess;
+pub(crate) use stem::SnapshotRequest;
 
 use crate::{
     driver::{MachineExit, MachineHandle, ProcessId},
     job,
     ledger::Ledger,
-    link::LinkNews,
+    link::{LinkNews, LinkToken},
     phase::{Phase, Want},
     records::Record,
     shared::{Desk, STREAM, Shared},
-    tools,
+    snapshots, tools,
 };
 
 /// What a workspace can be told.
@@ -59,8 +65,26 @@ pub enum Msg {
     },
     /// Make the machine for the first time.
     Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
-    /// A machine runs: keep it and a link into it.
-    Attach(Box<MachineHandle>, oneshot::Sender<watch::Receiver<Line>>),
+    /// A machine runs: keep it and a link into it. The token is that of a copy of another
+    /// machine's memory, until it has become itself.
+    Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<Line>>),
+    /// The guest knows its own token from now on.
+    OwnToken,
+    /// Which machine is recorded?
+    Machine(oneshot::Sender<Option<Box<MachineHandle>>>),
+    /// A change of disk or snapshots came to its end.
+    Unchanged,
+    /// Make a snapshot with memory on behalf of a call that forks it.
+    Snapshot(Box<SnapshotRequest>),
+    /// What do forks of a snapshot begin from?
+    Stem {
+        /// Who asks; must own this workspace.
+        session: SessionId,
+        /// Name of the snapshot.
+        snapshot: String,
+        /// The answer.
+        reply: oneshot::Sender<Result<crate::workspaces::Stem, ToolError>>,
+    },
     /// Let go of the machine: its end is expected. Answers which one it was.
     Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
     /// A change of phase came to its end.
@@ -125,6 +149,10 @@ pub struct Workspace {
     ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
     line: watch::Sender<Line>,
+    /// What the guest takes for its link's secret.
+    token: watch::Sender<LinkToken>,
+    /// What goes on with disk and snapshots.
+    changing: Option<&'static str>,
     /// An adoption is under way.
     adopting: bool,
     /// The start under way takes up a machine that runs already.
@@ -152,6 +180,7 @@ impl Entity for Workspace {
         let crashes = Meter::new(shared.options.machine_policy());
         let desk = Desk { id, shared, actor: me.address.clone(), stream };
         let (line, _) = watch::channel(Line::Absent);
+        let (token, _) = watch::channel(ledger.plan.token.clone());
         let mut workspace = Self {
             me,
             desk,
@@ -165,6 +194,8 @@ impl Entity for Workspace {
             ended: None,
             jobs: Default::default(),
             line,
+            token,
+            changing: None,
             adopting: false,
             reattaching: false,
             ops: Workers::default(),
@@ -182,7 +213,7 @@ impl Entity for Workspace {
             }
             Msg::Recorded { records, applied } => {
                 self.records += records.len();
-                records.into_iter().for_each(|record| self.ledger.apply(record));
+                self.apply(records);
                 self.sync();
                 let _asker_gone = applied.send(());
                 if self.records >= 256 {
@@ -192,13 +223,22 @@ impl Entity for Workspace {
                 }
             }
             Msg::Create(cx, reply) => self.create(cx, reply),
-            Msg::Attach(handle, reply) => {
-                self.attach(*handle)?;
+            Msg::Attach(handle, token, reply) => {
+                self.attach(*handle, token)?;
                 let _asker_gone = reply.send(self.line.subscribe());
             }
             Msg::Detach(reply) => {
                 self.detach("told to let go of the machine");
                 let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
+            }
+            Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
+            Msg::Machine(reply) => {
+                let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
+            }
+            Msg::Unchanged => self.changing = None,
+            Msg::Snapshot(request) => self.snapshot_for(*request),
+            Msg::Stem { session, snapshot, reply } => {
+                let _asker_gone = reply.send(self.stem(session, &snapshot));
             }
             Msg::Settled(phase, reason) => self.settle(phase, reason)?,
             Msg::FollowJobs => self.follow_jobs()?,
@@ -236,6 +276,21 @@ impl Entity for Workspace {
 }
 
 impl Workspace {
+    /// Adds durable records, and removes the files that nobody needs after them.
+    fn apply(&mut self, records: Vec<Record>) {
+        let touched = records.iter().any(Record::touches_files);
+        let before = touched.then(|| self.ledger.pieces());
+        records.into_iter().for_each(|record| self.ledger.apply(record));
+        let Some(before) = before else { return };
+        let (shared, after) = (self.desk.shared.clone(), self.ledger.pieces());
+        shared.holds.take(after.difference(&before).copied());
+        let free = shared.holds.release(before.difference(&after).copied());
+        if !free.is_empty() {
+            let work = async move { snapshots::files::remove(&shared.folders, free).await };
+            let _detached = self.ops.spawn(work);
+        }
+    }
+
     /// What it is doing.
     pub(crate) fn phase(&self) -> Phase {
         self.phase

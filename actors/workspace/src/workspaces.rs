@@ -3,6 +3,7 @@
 mod adopt;
 mod boot;
 mod create;
+mod fork;
 mod hatch;
 mod parallel;
 
@@ -14,6 +15,8 @@ use hivekeep_kernel::{
 };
 use serde_json::json;
 use tokio::sync::oneshot;
+
+pub(crate) use fork::{Held, Stem};
 
 use crate::{
     phase::Phase,

@@ -8,7 +8,7 @@ use crate::{house::House, leaks};
 const KILL: &str = "=return(kill)";
 
 /// Starts the daemon with one point armed, provokes it, and starts it again in peace.
-fn die_at(house: &mut House, point: &str, provoke: impl FnOnce(&House)) {
+pub fn die_at(house: &mut House, point: &str, provoke: impl FnOnce(&House)) {
     if house.try_call("workspace_list", json!({})).is_ok() {
         house.kill();
     }
@@ -18,7 +18,7 @@ fn die_at(house: &mut House, point: &str, provoke: impl FnOnce(&House)) {
     house.start();
 }
 
-fn settled(house: &House, name: &str) -> Option<String> {
+pub fn settled(house: &House, name: &str) -> Option<String> {
     let begun = std::time::Instant::now();
     loop {
         let row = house.list().into_iter().find(|row| row["name"] == name)?;

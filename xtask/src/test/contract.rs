@@ -13,8 +13,14 @@ use crate::repo::Repo;
 use crate::steps::Outcome;
 
 /// The families that are built.
-const FAMILIES: [&str; 5] =
-    ["workspace lifecycle", "execution", "file operations", "diagnostics", "session management"];
+const FAMILIES: [&str; 6] = [
+    "workspace lifecycle",
+    "execution",
+    "file operations",
+    "snapshots & forking",
+    "diagnostics",
+    "session management",
+];
 
 pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     let shared = repo.root.join("../shared");

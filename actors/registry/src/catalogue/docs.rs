@@ -139,5 +139,6 @@ fn cell(text: &str) -> String {
 }
 
 fn slug(family: &str) -> String {
-    family.to_lowercase().replace([' ', '_', '/'], "-")
+    let words = family.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_lowercase()
 }

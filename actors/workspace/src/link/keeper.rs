@@ -18,7 +18,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use hivekeep_protocol::Welcome;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -64,8 +67,8 @@ pub enum LinkNews {
 pub struct KeeperArgs {
     /// The way to the guest: [`super::Endpoint::carrier`].
     pub carrier: Arc<dyn Carrier>,
-    /// The machine's token.
-    pub token: LinkToken,
+    /// The machine's token, which changes when a copy of another machine's memory becomes itself.
+    pub token: Receiver<LinkToken>,
     /// How to keep the link.
     pub options: KeeperOptions,
     /// Called from the keeper's mailbox with each piece of news, in order. Must
@@ -174,7 +177,7 @@ impl Keeping {
         self.phase = Phase::Connecting;
         self.round += 1;
         let (round, stop) = (self.round, self.stop.clone());
-        let (carrier, token) = (self.args.carrier.clone(), self.args.token.clone());
+        let (carrier, token) = (self.args.carrier.clone(), self.args.token.borrow().clone());
         let options = self.args.options.link.clone();
         self.work(myself, async move {
             sleep(after).await;

@@ -31,6 +31,11 @@ impl LinkToken {
         blake3::hash(&self.0).to_hex().to_string()
     }
 
+    /// BLAKE3 of the token.
+    pub fn hash(&self) -> [u8; LEN] {
+        *blake3::hash(&self.0).as_bytes()
+    }
+
     pub(super) fn bytes(&self) -> [u8; LEN] {
         self.0
     }

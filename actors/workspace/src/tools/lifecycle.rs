@@ -11,6 +11,7 @@ use crate::{
     driver::{AcceleratorKind, AppliedLimits, Isolation},
     phase::{Phase, Want},
     records::{Spec, StopHow},
+    tools::snapshots::{ForkedFrom, SnapshotSummary},
     workspace::{MachineProcess, Workspace},
     workspaces::Workspaces,
 };
@@ -208,8 +209,11 @@ pub struct WorkspaceDetails {
     pub resources: Size,
     /// What its network allows.
     pub network: Network,
-    /// Its snapshots.
-    pub snapshots: Vec<String>,
+    /// Its snapshots, oldest first; snapshot with action `list` shows their sizes.
+    pub snapshots: Vec<SnapshotSummary>,
+    /// What it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// Who owns it; null when orphaned.
@@ -324,6 +328,7 @@ impl Handle<WorkspaceDestroy> for Workspace {
     ) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Destroy)?;
+        self.idle()?;
         Ok(self.destroy(next))
     }
 }
@@ -348,6 +353,7 @@ impl Handle<WorkspaceStop> for Workspace {
     ) -> Result<Reply<WorkspaceStopped>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Stop)?;
+        self.idle()?;
         Ok(self.stop_machine(next))
     }
 }

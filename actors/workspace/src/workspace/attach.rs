@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Line, Msg, Workspace};
 use crate::{
     driver::{MachineExit, MachineHandle},
-    link::{KeeperArgs, LinkKeeper, LinkNews},
+    link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken},
     machine::{self, Machine},
     phase::Phase,
     records::Record,
@@ -19,7 +19,11 @@ const LINK: &str = "link";
 
 impl Workspace {
     /// Keeps a machine that runs, and a link into it.
-    pub(super) fn attach(&mut self, handle: MachineHandle) -> Result<(), Fault> {
+    pub(super) fn attach(
+        &mut self,
+        handle: MachineHandle,
+        token: Option<LinkToken>,
+    ) -> Result<(), Fault> {
         let driver = self
             .desk
             .shared
@@ -33,7 +37,8 @@ impl Workspace {
         let address = self.nursery.address(MACHINE, "machine", Policy::ENTITY);
         self.nursery.start::<Machine>(MACHINE, Policy::ENTITY, &address, seed)?;
 
-        let (token, workspace) = (self.ledger.plan.token.clone(), self.me.address.clone());
+        self.token.send_replace(token.unwrap_or_else(|| self.ledger.plan.token.clone()));
+        let (token, workspace) = (self.token.subscribe(), self.me.address.clone());
         let options = self.desk.shared.options.link.clone();
         let args = move || KeeperArgs {
             carrier: endpoint.carrier(),
@@ -75,7 +80,7 @@ impl Workspace {
             return self.left_ended(process, &exit);
         }
         // During a start or a stop the worker under way sees the line and decides.
-        if self.phase != Phase::Running {
+        if !matches!(self.phase, Phase::Running | Phase::Paused) {
             return;
         }
         tracing::warn!(workspace = %self.desk.id, %reason, "machine crashed");
@@ -152,7 +157,7 @@ impl Workspace {
     fn relinked(&self, link: crate::link::Link) {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
         let _detached = self.me.workers.spawn(async move {
-            if let Err(error) = super::bring_up::configure(&link, &plan, false).await {
+            if let Err(error) = super::identity::configure(&link, &plan, false).await {
                 tracing::warn!(workspace = %desk.id, %error, "the guest was not configured anew");
             }
         });

@@ -5,33 +5,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, fault_point};
-use hivekeep_protocol::Configure;
+use hivekeep_kernel::{CallCx, Layer, Reply, SnapshotId, ToolError, fault_point};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, line};
+use super::{Line, Msg, Workspace, identity};
 use crate::{
-    driver::{Images, Isolation, LogsOnDiscard},
+    driver::{Images, Isolation, LogsOnDiscard, SnapshotFolder},
     image::ImageName,
-    link::{Link, Wait},
+    ledger::Change,
+    link::{Link, LinkToken},
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
+    snapshots::{Disk, Piece},
     tools::lifecycle::WorkspaceStarted,
 };
-
-/// Time for the guest to take its host name, clock and disk size. Growing a file
-/// system to 100 GiB under emulation takes seconds.
-const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Workspace {
     /// Makes the machine for the first time; the answer is the boot time in ms.
     pub(super) fn create(&mut self, cx: CallCx, reply: oneshot::Sender<Result<u64, ToolError>>) {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let fork = plan.fork.as_ref();
+        let memory = fork.and_then(|fork| Some((fork.snapshot, fork.memory.clone()?)));
+        let start = Start { memory, planned: true, ..self.start_point() };
         let span = cx.span.clone();
         let work = async move {
-            let made = cx.guard(bring_up(&desk, &plan, None, &cx)).await;
+            let made = cx.guard(bring_up(&desk, &plan, start, &cx)).await;
             let outcome = match made {
                 Ok(up) => {
                     fault_point!("create.before_created");
@@ -64,9 +64,9 @@ impl Workspace {
     pub(crate) fn start_again(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceStarted> {
         self.set_phase(next);
         let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
-        let base = self.ledger.base.clone();
+        let (start, change) = (self.start_point(), self.ledger.change.clone());
         Reply::later(async move {
-            match cx.guard(bring_up_again(&desk, &plan, base, &cx)).await {
+            match cx.guard(bring_up_again(&desk, &plan, start, change, &cx)).await {
                 Ok(boot_time_ms) => {
                     desk.tell(
                         "workspace.started",
@@ -96,9 +96,10 @@ impl Workspace {
         }
         self.set_phase(Phase::Starting);
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
-        let (cx, base) = (internal_cx(&desk), self.ledger.base.clone());
+        let (start, change) = (self.start_point(), self.ledger.change.clone());
+        let cx = internal_cx(&desk);
         let _detached = self.ops.spawn(async move {
-            match bring_up_again(&desk, &plan, base, &cx).await {
+            match bring_up_again(&desk, &plan, start, change, &cx).await {
                 Ok(boot_time_ms) => {
                     desk.tell(
                         "workspace.restarted",
@@ -110,6 +111,26 @@ impl Workspace {
             }
         });
     }
+}
+
+impl Workspace {
+    /// Its own disk, from nothing.
+    pub(super) fn start_point(&self) -> Start {
+        let (base, disk) = (self.ledger.base.clone(), self.ledger.disk.clone());
+        Start { base, disk, memory: None, planned: false }
+    }
+}
+
+/// Where a start begins.
+pub(super) struct Start {
+    /// The base of the disk, once it is made.
+    pub(super) base: Option<PathBuf>,
+    /// The layers over it.
+    pub(super) disk: Disk,
+    /// The snapshot whose memory it goes on from, and the link token in there.
+    pub(super) memory: Option<(SnapshotId, LinkToken)>,
+    /// The workspace's plan is the intent of this start.
+    pub(super) planned: bool,
 }
 
 /// A context for work that no client asked for.
@@ -133,12 +154,12 @@ pub(super) async fn settle(desk: &Desk, phase: Phase, reason: Option<String>) {
 }
 
 /// A machine that is up; the caller has yet to record it.
-struct Up {
-    boot_time_ms: u64,
+pub(super) struct Up {
+    pub(super) boot_time_ms: u64,
 }
 
 impl Up {
-    fn record(&self) -> Record {
+    pub(super) fn record(&self) -> Record {
         Record::Up { boot_time_ms: self.boot_time_ms, at: chrono::Utc::now() }
     }
 }
@@ -147,22 +168,27 @@ impl Up {
 async fn bring_up_again(
     desk: &Desk,
     plan: &Planned,
-    base: Option<PathBuf>,
+    mut start: Start,
+    change: Option<Change>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
     // A recovery or a stop that failed may have left the recorded machine alive;
     // two machines must never write one disk.
     super::take_down::kill_machine(desk, plan).await?;
-    let up = bring_up(desk, plan, base, cx).await?;
+    if let Some(change) = change {
+        super::rewind::settle_change(desk, plan, &change, &start.disk, None).await?;
+        change.apply_to(&mut start.disk);
+    }
+    let up = bring_up(desk, plan, start, cx).await?;
     desk.note(up.record()).await?;
     Ok(up.boot_time_ms)
 }
 
-/// `base` is that of the disk, once it is made. Legal while no machine runs.
-async fn bring_up(
+/// Legal while no machine runs.
+pub(super) async fn bring_up(
     desk: &Desk,
     plan: &Planned,
-    base: Option<PathBuf>,
+    start: Start,
     cx: &CallCx,
 ) -> Result<Up, ToolError> {
     let begun = Instant::now();
@@ -171,19 +197,27 @@ async fn bring_up(
 
     step(0, "preparing the disk");
     let mut machine = super::take_down::machine_plan(desk, plan)?;
-    let (images, made) = images(desk, plan, base).await?;
+    let (images, made) = images(desk, plan, start.base).await?;
     machine.images = images;
+    machine.disk = super::take_down::disk_files(desk, &start.disk);
     fault_point!("start.before_prepare");
     driver.prepare(&machine).await?;
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
     // Of the first start the plan is the intent.
-    if made.is_none() {
+    if !start.planned {
         desk.note(Record::StartWanted).await?;
     }
     fault_point!("start.after_intent");
-    let launched = driver.launch(&machine).await?;
+    let (memory, token) = start.memory.unzip();
+    let launched = match memory {
+        None => driver.launch(&machine).await?,
+        Some(snapshot) => {
+            let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
+            snapshots.launch_from(&machine, &memory_folder(desk, snapshot)).await?
+        }
+    };
     fault_point!("start.after_launch");
     let handle = Box::new(launched.handle);
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
@@ -196,21 +230,38 @@ async fn bring_up(
 
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
-    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, reply)).await?;
+    let copy = token.is_some();
+    let mut line =
+        desk.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
+    if copy {
+        let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
+        snapshots.resume(&handle).await?;
+    }
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
     let link = first_link(&mut line, boot).await?;
 
     step(3, "configuring the guest");
-    let grow = plan.spec.isolation == Isolation::Vm;
-    configure(&link, plan, grow).await?;
+    if copy || (plan.fork.is_some() && start.planned) {
+        identity::reidentify(&link, plan).await?;
+        desk.actor.send(Msg::OwnToken)?;
+    }
+    if !copy {
+        let grow = plan.spec.isolation == Isolation::Vm;
+        identity::configure(&link, plan, grow).await?;
+    }
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     step(4, "running");
     Ok(Up { boot_time_ms })
 }
 
+/// Where the memory of a snapshot is.
+pub(super) fn memory_folder(desk: &Desk, id: SnapshotId) -> SnapshotFolder {
+    SnapshotFolder::new(Piece::Memory(id).path(&desk.shared.folders))
+}
+
 /// What to boot from. The first start decides about the base of the disk, which is
 /// to be recorded; later ones must find it again, whatever image is current by then.
-async fn images(
+pub(super) async fn images(
     desk: &Desk,
     plan: &Planned,
     base: Option<PathBuf>,
@@ -282,39 +333,6 @@ async fn first_link(
     }
 }
 
-/// Gives the guest its name, its clock and entropy, and makes its disk its full
-/// size; what was promised is checked, not assumed.
-pub(super) async fn configure(
-    link: &Link,
-    plan: &Planned,
-    grow_root: bool,
-) -> Result<(), ToolError> {
-    let mut entropy = vec![0; 64];
-    getrandom::fill(&mut entropy)
-        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
-    let request = Configure {
-        hostname: plan.name.to_string(),
-        clock_unix_ms: u64::try_from(chrono::Utc::now().timestamp_millis()).ok(),
-        entropy,
-        grow_root,
-    };
-    let configured =
-        link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
-    if configured.hostname != plan.name.as_str() {
-        return Err(ToolError::new(
-            Layer::Guest,
-            "guest_not_configured",
-            "the guest kept another host name",
-        ));
-    }
-    if let Some(error) = configured.grow_error {
-        let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
-        return Err(ToolError::new(Layer::Guest, "disk_not_grown", message)
-            .next("workspace_logs shows the guest's console"));
-    }
-    Ok(())
-}
-
 /// Undoes a creation that failed, and keeps its logs.
 async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
     if let Err(left) = super::take_down::remove_machine(desk, plan, LogsOnDiscard::Keep).await {
@@ -333,7 +351,7 @@ async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
     settle(desk, Phase::Failed, Some(error.to_text())).await;
 }
 
-async fn fail_start(desk: &Desk, plan: &Planned, error: &ToolError) {
+pub(super) async fn fail_start(desk: &Desk, plan: &Planned, error: &ToolError) {
     let reason = error.to_text();
     if let Err(left) = super::take_down::kill_machine(desk, plan).await {
         tracing::error!(workspace = %desk.id, %left, "a failed start could not be undone");

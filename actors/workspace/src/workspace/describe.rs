@@ -12,6 +12,7 @@ use crate::{
     tools::{
         diagnostics::{LogType, Logs},
         lifecycle::{MachineDetails, Network, Size, WorkspaceDetails},
+        snapshots::ForkedFrom,
     },
 };
 
@@ -33,7 +34,8 @@ impl Workspace {
             ip: None,
             resources: Size::of(&plan.spec),
             network: Network::default(),
-            snapshots: Vec::new(),
+            snapshots: self.snapshot_summaries(),
+            forked_from: plan.fork.as_deref().map(ForkedFrom::of),
             created_at: plan.at,
             owner: ledger.owner,
             owned: ledger.owner == Some(cx.session),

@@ -11,6 +11,7 @@ use crate::{
     phase::Phase,
     records::{Planned, Record},
     shared::{Desk, store_error},
+    snapshots::files,
     tools::lifecycle::WorkspaceDestroyed,
     workspaces,
 };
@@ -39,6 +40,7 @@ impl Workspace {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
         let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
         let holds = self.ledger.owner.filter(|_| self.ledger.counts());
+        let pieces = self.ledger.pieces();
         async move {
             // The actor is stopped by this work's last step; the work ends later.
             let _keeps_the_work_alive = ops;
@@ -48,6 +50,8 @@ impl Workspace {
                 super::bring_up::settle(&desk, Phase::Crashed, Some(error.to_text())).await;
                 return removed;
             }
+            let free = desk.shared.holds.release(pieces);
+            files::remove(&desk.shared.folders, free).await;
             if let Some(owner) = holds {
                 desk.shared.sessions.release(owner, plan.spec.resources());
             }

@@ -9,16 +9,15 @@ use hivekeep_kernel::ToolError;
 use serde_json::json;
 
 use super::{
-    Line, Msg, Workspace,
-    bring_up::{configure, settle},
-    take_down,
+    Line, Msg, Workspace, bring_up::settle, identity::configure, rewind::settle_change, take_down,
 };
 use crate::{
     driver::MachineHandle,
-    ledger::MachineFact,
+    ledger::{Change, MachineFact},
     phase::Phase,
     records::{Planned, Record, StopHow},
     shared::Desk,
+    snapshots::Disk,
 };
 
 impl Workspace {
@@ -38,7 +37,10 @@ impl Workspace {
                 _ => self.undo("workspace.create_undone"),
             };
         }
+        let change = self.ledger.change.clone();
+        let disk = self.ledger.disk.clone();
         match self.ledger.machine.clone() {
+            // A change that was cut short is settled by the next start.
             MachineFact::Stopped => self.set_phase(Phase::Stopped),
             MachineFact::Crashed { reason } => {
                 self.reason = Some(reason);
@@ -57,7 +59,10 @@ impl Workspace {
             MachineFact::Launched { handle, .. } => {
                 self.reattaching = true;
                 self.set_phase(Phase::Starting);
-                self.spawn_recovery(|desk, plan| reattach(desk, plan, handle));
+                self.spawn_recovery(|desk, plan| async move {
+                    let change = change.map(|change| (change, disk));
+                    reattach(desk, plan, handle, change).await
+                });
             }
         }
     }
@@ -94,7 +99,12 @@ async fn abandon_start(desk: Desk, plan: Planned) -> Result<(), ToolError> {
 }
 
 /// Takes up a machine that outlived the daemon.
-async fn reattach(desk: Desk, plan: Planned, handle: Box<MachineHandle>) -> Result<(), ToolError> {
+async fn reattach(
+    desk: Desk,
+    plan: Planned,
+    handle: Box<MachineHandle>,
+    change: Option<(Change, Disk)>,
+) -> Result<(), ToolError> {
     let driver = desk.shared.driver(plan.spec.isolation)?;
     if let Err(gone) = driver.reattach(&handle).await {
         let reason = format!("the machine ended while the daemon was away: {gone}");
@@ -105,8 +115,21 @@ async fn reattach(desk: Desk, plan: Planned, handle: Box<MachineHandle>) -> Resu
         settle(&desk, Phase::Crashed, Some(reason)).await;
         return Ok(());
     }
+    if let Some((change, disk)) = change {
+        settle_change(&desk, &plan, &change, &disk, Some(&handle)).await?;
+    }
+    let paused = match driver.snapshots() {
+        Some(snapshots) => snapshots.is_paused(&handle).await?,
+        None => false,
+    };
     let patience = Duration::from_secs(10);
-    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, reply)).await?;
+    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
+    if paused {
+        // It stands still because it was told to; its guest answers when it goes on.
+        desk.tell("workspace.reattached", json!({ "name": plan.name }));
+        settle(&desk, Phase::Paused, None).await;
+        return Ok(());
+    }
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
     let link = super::line::usable(&mut line, boot).await?;
     configure(&link, &plan, false).await?;

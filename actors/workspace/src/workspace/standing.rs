@@ -78,7 +78,7 @@ impl Workspace {
     pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
         // A machine may have ended between the last step of its start and now.
         self.reattaching = false;
-        let gone = phase == Phase::Running && self.machine.is_none();
+        let gone = matches!(phase, Phase::Running | Phase::Paused) && self.machine.is_none();
         self.reason = reason;
         if gone {
             self.reason = Some("the machine ended right after its start".to_owned());

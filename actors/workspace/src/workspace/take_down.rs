@@ -13,6 +13,7 @@ use crate::{
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     shared::Desk,
+    snapshots::{Disk, Piece},
     tools::lifecycle::WorkspaceStopped,
 };
 
@@ -24,10 +25,15 @@ impl Workspace {
         // let go of it and can be tried again.
         let handle = self.ledger.handle().cloned();
         let line = self.line.borrow().clone();
+        let paused = self.phase() == Phase::Paused;
         self.set_phase(next);
         let ops = self.ops.clone();
         Reply::later(async move {
             let _keeps_the_work_alive = ops;
+            if let (true, Some(handle)) = (paused, &handle) {
+                // A guest that stands still cannot shut down.
+                wake(&desk, &plan, handle).await;
+            }
             let stopped = stop(&desk, &plan, handle.as_ref(), &line).await;
             let how = match stopped {
                 Ok(how) => how,
@@ -61,6 +67,15 @@ impl Workspace {
                 let _asker_gone = done.send(());
             });
         }
+    }
+}
+
+/// Lets a paused machine go on; one that cannot is killed after the grace period.
+async fn wake(desk: &Desk, plan: &Planned, handle: &MachineHandle) {
+    let Ok(driver) = desk.shared.driver(plan.spec.isolation) else { return };
+    let Some(snapshots) = driver.snapshots() else { return };
+    if let Err(error) = snapshots.resume(handle).await {
+        tracing::warn!(workspace = %desk.id, %error, "a paused machine does not go on");
     }
 }
 
@@ -164,6 +179,13 @@ pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, 
         carrier,
         cid: Some(FIRST_CID + plan.slot),
     })
+}
+
+/// The files of a disk; `None` is the workspace's first layer alone.
+pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<driver::Disk> {
+    let file = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+    let top = file(disk.top?);
+    Some(driver::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
 }
 
 /// Context ids below are left to other hypervisors of the host.

@@ -11,6 +11,7 @@ use crate::{
     driver::{self, sweep::Leftover},
     ledger::Ledger,
     shared::STREAM,
+    snapshots::files,
 };
 
 impl Workspaces {
@@ -18,6 +19,7 @@ impl Workspaces {
     pub(super) async fn boot(&mut self) -> Result<(), Fault> {
         let ledgers = self.ledgers().await?;
         self.sweep(&ledgers).await?;
+        self.sweep_snapshots(&ledgers).await?;
         let first_boot = self.shared.first_boot();
         // A creation that was under way when an earlier keeper ended is undone.
         self.shared.young.clear();
@@ -47,6 +49,23 @@ impl Workspaces {
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(error.to_text()))
+    }
+
+    /// Removes layers and memories that no record needs.
+    async fn sweep_snapshots(&self, ledgers: &[Ledger]) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        shared.holds.forget();
+        ledgers.iter().for_each(|ledger| shared.holds.take(ledger.pieces()));
+        let sweep = move || files::sweep(&shared.folders, &shared.holds);
+        let removed = tokio::task::spawn_blocking(sweep)
+            .await
+            .map_err(|error| Fault::new(error.to_string()))?
+            .map_err(|error| Fault::new(format!("removing what no snapshot needs: {error}")))?;
+        for what in removed {
+            tracing::warn!(%what, "removed what an interrupted snapshot left");
+            self.shared.tell("leftover.removed", "host", json!({ "what": what }));
+        }
+        Ok(())
     }
 
     /// Ends and removes what a crash left between an intent and its record.

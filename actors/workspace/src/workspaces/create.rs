@@ -1,19 +1,20 @@
 //! `workspace_create`: checks, reserves, plans, then lets the new actor make it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point};
 use hivekeep_store::StreamId;
 
 use super::{Msg, Workspaces};
 use crate::{
+    Options,
     image::ImageName,
     link::LinkToken,
     name::Name,
     phase::Phase,
     records::{Planned, Record, Spec},
-    shared::{STREAM, store_error},
+    shared::{STREAM, Shared, store_error},
     tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     workspace,
 };
@@ -52,52 +53,18 @@ impl Workspaces {
             uuid: uuid::Uuid::new_v4(),
             at: Utc::now(),
             token,
+            fork: None,
         };
-        plan.slot = self.claim(&plan)?;
+        plan.slot = claim(&self.shared, &plan)?;
         self.prune_failed();
         Ok(self.make(cx.clone(), plan))
-    }
-
-    /// A name and a slot, or a refusal that holds neither.
-    fn claim(&self, plan: &Planned) -> Result<u32, ToolError> {
-        let directory = &self.shared.directory;
-        directory.claim(&plan.name, plan.id)?;
-        directory.take_slot(plan.id, self.shared.options.max_workspaces).ok_or_else(|| {
-            directory.release(plan);
-            let most = self.shared.options.max_workspaces;
-            ToolError::new(
-                Layer::Quota,
-                "too_many_workspaces",
-                format!("the daemon holds its {most} workspaces"),
-            )
-            .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
-            .detail("max_workspaces", most)
-            .retryable()
-        })
     }
 
     fn make(&self, cx: CallCx, plan: Planned) -> Reply<WorkspaceCreated> {
         let (shared, keeper) = (self.shared.clone(), self.me.address.clone());
         Reply::later(async move {
             let begun = std::time::Instant::now();
-            let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
-            shared.sessions.reserve(cx.session, plan.spec.resources()).await?;
-            let guard = guard.holding_quota();
-            let stream = StreamId::new(STREAM, &plan.id.to_string()).map_err(store_error)?;
-            let record = serde_json::to_vec(&Record::Planned(plan.clone()))
-                .map_err(|error| ToolError::internal(error.to_string()))?;
-            shared.young.insert(plan.id);
-            shared.journal.append(&stream, vec![record]).await.map_err(store_error)?;
-            fault_point!("create.after_plan");
-            // From here on the workspace's own actor undoes what fails.
-            guard.disarm();
-            let patience = Duration::from_secs(10);
-            let address = keeper
-                .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
-                .await?
-                .map_err(|fault| ToolError::internal(fault.to_string()))?;
-            let made = ask_to_create(&address, &cx).await?;
-            tracing::debug!(workspace = %plan.id, boot_time_ms = made, "created");
+            make_claimed(&shared, &keeper, &cx, &plan).await?;
             Ok(WorkspaceCreated {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
@@ -140,11 +107,75 @@ impl Workspaces {
             memory_mb: input.memory_mb.unwrap_or(options.default_memory_mb),
             disk_gb: input.disk_gb.unwrap_or(options.default_disk_gb),
         };
-        within("vcpus", spec.vcpus.into(), 1, options.max_vcpus.into())?;
-        within("memory_mb", spec.memory_mb, 64, options.max_memory_mb)?;
-        within("disk_gb", spec.disk_gb, 1, options.max_disk_gb)?;
+        check_size(options, &spec)?;
         Ok(spec)
     }
+}
+
+/// A name and a slot, or a refusal that holds neither.
+fn claim(shared: &Shared, plan: &Planned) -> Result<u32, ToolError> {
+    let directory = &shared.directory;
+    directory.claim(&plan.name, plan.id)?;
+    directory.take_slot(plan.id, shared.options.max_workspaces).ok_or_else(|| {
+        directory.release(plan);
+        let most = shared.options.max_workspaces;
+        ToolError::new(
+            Layer::Quota,
+            "too_many_workspaces",
+            format!("the daemon holds its {most} workspaces"),
+        )
+        .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
+        .detail("max_workspaces", most)
+        .retryable()
+    })
+}
+
+/// Claims, reserves, plans and makes a workspace; the answer is its boot time in ms.
+///
+/// # Errors
+/// Whatever stands in the way; then nothing of it is left.
+pub(super) async fn make_one(
+    shared: &Arc<Shared>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    mut plan: Planned,
+) -> Result<u64, ToolError> {
+    plan.slot = claim(shared, &plan)?;
+    make_claimed(shared, keeper, cx, &plan).await
+}
+
+async fn make_claimed(
+    shared: &Arc<Shared>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    plan: &Planned,
+) -> Result<u64, ToolError> {
+    let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
+    shared.sessions.reserve(cx.session, plan.spec.resources()).await?;
+    let guard = guard.holding_quota();
+    let stream = StreamId::new(STREAM, &plan.id.to_string()).map_err(store_error)?;
+    let record = serde_json::to_vec(&Record::Planned(plan.clone()))
+        .map_err(|error| ToolError::internal(error.to_string()))?;
+    shared.young.insert(plan.id);
+    shared.journal.append(&stream, vec![record]).await.map_err(store_error)?;
+    fault_point!("create.after_plan");
+    // From here on the workspace's own actor undoes what fails.
+    guard.disarm();
+    let patience = Duration::from_secs(10);
+    let address = keeper
+        .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
+        .await?
+        .map_err(|fault| ToolError::internal(fault.to_string()))?;
+    let boot_time_ms = ask_to_create(&address, cx).await?;
+    tracing::debug!(workspace = %plan.id, boot_time_ms, "created");
+    Ok(boot_time_ms)
+}
+
+/// Refuses a size beyond what is configured.
+pub(super) fn check_size(options: &Options, spec: &Spec) -> Result<(), ToolError> {
+    within("vcpus", spec.vcpus.into(), 1, options.max_vcpus.into())?;
+    within("memory_mb", spec.memory_mb, 64, options.max_memory_mb)?;
+    within("disk_gb", spec.disk_gb, 1, options.max_disk_gb)
 }
 
 fn within(what: &str, value: u64, least: u64, most: u64) -> Result<(), ToolError> {

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::Workspaces;
 use crate::{
     directory::Card,
+    ledger::Ledger,
     phase::Phase,
     records::Planned,
     shared::STREAM,
@@ -29,6 +30,7 @@ impl Workspaces {
         if reply.is_closed() {
             return self.unplan(plan);
         }
+        self.shared.holds.take(Ledger::new(plan.clone()).pieces());
         match self.hatch(&plan) {
             Ok(address) => {
                 if reply.send(Ok(address.clone())).is_err() {
@@ -36,6 +38,9 @@ impl Workspaces {
                 }
             }
             Err(fault) => {
+                // Made for nothing else, so nothing is freed that somebody took meanwhile.
+                let pieces = Ledger::new(plan.clone()).pieces();
+                drop(self.shared.holds.release(pieces));
                 self.unplan(plan);
                 let _asker_gone = reply.send(Err(fault));
             }
@@ -54,6 +59,7 @@ impl Workspaces {
             owner: Some(plan.owner),
             spec: plan.spec.clone(),
             slot: plan.slot,
+            fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });
         let seed =

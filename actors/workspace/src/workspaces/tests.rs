@@ -156,6 +156,7 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
         uuid: uuid::Uuid::new_v4(),
         at: chrono::Utc::now(),
         token: LinkToken::from_bytes([7; 32]),
+        fork: None,
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

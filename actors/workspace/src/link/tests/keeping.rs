@@ -28,7 +28,7 @@ async fn keep(
     let (sender, news) = unbounded_channel();
     let args = KeeperArgs {
         carrier: Arc::new(carrier),
-        token: token(),
+        token: tokio::sync::watch::channel(token()).1,
         options,
         on_news: Arc::new(move |news| drop(sender.send(news))),
     };

@@ -176,10 +176,15 @@ impl Daemon {
         let below = |name: &str| home.path().join(name);
         let folders = Folders {
             disks: below("disks"),
+            layers: below("layers"),
+            memories: below("memories"),
             run: below("run"),
             logs: below("logs"),
             transfers: below("transfers"),
         };
+        for folder in [&folders.layers, &folders.memories] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
         let ground = Ground::open(Default::default(), &folders.run);
         let quota = Arc::new(Quota::default());
         let shared = Arc::new(Shared {
@@ -197,6 +202,7 @@ impl Daemon {
             drivers: vec![driver.clone()],
             census: Census::default(),
             directory: Default::default(),
+            holds: Default::default(),
             young: Default::default(),
             booted: Default::default(),
         });

@@ -1,0 +1,153 @@
+//! The tree of a workspace's snapshots, and the layers that its disk is made of. Pure.
+//!
+//! ```text
+//!  image ◄── layer a ◄── layer b ◄── top          a disk: frozen layers, then one that is written
+//!               ▲           ▲
+//!            "clean"     "built"                  snapshots: each names the layers of its disk
+//! ```
+//! A snapshot freezes the top and begins a new one, so it copies nothing. A restore begins a new
+//! top over the snapshot's layers, so it loses no other snapshot.
+
+pub(crate) mod files;
+mod holds;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{JobId, LayerId, SnapshotId};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use holds::{Holds, Piece};
+
+use crate::link::LinkToken;
+
+/// What a workspace's disk is made of, over the base of its image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Frozen layers, oldest first.
+    pub layers: Vec<LayerId>,
+    /// The layer that is written; none: the workspace's first one, in its own disk folder.
+    pub top: Option<LayerId>,
+}
+
+impl Disk {
+    /// The top was frozen as `frozen`, and `top` is written from now on.
+    pub(crate) fn freeze(&mut self, frozen: LayerId, top: LayerId) {
+        self.layers.push(frozen);
+        self.top = Some(top);
+    }
+
+    /// Every layer in the folder of layers.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.layers.iter().chain(&self.top).map(|layer| Piece::Layer(*layer))
+    }
+}
+
+/// One snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Node {
+    /// Its id.
+    pub id: SnapshotId,
+    /// Unique among the workspace's snapshots.
+    pub name: String,
+    /// The snapshot that the disk descended from when it was made.
+    pub parent: Option<SnapshotId>,
+    /// Layers of its disk, oldest first.
+    pub layers: Vec<LayerId>,
+    /// Its memory, if it was kept.
+    pub memory: Option<Memory>,
+    /// Background jobs that ran in that memory.
+    pub jobs: BTreeSet<JobId>,
+    /// When it was made.
+    pub at: DateTime<Utc>,
+}
+
+/// The kept memory of a snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes on the host's disk; 0 until it is complete.
+    pub bytes: u64,
+    /// What the guest in this memory takes for its link's secret.
+    pub token: LinkToken,
+}
+
+impl Node {
+    /// What must be kept for as long as the snapshot exists.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        let memory = self.memory.as_ref().map(|_| Piece::Memory(self.id));
+        self.layers.iter().map(|layer| Piece::Layer(*layer)).chain(memory)
+    }
+}
+
+/// The snapshots of a workspace.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Tree {
+    /// By id, which sorts them by age.
+    nodes: BTreeMap<SnapshotId, Node>,
+    /// What the workspace's present state descends from.
+    pub at: Option<SnapshotId>,
+}
+
+impl Tree {
+    /// All, oldest first.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// By id.
+    pub fn get(&self, id: SnapshotId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// By name, or by id in text form.
+    pub fn find(&self, name_or_id: &str) -> Option<&Node> {
+        let named = self.nodes.values().find(|node| node.name == name_or_id);
+        named.or_else(|| self.nodes.get(&name_or_id.parse().ok()?))
+    }
+
+    /// Adds a snapshot of the present state.
+    pub(crate) fn add(&mut self, node: Node) {
+        self.at = Some(node.id);
+        self.nodes.insert(node.id, node);
+    }
+
+    /// Removes a snapshot; its children become those of its parent.
+    pub(crate) fn remove(&mut self, id: SnapshotId) -> Option<Node> {
+        let node = self.nodes.remove(&id)?;
+        for child in self.nodes.values_mut().filter(|child| child.parent == Some(id)) {
+            child.parent = node.parent;
+        }
+        if self.at == Some(id) {
+            self.at = node.parent;
+        }
+        Some(node)
+    }
+
+    /// Those whose parent it is.
+    pub fn children(&self, id: SnapshotId) -> impl Iterator<Item = &Node> {
+        self.nodes.values().filter(move |node| node.parent == Some(id))
+    }
+
+    /// Those made after it, newest first.
+    pub fn newer_than(&self, id: SnapshotId) -> Vec<SnapshotId> {
+        self.nodes.keys().rev().take_while(|newer| **newer > id).copied().collect()
+    }
+
+    /// Everything that some snapshot needs.
+    pub(crate) fn pieces(&self) -> BTreeSet<Piece> {
+        self.nodes.values().flat_map(Node::pieces).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Files of layers and memories.
+
+use std::{
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::{Holds, Piece};
+use crate::shared::Folders;
+
+/// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
+pub(crate) fn bytes(path: &Path) -> u64 {
+    let of = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |meta| meta.blocks() * 512);
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| of(&entry.path())).sum(),
+        Err(_) => of(path),
+    }
+}
+
+/// Gives a file a second name, durably. Success if it has it already.
+pub(crate) async fn link(from: PathBuf, to: PathBuf) -> Result<(), ToolError> {
+    let shown = to.display().to_string();
+    let work = move || {
+        match std::fs::hard_link(&from, &to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
+        sync_folder(&to)
+    };
+    blocking(work, shown).await
+}
+
+/// Takes away the first name of a file that has another one. Where that fails, the name goes with
+/// the workspace.
+pub(crate) async fn unlink(path: PathBuf) {
+    let shown = path.display().to_string();
+    if let Err(error) = blocking(move || remove_one(&path), shown).await {
+        tracing::warn!(%error, "the first name of a frozen layer stays");
+    }
+}
+
+/// Removes files that nobody needs. What cannot be removed is left to the next start.
+pub(crate) async fn remove(folders: &Folders, pieces: Vec<Piece>) {
+    for piece in pieces {
+        let path = piece.path(folders);
+        let shown = path.display().to_string();
+        if let Err(error) = blocking(move || remove_one(&path), shown).await {
+            tracing::warn!(?piece, %error, "a file of a snapshot stays until the next start");
+        }
+    }
+}
+
+/// Removes every layer and memory that nobody needs; returns their names. Blocks.
+pub(crate) fn sweep(folders: &Folders, holds: &Holds) -> io::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for folder in [&folders.layers, &folders.memories] {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if piece_of(&path).is_some_and(|piece| holds.held(piece)) {
+                continue;
+            }
+            remove_one(&path)?;
+            removed.push(path.display().to_string());
+        }
+    }
+    Ok(removed)
+}
+
+/// The piece that a file is, if its name is one.
+fn piece_of(path: &Path) -> Option<Piece> {
+    let name = path.file_name()?.to_str()?;
+    let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Piece::Layer);
+    name.parse().ok().map(Piece::Memory).or_else(layer)
+}
+
+fn remove_one(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn sync_folder(file: &Path) -> io::Result<()> {
+    std::fs::File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+async fn blocking(
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    what: String,
+) -> Result<(), ToolError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| ToolError::internal(error.to_string()))?
+        .map_err(|error| {
+            let code = match error.kind() {
+                io::ErrorKind::StorageFull => "host_disk_full",
+                _ => "machine_host_io",
+            };
+            ToolError::new(Layer::Machine, code, format!("{what}: {error}"))
+                .next("`hivekeep check` looks at the folders")
+        })
+}

@@ -1,0 +1,99 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn node(name: &str, parent: Option<SnapshotId>, layers: &[LayerId]) -> Node {
+    Node {
+        id: SnapshotId::new(),
+        name: name.to_owned(),
+        parent,
+        layers: layers.to_vec(),
+        memory: None,
+        jobs: BTreeSet::new(),
+        at: Utc::now(),
+    }
+}
+
+#[test]
+fn a_removed_node_hands_its_children_to_its_parent() {
+    let mut tree = Tree::default();
+    let a = node("a", None, &[]);
+    let b = node("b", Some(a.id), &[]);
+    let c = node("c", Some(b.id), &[]);
+    let (a_id, b_id, c_id) = (a.id, b.id, c.id);
+    [a, b, c].into_iter().for_each(|node| tree.add(node));
+    assert_eq!(tree.newer_than(a_id), [c_id, b_id]);
+    tree.remove(b_id);
+    assert_eq!(tree.get(c_id).and_then(|node| node.parent), Some(a_id));
+    assert_eq!(tree.at, Some(c_id));
+    tree.remove(c_id);
+    assert_eq!(tree.at, Some(a_id));
+    assert_eq!(tree.children(a_id).count(), 0);
+}
+
+#[test]
+fn a_snapshot_is_found_by_name_before_id() {
+    let mut tree = Tree::default();
+    let first = node("first", None, &[]);
+    let id = first.id;
+    tree.add(first);
+    let imitator = node(&id.to_string(), None, &[]);
+    let imitator_id = imitator.id;
+    assert_eq!(tree.find(&id.to_string()).map(|node| node.id), Some(id));
+    tree.add(imitator);
+    assert_eq!(tree.find(&id.to_string()).map(|node| node.id), Some(imitator_id));
+    assert!(tree.find("none").is_none());
+}
+
+#[test]
+fn a_piece_is_free_when_its_last_holder_lets_go() {
+    let holds = Holds::default();
+    let (a, b) = (Piece::Layer(LayerId::new()), Piece::Memory(SnapshotId::new()));
+    holds.take([a, b]);
+    holds.take([a]);
+    assert_eq!(holds.release([a, b]), [b]);
+    assert!(holds.held(a) && !holds.held(b));
+    assert_eq!(holds.release([a]), [a]);
+    // Letting go twice frees nothing twice.
+    assert_eq!(holds.release([a]), []);
+}
+
+proptest! {
+    /// Whatever is snapshotted, restored and removed: the disk under the present state and under
+    /// each snapshot is the one that was frozen, and parents exist.
+    #[test]
+    fn disks_stay_what_they_were(steps in proptest::collection::vec((0..3u8, any::<prop::sample::Index>()), 1..60)) {
+        let (mut tree, mut disk) = (Tree::default(), Disk::default());
+        let mut frozen: BTreeMap<SnapshotId, Vec<LayerId>> = BTreeMap::new();
+        for (step, index) in steps {
+            let ids: Vec<_> = tree.nodes().map(|node| node.id).collect();
+            match step {
+                0 => {
+                    disk.freeze(disk.top.unwrap_or_else(LayerId::new), LayerId::new());
+                    let node = node("x", tree.at, &disk.layers);
+                    frozen.insert(node.id, disk.layers.clone());
+                    tree.add(node);
+                }
+                1 if !ids.is_empty() => {
+                    let node = tree.get(ids[index.index(ids.len())]).expect("listed");
+                    disk = Disk { layers: node.layers.clone(), top: Some(LayerId::new()) };
+                    tree.at = Some(node.id);
+                }
+                2 if !ids.is_empty() => {
+                    let id = ids[index.index(ids.len())];
+                    tree.remove(id);
+                    frozen.remove(&id);
+                }
+                _ => {}
+            }
+            prop_assert!(disk.top.is_none_or(|top| !disk.layers.contains(&top)));
+            for node in tree.nodes() {
+                prop_assert_eq!(&frozen[&node.id], &node.layers);
+                prop_assert!(node.parent.is_none_or(|parent| tree.get(parent).is_some()));
+                // Nothing that is written is part of a snapshot.
+                prop_assert!(disk.top.is_none_or(|top| !node.layers.contains(&top)));
+            }
+            prop_assert!(tree.at.is_none_or(|at| tree.get(at).is_some()));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `workspace_pause` and `workspace_resume`.
+
+use hivekeep_kernel::{Reply, ToolError};
+use serde_json::json;
+
+use super::{Workspace, bring_up::settle, snapshot::no_snapshots};
+use crate::{
+    phase::{Phase, Want},
+    tools::snapshots::Halted,
+};
+
+impl Workspace {
+    /// `workspace_pause`.
+    ///
+    /// # Errors
+    /// When it does not run, or its kind cannot be paused.
+    pub(crate) fn halt(&mut self) -> Result<Reply<Halted>, ToolError> {
+        self.turn(Want::Pause, Phase::Paused)
+    }
+
+    /// `workspace_resume`.
+    ///
+    /// # Errors
+    /// When it is not paused.
+    pub(crate) fn unhalt(&mut self) -> Result<Reply<Halted>, ToolError> {
+        self.turn(Want::Resume, Phase::Running)
+    }
+
+    fn turn(&mut self, want: Want, to: Phase) -> Result<Reply<Halted>, ToolError> {
+        self.unchanging()?;
+        self.phase.on(want)?;
+        let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
+        let driver = self.desk.shared.driver(self.ledger.plan.spec.isolation)?;
+        driver.snapshots().ok_or_else(no_snapshots)?;
+        self.changing = Some("being paused or resumed");
+        let (desk, plan, ops) = (self.desk.clone(), self.ledger.plan.clone(), self.ops.clone());
+        let from = self.phase;
+        Ok(Reply::later(async move {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let _detached = ops.spawn(async move {
+                let snapshots = driver.snapshots().ok_or_else(no_snapshots);
+                let turned = match (snapshots, to) {
+                    (Ok(snapshots), Phase::Paused) => {
+                        snapshots.pause(&handle).await.map_err(ToolError::from)
+                    }
+                    (Ok(snapshots), _) => snapshots.resume(&handle).await.map_err(ToolError::from),
+                    (Err(error), _) => Err(error),
+                };
+                let now = if turned.is_ok() { to } else { from };
+                settle(&desk, now, None).await;
+                let _actor_gone = desk.actor.send(super::Msg::Unchanged);
+                if turned.is_ok() {
+                    desk.tell(
+                        if to == Phase::Paused { "workspace.paused" } else { "workspace.resumed" },
+                        json!({}),
+                    );
+                }
+                let _caller_gone = tell.send(turned);
+            });
+            told.await.map_err(|_| ToolError::internal("the pause's work ended"))??;
+            Ok(Halted { workspace_id: plan.id, name: plan.name.to_string(), state: to })
+        }))
+    }
+}

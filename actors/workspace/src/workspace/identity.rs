@@ -1,0 +1,92 @@
+//! What a guest is told of itself at its start, and how a copy of another one becomes itself.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_protocol::{Configure, Reidentify};
+
+use super::line;
+use crate::{
+    link::{Link, Wait},
+    records::Planned,
+};
+
+/// Time for the guest to take its host name, clock and disk size. Growing a file
+/// system to 100 GiB under emulation takes seconds.
+const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
+/// Time for the guest to write its new identity to its disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How far its clock may be off afterwards, besides the time that the answer takes.
+const CLOCK_TOLERANCE_MS: i64 = 1_000;
+
+/// Gives the guest its own name, machine id, clock, seed and link token; what it says it has is
+/// checked, not assumed.
+///
+/// # Errors
+/// `guest_not_itself` when it kept something of the machine it was copied from.
+pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolError> {
+    let mut entropy = vec![0; 64];
+    getrandom::fill(&mut entropy)
+        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
+    let machine_id = plan.uuid.simple().to_string();
+    let now_ms = || chrono::Utc::now().timestamp_millis();
+    let request = Reidentify {
+        token_hash: plan.token.hash(),
+        hostname: plan.name.to_string(),
+        machine_id: machine_id.clone(),
+        instance_id: uuid::Uuid::new_v4().to_string(),
+        clock_unix_ms: u64::try_from(now_ms()).unwrap_or_default(),
+        entropy,
+    };
+    let instance_id = request.instance_id.clone();
+    let asked_ms = now_ms();
+    let is = link.ask(request, Wait::at_most(PATIENCE)).await.map_err(line::link_error)?;
+    let kept = match () {
+        () if is.hostname != plan.name.as_str() => "its host name",
+        () if is.machine_id != machine_id => "its machine id",
+        () if is.instance_id != instance_id => "its instance id",
+        () if !(asked_ms - CLOCK_TOLERANCE_MS..=now_ms() + CLOCK_TOLERANCE_MS)
+            .contains(&is.clock_unix_ms) =>
+        {
+            "its clock"
+        }
+        () if is.entropy_bytes == 0 => "its random seed",
+        () => return Ok(()),
+    };
+    let message = format!("the guest kept {kept} of the machine it was copied from");
+    Err(ToolError::new(Layer::Guest, "guest_not_itself", message)
+        .next("workspace_logs shows the guest's console"))
+}
+
+/// Gives the guest its name, its clock and entropy, and makes its disk its full
+/// size; what was promised is checked, not assumed.
+pub(super) async fn configure(
+    link: &Link,
+    plan: &Planned,
+    grow_root: bool,
+) -> Result<(), ToolError> {
+    let mut entropy = vec![0; 64];
+    getrandom::fill(&mut entropy)
+        .map_err(|error| ToolError::internal(format!("no entropy: {error}")))?;
+    let request = Configure {
+        hostname: plan.name.to_string(),
+        clock_unix_ms: u64::try_from(chrono::Utc::now().timestamp_millis()).ok(),
+        entropy,
+        grow_root,
+    };
+    let configured =
+        link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
+    if configured.hostname != plan.name.as_str() {
+        return Err(ToolError::new(
+            Layer::Guest,
+            "guest_not_configured",
+            "the guest kept another host name",
+        ));
+    }
+    if let Some(error) = configured.grow_error {
+        let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
+        return Err(ToolError::new(Layer::Guest, "disk_not_grown", message)
+            .next("workspace_logs shows the guest's console"));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! `snapshot` with action `restore`, and what a crash leaves of a change of the disk.
+
+use std::path::PathBuf;
+
+use hivekeep_kernel::{CallCx, LayerId, Reply, ToolError, fault_point};
+use serde_json::json;
+
+use super::{
+    Workspace,
+    bring_up::{Start, bring_up, fail_start, memory_folder, settle},
+    snapshot::no_snapshots,
+    take_down,
+};
+use crate::{
+    driver::MachineHandle,
+    ledger::Change,
+    phase::{Phase, Want},
+    records::{Planned, Record},
+    shared::Desk,
+    snapshots::{Disk, Node, Piece, files},
+    tools::snapshots::SnapshotResult,
+};
+
+impl Workspace {
+    /// `snapshot` with action `restore`. Goes on to the end whether or not the caller waits.
+    ///
+    /// # Errors
+    /// When there is no such snapshot or the workspace is busy.
+    pub(crate) fn snapshot_restore(
+        &mut self,
+        cx: &CallCx,
+        name: &str,
+        discard_newer: bool,
+    ) -> Result<Reply<SnapshotResult>, ToolError> {
+        self.unchanging()?;
+        let node = self.snapshot_named(name)?.clone();
+        let next = self.phase.on(Want::Restore)?;
+        let newer = if discard_newer { self.discardable(&node)? } else { Vec::new() };
+        self.set_phase(next);
+        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let base = self.ledger.base.clone();
+        let ops = self.ops.clone();
+        Ok(Reply::later(async move {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let _detached = ops.spawn(async move {
+                let _caller_gone = tell.send(restore(&desk, &plan, &node, base, newer, &cx).await);
+            });
+            told.await.map_err(|_| ToolError::internal("the restore's work ended"))?
+        }))
+    }
+
+    /// Names of the snapshots that `discard_newer` removes.
+    fn discardable(&self, node: &Node) -> Result<Vec<String>, ToolError> {
+        let tree = &self.ledger.snapshots;
+        let forks = self.desk.shared.directory.forks_by_snapshot();
+        let mut names = Vec::new();
+        for newer in tree.newer_than(node.id) {
+            let Some(newer) = tree.get(newer) else { continue };
+            if let Some(forks) = forks.get(&newer.id) {
+                let message =
+                    format!("snapshot `{}` is needed by {}", newer.name, forks.join(", "));
+                return Err(ToolError::new(
+                    hivekeep_kernel::Layer::Actor,
+                    "snapshot_has_dependents",
+                    message,
+                )
+                .next("leave discard_newer out, or destroy those forks first")
+                .detail("dependents", forks.clone()));
+            }
+            names.push(newer.name.clone());
+        }
+        Ok(names)
+    }
+}
+
+async fn restore(
+    desk: &Desk,
+    plan: &Planned,
+    node: &Node,
+    base: Option<PathBuf>,
+    discarded: Vec<String>,
+    cx: &CallCx,
+) -> Result<SnapshotResult, ToolError> {
+    let top = LayerId::new();
+    if let Err(error) = leave(desk, plan, node, top, !discarded.is_empty()).await {
+        fail_start(desk, plan, &error).await;
+        return Err(error);
+    }
+    let memory = node.memory.as_ref().map(|memory| (node.id, memory.token.clone()));
+    let with_memory = memory.is_some();
+    let disk = Disk { layers: node.layers.clone(), top: Some(top) };
+    let start = Start { base, disk, memory, planned: false };
+    let up = bring_up(desk, plan, start, cx).await;
+    let recorded = async {
+        let up = up?;
+        desk.note(up.record()).await?;
+        Ok(up.boot_time_ms)
+    };
+    match recorded.await {
+        Ok(boot_time_ms) => {
+            settle(desk, Phase::Running, None).await;
+            Ok(SnapshotResult {
+                snapshot_id: Some(node.id),
+                name: Some(node.name.clone()),
+                workspace_id: Some(desk.id),
+                has_memory: Some(with_memory),
+                state: Some(Phase::Running),
+                boot_time_ms: Some(boot_time_ms),
+                discarded: Some(discarded),
+                ..Default::default()
+            })
+        }
+        Err(error) => {
+            fail_start(desk, plan, &error).await;
+            Err(error)
+        }
+    }
+}
+
+/// From the present state to no machine on the snapshot's disk. The record [`Record::Restored`] is
+/// the point of no return: before it, the present state's disk is untouched.
+async fn leave(
+    desk: &Desk,
+    plan: &Planned,
+    node: &Node,
+    top: LayerId,
+    discard_newer: bool,
+) -> Result<(), ToolError> {
+    desk.note(Record::RestoreWanted { snapshot: node.id, top }).await?;
+    fault_point!("restore.after_intent");
+    if let Err(error) = take_down::kill_machine(desk, plan).await {
+        desk.note(Record::RestoreFailed).await?;
+        return Err(error);
+    }
+    fault_point!("restore.after_kill");
+    let record = Record::Restored { with_memory: node.memory.is_some(), discard_newer };
+    let event = ("snapshot.restored", json!({ "snapshot": node.name }));
+    desk.commit(vec![record], Some(event)).await?;
+    fault_point!("restore.after_restored");
+    Ok(())
+}
+
+/// Ends a change that was cut short, before anything else is done with the workspace. `disk` is the
+/// recorded one, `machine` the recorded one if it still runs.
+pub(super) async fn settle_change(
+    desk: &Desk,
+    plan: &Planned,
+    change: &Change,
+    disk: &Disk,
+    machine: Option<&MachineHandle>,
+) -> Result<(), ToolError> {
+    match change {
+        Change::Restore { .. } => desk.note(Record::RestoreFailed).await,
+        Change::Snapshot { node, frozen, top, paused, first } => {
+            let layer = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+            if *first {
+                files::link(take_down::folders(desk).disk(), layer(*frozen)).await?;
+            }
+            let driver = desk.shared.driver(plan.spec.isolation)?;
+            let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+            if let Some(machine) = machine {
+                let mut own = take_down::machine_plan(desk, plan)?;
+                own.disk = take_down::disk_files(desk, disk);
+                snapshots.switch_disk(machine, &own, &layer(*top)).await?;
+                if !paused {
+                    snapshots.resume(machine).await?;
+                }
+            }
+            if node.memory.is_some() {
+                snapshots.discard_snapshot(&memory_folder(desk, node.id)).await?;
+            }
+            // Without a machine a top that was never begun is empty: the next start begins it.
+            desk.note(Record::SnapshotFailed { switched: true }).await
+        }
+    }
+}
+
+/// After a snapshot that failed while the workspace went on: says which layer is written now. If
+/// that cannot be found out, the change stays open until the machine is stopped.
+pub(super) async fn settle_failed(
+    desk: &Desk,
+    plan: &Planned,
+    disk: &Disk,
+    new_top: PathBuf,
+    paused: bool,
+    machine: Option<&MachineHandle>,
+) -> Result<(), ToolError> {
+    if let Some(machine) = machine {
+        let driver = desk.shared.driver(plan.spec.isolation)?;
+        let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+        let mut own = take_down::machine_plan(desk, plan)?;
+        own.disk = take_down::disk_files(desk, disk);
+        snapshots.switch_disk(machine, &own, &new_top).await?;
+        if !paused {
+            snapshots.resume(machine).await?;
+        }
+    }
+    desk.note(Record::SnapshotFailed { switched: machine.is_some() }).await
+}

@@ -1,0 +1,292 @@
+//! `snapshot`: making one.
+
+mod listing;
+mod quiet;
+
+use std::{path::PathBuf, time::Duration};
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, fault_point};
+use serde_json::json;
+
+use super::{
+    Line, Msg, Workspace,
+    bring_up::{images, memory_folder},
+    take_down,
+};
+use quiet::{MAX_FREEZE, Quiet};
+
+use crate::{
+    driver::{Isolation, MachineHandle, SaveRequest},
+    phase::Phase,
+    records::{Planned, Record},
+    shared::Desk,
+    snapshots::{Disk, Memory, Node, Piece, files},
+    tools::snapshots::SnapshotResult,
+};
+
+/// Longest name of a snapshot.
+const MAX_NAME: usize = 128;
+
+/// What a snapshot is made of, decided in the mailbox.
+pub(super) struct Making {
+    pub(super) node: Node,
+    frozen: LayerId,
+    top: LayerId,
+    /// The workspace's first layer has another name until it is frozen.
+    first: Option<PathBuf>,
+    /// The disk as it is now, and what it stands on.
+    disk: Disk,
+    base: Option<PathBuf>,
+    machine: Option<(MachineHandle, Line)>,
+    paused: bool,
+}
+
+/// A snapshot that was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) node: Node,
+    pub(crate) pause_ms: Option<u64>,
+}
+
+impl Workspace {
+    /// `snapshot` with action `create`.
+    ///
+    /// # Errors
+    /// When the name is taken, the workspace is busy, or memory is asked of what has none.
+    pub(crate) fn snapshot_create(
+        &mut self,
+        cx: &CallCx,
+        name: String,
+        include_memory: bool,
+    ) -> Result<Reply<SnapshotResult>, ToolError> {
+        let making = self.plan_snapshot(name, include_memory)?;
+        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let ops = self.ops.clone();
+        self.changing = Some("being snapshotted");
+        Ok(Reply::later(async move {
+            // Goes on to its end whether or not the caller waits.
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let _detached = ops.spawn(async move {
+                let made = make(&desk, &plan, making, &cx).await;
+                let _actor_gone = desk.actor.send(Msg::Unchanged);
+                let _caller_gone = tell.send(made);
+            });
+            let made =
+                told.await.map_err(|_| ToolError::internal("the snapshot's work ended"))??;
+            let Made { node, pause_ms } = made;
+            Ok(SnapshotResult {
+                snapshot_id: Some(node.id),
+                name: Some(node.name),
+                has_memory: Some(node.memory.is_some()),
+                memory_bytes: node.memory.map(|memory| memory.bytes),
+                created_at: Some(node.at),
+                pause_ms,
+                ..Default::default()
+            })
+        }))
+    }
+
+    pub(super) fn plan_snapshot(
+        &mut self,
+        name: String,
+        include_memory: bool,
+    ) -> Result<Making, ToolError> {
+        self.unchanging()?;
+        check_name(&name)?;
+        self.may_snapshot(&name, include_memory)?;
+        let plan = &self.ledger.plan;
+        let top = self.ledger.disk.top;
+        let live = matches!(self.phase, Phase::Running | Phase::Paused);
+        let handle = self.ledger.handle().filter(|_| live).cloned();
+        let node = Node {
+            id: SnapshotId::new(),
+            name,
+            parent: self.ledger.snapshots.at,
+            layers: Vec::new(),
+            memory: include_memory.then(|| Memory { bytes: 0, token: plan.token.clone() }),
+            jobs: self.ledger.jobs.clone(),
+            at: Utc::now(),
+        };
+        Ok(Making {
+            node,
+            frozen: top.unwrap_or_else(LayerId::new),
+            top: LayerId::new(),
+            disk: self.ledger.disk.clone(),
+            base: self.ledger.base.clone(),
+            first: top.is_none().then(|| take_down::folders(&self.desk).disk()),
+            machine: handle.map(|handle| (handle, self.line.borrow().clone())),
+            paused: self.phase == Phase::Paused,
+        })
+    }
+
+    fn may_snapshot(&self, name: &str, include_memory: bool) -> Result<(), ToolError> {
+        if self.ledger.plan.spec.isolation != Isolation::Vm {
+            return Err(ToolError::new(
+                Layer::Machine,
+                "snapshot_unsupported",
+                "a sandbox's disk is a folder of the host, which cannot be frozen",
+            )
+            .next("make the workspace with isolation `vm`"));
+        }
+        if let Some(taken) = self.ledger.snapshots.find(name) {
+            return Err(ToolError::new(
+                Layer::Actor,
+                "snapshot_exists",
+                format!("a snapshot `{name}` exists"),
+            )
+            .next("choose another name, or delete that one first")
+            .detail("snapshot_id", taken.id.to_string()));
+        }
+        let most = self.desk.shared.options.max_snapshots_per_workspace;
+        if self.ledger.snapshots.len() >= most {
+            return Err(ToolError::new(
+                Layer::Quota,
+                "too_many_snapshots",
+                format!("the workspace has its {most} snapshots"),
+            )
+            .next("delete some, or raise workspace.max_snapshots_per_workspace")
+            .detail("max_snapshots_per_workspace", most));
+        }
+        match (self.phase, include_memory) {
+            (Phase::Running | Phase::Paused, _) | (Phase::Stopped | Phase::Crashed, false) => {
+                Ok(())
+            }
+            (Phase::Stopped | Phase::Crashed, true) => {
+                let message = "a workspace that does not run has no memory";
+                Err(ToolError::new(Layer::Actor, "workspace_state", message)
+                    .next("call workspace_start first, or leave include_memory out"))
+            }
+            (phase, _) => Err(phase.busy()),
+        }
+    }
+
+    /// A machine is not taken from under a snapshot that is being made of it.
+    ///
+    /// # Errors
+    /// `workspace_busy`.
+    pub(crate) fn idle(&self) -> Result<(), ToolError> {
+        self.changing.map_or(Ok(()), |what| Err(changing(what)))
+    }
+
+    /// Only one change of disk and snapshots goes on at a time.
+    ///
+    /// # Errors
+    /// `workspace_busy`.
+    pub(crate) fn unchanging(&self) -> Result<(), ToolError> {
+        let what = match (self.changing, &self.ledger.change) {
+            (Some(what), _) => what,
+            (None, Some(_)) => "left in the middle of a snapshot: workspace_stop ends that",
+            (None, None) => return Ok(()),
+        };
+        Err(changing(what))
+    }
+}
+
+fn changing(what: &str) -> ToolError {
+    ToolError::new(Layer::Actor, "workspace_busy", format!("the workspace is {what}"))
+        .next("try again when that is done")
+        .retry_after(Duration::from_secs(1))
+}
+
+fn check_name(name: &str) -> Result<(), ToolError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(ToolError::invalid("name must be 1 to 128 of A-Z, a-z, 0-9, ., _ and -"))
+}
+
+/// Makes the snapshot; on failure the workspace goes on as before.
+pub(super) async fn make(
+    desk: &Desk,
+    plan: &Planned,
+    making: Making,
+    cx: &CallCx,
+) -> Result<Made, ToolError> {
+    let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
+    let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
+    desk.note(wanted).await?;
+    fault_point!("snapshot.after_intent");
+    let layer = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+    let saved = async {
+        if let Some(first) = &first {
+            files::link(first.clone(), layer(frozen)).await?;
+        }
+        let Some((handle, line)) = &machine else { return Ok((None, None)) };
+        save(desk, plan, handle, line, Saving { node: &node, disk: &disk, base, top, paused }, cx)
+            .await
+    };
+    let outcome: Result<_, ToolError> = saved.await;
+    fault_point!("snapshot.after_save");
+    let (memory_bytes, pause_ms) = match outcome {
+        Ok(saved) => saved,
+        Err(error) => {
+            let handle = machine.as_ref().map(|(handle, _)| handle);
+            super::rewind::settle_failed(desk, plan, &disk, layer(top), paused, handle).await?;
+            return Err(error);
+        }
+    };
+    let has_memory = node.memory.is_some();
+    let event = (
+        "snapshot.created",
+        json!({ "snapshot": node.name, "has_memory": has_memory, "pause_ms": pause_ms }),
+    );
+    desk.commit(vec![Record::SnapshotMade { memory_bytes }], Some(event)).await?;
+    fault_point!("snapshot.after_made");
+    if let Some(first) = first {
+        files::unlink(first).await;
+    }
+    if let (Some(memory), Some(bytes)) = (&mut node.memory, memory_bytes) {
+        memory.bytes = bytes;
+    }
+    Ok(Made { node, pause_ms })
+}
+
+struct Saving<'m> {
+    node: &'m Node,
+    disk: &'m Disk,
+    base: Option<PathBuf>,
+    top: LayerId,
+    paused: bool,
+}
+
+/// Saves a machine that runs or is paused: bytes of its memory, and how long it stood still.
+async fn save(
+    desk: &Desk,
+    plan: &Planned,
+    handle: &MachineHandle,
+    line: &Line,
+    saving: Saving<'_>,
+    cx: &CallCx,
+) -> Result<(Option<u64>, Option<u64>), ToolError> {
+    let Saving { node, disk, base, top, paused } = saving;
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+    let with_memory = node.memory.is_some();
+    let memory_into = with_memory.then(|| memory_folder(desk, node.id));
+    let mut own = take_down::machine_plan(desk, plan)?;
+    own.disk = take_down::disk_files(desk, disk);
+    own.images = images(desk, plan, base).await?.0;
+    let new_top = Piece::Layer(top).path(&desk.shared.folders);
+    cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
+    // What stands still keeps its cache: its memory has it, and a disk alone is as after a power
+    // cut, which is said in the tool's description of a paused workspace.
+    let quiet = match paused {
+        true => None,
+        false => Some(Quiet::begin(line, (!with_memory).then_some(MAX_FREEZE), cx).await?),
+    };
+    cx.progress.report(1.0, Some(2.0), "saving");
+    let saved = snapshots.save(handle, &own, &SaveRequest { new_top, memory_into }).await;
+    if let Some(quiet) = quiet {
+        quiet.end().await?;
+    }
+    let saved = saved?;
+    cx.progress.report(2.0, Some(2.0), "saved");
+    Ok((saved.memory.map(|memory| memory.ram_bytes), Some(saved.pause_ms)))
+}
+
+pub(crate) fn no_snapshots() -> ToolError {
+    ToolError::new(Layer::Machine, "snapshot_unsupported", "this kind of machine has no snapshots")
+        .next("make the workspace with isolation `vm`")
+}

@@ -1,0 +1,73 @@
+//! A guest that writes nothing to its disk while that is frozen.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_protocol::{Quiesce, Thaw};
+
+use crate::{
+    link::{Link, Wait},
+    workspace::{Line, line},
+};
+
+/// Time for the guest to write its cache to its disk.
+const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+/// The guest's writes are held back no longer than this.
+pub(super) const MAX_FREEZE: Duration = Duration::from_secs(30);
+/// Time for the guest to hear that it may write again.
+const THAW_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A guest whose disk holds all that was written.
+pub(super) struct Quiet {
+    link: Link,
+    frozen_for: Option<(Duration, tokio::time::Instant)>,
+}
+
+impl Quiet {
+    /// Syncs, and holds back writes for at most `freeze`.
+    pub(super) async fn begin(
+        line: &Line,
+        freeze: Option<Duration>,
+        cx: &CallCx,
+    ) -> Result<Self, ToolError> {
+        let (Line::Up(link) | Line::Unresponsive(link)) = line else {
+            let message = format!("the guest cannot be reached: {}", line.word());
+            return Err(ToolError::new(Layer::Link, "guest_unreachable", message).retryable());
+        };
+        let freeze_ms = freeze.and_then(|freeze| u32::try_from(freeze.as_millis()).ok());
+        let wait = Wait::at_most(SYNC_PATIENCE.min(cx.remaining()));
+        let quiesced = link.ask(Quiesce { freeze_ms }, wait).await.map_err(line::link_error)?;
+        if quiesced.frozen != freeze.is_some() {
+            return Err(ToolError::new(
+                Layer::Guest,
+                "guest_not_frozen",
+                "the guest's root file system could not be frozen",
+            )
+            .next("workspace_logs shows the console; a snapshot with memory needs no freezing"));
+        }
+        let frozen_for = freeze.map(|freeze| (freeze, tokio::time::Instant::now()));
+        Ok(Self { link: link.clone(), frozen_for })
+    }
+
+    /// Lets writes go on. A guest that cannot be told thaws by itself.
+    ///
+    /// # Errors
+    /// `snapshot_torn` when it may have written meanwhile.
+    pub(super) async fn end(self) -> Result<(), ToolError> {
+        let Some((freeze, since)) = self.frozen_for else { return Ok(()) };
+        let held = since.elapsed() < freeze;
+        if let Err(error) = self.link.ask(Thaw, Wait::at_most(THAW_PATIENCE)).await {
+            tracing::warn!(%error, "a guest could not be told to thaw; it does so by itself");
+        }
+        if held {
+            return Ok(());
+        }
+        Err(ToolError::new(
+            Layer::Machine,
+            "snapshot_torn",
+            "the guest's disk was not quiet for as long as saving took",
+        )
+        .next("try again when the host is less busy, or use include_memory")
+        .retryable())
+    }
+}

@@ -1,0 +1,57 @@
+//! What forks of a snapshot of this workspace begin from, and snapshots made to be forked.
+
+use hivekeep_kernel::{CallCx, SessionId, ToolError};
+use tokio::sync::oneshot;
+
+use super::{Msg, Workspace, snapshot};
+use crate::workspaces::{Held, Stem};
+
+/// A snapshot with memory on behalf of a call that forks it at once.
+pub struct SnapshotRequest {
+    /// The call.
+    pub(crate) cx: CallCx,
+    /// Its session, which must own this workspace.
+    pub(crate) session: SessionId,
+    /// Name of the snapshot to be.
+    pub(crate) name: String,
+    /// The outcome.
+    pub(crate) reply: oneshot::Sender<Result<snapshot::Made, ToolError>>,
+}
+
+impl Workspace {
+    /// Answers what forks of a snapshot begin from, and keeps its files until that is dropped.
+    ///
+    /// # Errors
+    /// `not_owner`, `snapshot_not_found`.
+    pub(super) fn stem(&self, session: SessionId, name: &str) -> Result<Stem, ToolError> {
+        self.authorize_session(session)?;
+        let node = self.snapshot_named(name)?;
+        let base = self.ledger.base.clone();
+        Ok(Stem {
+            source: self.desk.id,
+            source_name: self.ledger.plan.name.clone(),
+            spec: self.ledger.plan.spec.clone(),
+            base: base.ok_or_else(|| ToolError::internal("a disk without a base"))?,
+            node: node.clone(),
+            env: self.ledger.env.clone(),
+            _held: Held::new(self.desk.shared.clone(), node),
+        })
+    }
+
+    /// Makes a snapshot with memory for a call that forks it.
+    pub(super) fn snapshot_for(&mut self, request: SnapshotRequest) {
+        let SnapshotRequest { cx, session, name, reply } = request;
+        let making = self.authorize_session(session).and_then(|()| self.plan_snapshot(name, true));
+        let making = match making {
+            Ok(making) => making,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        self.changing = Some("being snapshotted");
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let _detached = self.ops.spawn(async move {
+            let made = snapshot::make(&desk, &plan, making, &cx).await;
+            let _actor_gone = desk.actor.send(Msg::Unchanged);
+            let _caller_gone = reply.send(made);
+        });
+    }
+}

@@ -1,0 +1,363 @@
+//! `workspace_fork` and `workspace_branch`: new workspaces that begin as another one was.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use chrono::Utc;
+use futures::StreamExt;
+use hivekeep_kernel::{Address, CallCx, LayerId, Reply, SessionId, ToolError, WorkspaceId};
+
+use super::{Msg, Workspaces, create::make_one};
+use crate::{
+    directory::Card,
+    link::LinkToken,
+    name::Name,
+    phase::Phase,
+    records::{Fork, Planned, Spec},
+    shared::Shared,
+    snapshots::{Node, Piece, files},
+    tools::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
+    workspace,
+};
+
+/// Most forks of one call.
+const MAX_COUNT: u32 = 20;
+/// Time for the source's actor to say what it is forked from.
+const STEM_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What forks begin from. The files that it names are kept until it is dropped.
+pub struct Stem {
+    pub(crate) source: WorkspaceId,
+    pub(crate) source_name: Name,
+    pub(crate) spec: Spec,
+    pub(crate) base: PathBuf,
+    pub(crate) node: Node,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) _held: Held,
+}
+
+/// Keeps files of a snapshot while forks of it are being planned.
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    pieces: Vec<Piece>,
+}
+
+impl Held {
+    pub(crate) fn new(shared: Arc<Shared>, node: &Node) -> Self {
+        let pieces: Vec<_> = node.pieces().collect();
+        shared.holds.take(pieces.iter().copied());
+        Self { shared, pieces }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let free = self.shared.holds.release(self.pieces.drain(..));
+        // The snapshot was deleted meanwhile and no fork came of it.
+        if let (false, Ok(runtime)) = (free.is_empty(), tokio::runtime::Handle::try_current()) {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { files::remove(&shared.folders, free).await });
+        }
+    }
+}
+
+/// How the forks shall be.
+struct Wish {
+    names: Names,
+    with_memory: Option<bool>,
+    vcpus: Option<u32>,
+    memory_mb: Option<u64>,
+}
+
+enum Names {
+    /// One, whose failure is the call's.
+    One(Option<String>),
+    /// Several, each of which may fail on its own.
+    Several { count: u32, prefix: String },
+}
+
+impl Workspaces {
+    /// `workspace_fork`.
+    ///
+    /// # Errors
+    /// When the source is not there or the request makes no sense.
+    pub(crate) fn fork(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceFork,
+    ) -> Result<Reply<Forked>, ToolError> {
+        let source = self.shared.directory.card(&input.workspace_id)?;
+        let wish = Wish {
+            names: names(input.new_name, input.count, input.name_prefix)?,
+            with_memory: input.with_memory,
+            vcpus: input.vcpus,
+            memory_mb: input.memory_mb,
+        };
+        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let stem = stem(&source, cx.session, input.snapshot_name).await?;
+            fork(&shared, &keeper, &cx, stem, wish).await
+        }))
+    }
+
+    /// `workspace_branch`.
+    ///
+    /// # Errors
+    /// When the source is not there or the request makes no sense.
+    pub(crate) fn branch(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceBranch,
+    ) -> Result<Reply<Forked>, ToolError> {
+        let source = self.shared.directory.card(&input.workspace_id)?;
+        let wish = Wish {
+            names: names(input.new_name, input.count, input.name_prefix)?,
+            with_memory: Some(true),
+            vcpus: None,
+            memory_mb: None,
+        };
+        let name = input.snapshot_name.unwrap_or_else(|| {
+            let hex = uuid::Uuid::new_v4().simple().to_string();
+            format!("branch-{}", &hex[..8])
+        });
+        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let patience = cx.remaining();
+            let (session, snapshot) = (cx.session, name.clone());
+            let making = |reply| {
+                workspace::Msg::Snapshot(Box::new(workspace::SnapshotRequest {
+                    cx: cx.clone(),
+                    session,
+                    name: snapshot,
+                    reply,
+                }))
+            };
+            let made = source.address.ask(patience, making).await??;
+            let stem = stem(&source, cx.session, name).await?;
+            let forked = fork(&shared, &keeper, &cx, stem, wish).await?;
+            Ok(Forked { pause_ms: made.pause_ms, ..forked })
+        }))
+    }
+}
+
+fn names(
+    name: Option<String>,
+    count: Option<u32>,
+    prefix: Option<String>,
+) -> Result<Names, ToolError> {
+    match (count.unwrap_or(1), name) {
+        (1, name) => Ok(Names::One(name)),
+        (2..=MAX_COUNT, None) => {
+            let prefix = prefix.unwrap_or_else(|| "worker".to_owned());
+            Ok(Names::Several { count: count.unwrap_or(1), prefix })
+        }
+        (2..=MAX_COUNT, Some(_)) => Err(ToolError::invalid("new_name names one fork")
+            .next("leave new_name out and give name_prefix")),
+        _ => Err(ToolError::invalid(format!("count must be 1 to {MAX_COUNT}"))),
+    }
+}
+
+async fn stem(source: &Card, session: SessionId, snapshot: String) -> Result<Stem, ToolError> {
+    source
+        .address
+        .ask(STEM_PATIENCE, |reply| workspace::Msg::Stem { session, snapshot, reply })
+        .await?
+}
+
+async fn fork(
+    shared: &Arc<Shared>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    stem: Stem,
+    wish: Wish,
+) -> Result<Forked, ToolError> {
+    let with_memory = with_memory(&stem, &wish)?;
+    let spec = Spec {
+        vcpus: wish.vcpus.unwrap_or(stem.spec.vcpus),
+        memory_mb: wish.memory_mb.unwrap_or(stem.spec.memory_mb),
+        ..stem.spec.clone()
+    };
+    super::create::check_size(&shared.options, &spec)?;
+    let common = Forked {
+        source_workspace_id: Some(stem.source),
+        snapshot_name: Some(stem.node.name.clone()),
+        with_memory: Some(with_memory),
+        ..Forked::default()
+    };
+    let seed = Seedling { shared, keeper, cx, stem: &stem, spec, with_memory };
+    match wish.names {
+        Names::One(name) => seed.one(name, common).await,
+        Names::Several { count, prefix } => seed.several(count, &prefix, common).await,
+    }
+}
+
+/// Everything that the forks of one call have in common.
+struct Seedling<'c> {
+    shared: &'c Arc<Shared>,
+    keeper: &'c Address<Msg>,
+    cx: &'c CallCx,
+    stem: &'c Stem,
+    spec: Spec,
+    with_memory: bool,
+}
+
+impl Seedling<'_> {
+    async fn make(&self, id: WorkspaceId, name: Name) -> Result<u64, ToolError> {
+        let plan = plan(self.stem, self.cx, id, name, self.spec.clone(), self.with_memory)?;
+        make_one(self.shared, self.keeper, self.cx, plan).await
+    }
+
+    async fn one(&self, name: Option<String>, common: Forked) -> Result<Forked, ToolError> {
+        let id = WorkspaceId::new();
+        let name = match name {
+            Some(name) => {
+                name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?
+            }
+            None => Name::default_for(id),
+        };
+        self.make(id, name.clone()).await?;
+        Ok(Forked {
+            workspace_id: Some(id),
+            name: Some(name.to_string()),
+            state: Some(Phase::Running),
+            forked_from: Some(ForkedFrom {
+                source_workspace_id: self.stem.source,
+                source_workspace_name: self.stem.source_name.to_string(),
+                snapshot_name: self.stem.node.name.clone(),
+            }),
+            ..common
+        })
+    }
+
+    async fn several(&self, count: u32, prefix: &str, common: Forked) -> Result<Forked, ToolError> {
+        let done_so_far = AtomicU32::new(0);
+        let forks = free_names(self.shared, prefix, count)?.into_iter().enumerate();
+        let forks = forks.map(|(index, name)| {
+            let done_so_far = &done_so_far;
+            async move {
+                let (begun, id) = (std::time::Instant::now(), WorkspaceId::new());
+                let made = self.make(id, name.clone()).await;
+                let done = done_so_far.fetch_add(1, Ordering::Relaxed) + 1;
+                let outcome = if made.is_ok() { "runs" } else { "could not be made" };
+                let told = format!("{name} {outcome}");
+                self.cx.progress.report(done.into(), Some(count.into()), &told);
+                let took = begun.elapsed().as_millis();
+                match made {
+                    Ok(_) => Ok(Worker {
+                        workspace_id: id,
+                        name: name.to_string(),
+                        ip: None,
+                        boot_time_ms: u64::try_from(took).unwrap_or(u64::MAX),
+                    }),
+                    Err(error) => Err(NotForked {
+                        index,
+                        name: name.to_string(),
+                        code: error.code.to_string(),
+                        error: error.to_text(),
+                    }),
+                }
+            }
+        });
+        let at_once = self.shared.options.max_parallel_forks.max(1);
+        let done = futures::stream::iter(forks).buffered(at_once).collect::<Vec<_>>().await;
+        let (workers, failures): (Vec<_>, Vec<_>) = split(done);
+        Ok(Forked {
+            requested_count: Some(count as usize),
+            success_count: Some(workers.len()),
+            failure_count: Some(failures.len()),
+            workers: Some(workers),
+            failures: Some(failures),
+            ..common
+        })
+    }
+}
+
+fn split<T, E>(outcomes: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
+    let (mut made, mut failed) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Ok(one) => made.push(one),
+            Err(one) => failed.push(one),
+        }
+    }
+    (made, failed)
+}
+
+fn with_memory(stem: &Stem, wish: &Wish) -> Result<bool, ToolError> {
+    let has = stem.node.memory.is_some();
+    let other_size = wish.vcpus.is_some_and(|vcpus| vcpus != stem.spec.vcpus)
+        || wish.memory_mb.is_some_and(|memory_mb| memory_mb != stem.spec.memory_mb);
+    match wish.with_memory {
+        Some(true) if !has => {
+            Err(ToolError::invalid(format!("snapshot `{}` holds no memory", stem.node.name))
+                .next("leave with_memory out, or make a snapshot with include_memory"))
+        }
+        Some(true) if other_size => Err(ToolError::invalid(
+            "a machine that goes on from memory keeps its vcpus and memory_mb",
+        )
+        .next("set with_memory to false, or leave the sizes out")),
+        Some(wish) => Ok(wish),
+        None => Ok(has && !other_size),
+    }
+}
+
+/// The first numbers that no workspace has.
+fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<Name>, ToolError> {
+    let name = |n: u32| {
+        format!("{prefix}-{n}")
+            .parse::<Name>()
+            .map_err(|error| ToolError::invalid(format!("name_prefix: {error}")))
+    };
+    let most = u32::try_from(shared.options.max_workspaces).unwrap_or(u32::MAX);
+    let mut names = Vec::new();
+    for n in 1..=most.saturating_add(count) {
+        let name = name(n)?;
+        if !shared.directory.is_taken(&name) {
+            names.push(name);
+        }
+        if names.len() == count as usize {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+fn plan(
+    stem: &Stem,
+    cx: &CallCx,
+    id: WorkspaceId,
+    name: Name,
+    spec: Spec,
+    with_memory: bool,
+) -> Result<Planned, ToolError> {
+    let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
+    let memory = stem.node.memory.as_ref().filter(|_| with_memory);
+    Ok(Planned {
+        id,
+        name,
+        owner: cx.session,
+        spec,
+        slot: u32::MAX,
+        uuid: uuid::Uuid::new_v4(),
+        at: Utc::now(),
+        token,
+        fork: Some(Box::new(Fork {
+            source: stem.source,
+            source_name: stem.source_name.clone(),
+            snapshot: stem.node.id,
+            snapshot_name: stem.node.name.clone(),
+            base: stem.base.clone(),
+            layers: stem.node.layers.clone(),
+            top: LayerId::new(),
+            memory: memory.map(|memory| memory.token.clone()),
+            env: stem.env.clone(),
+        })),
+    })
+}
