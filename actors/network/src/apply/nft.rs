@@ -1,0 +1,257 @@
+//! nft, spoken to in JSON: one transaction is one process.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use crate::Error;
+use crate::plan::Tag;
+use crate::rules::{Existing, GUARDED, Ruleset};
+
+/// How long nft may take. It takes milliseconds.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// What is read of nft's answers.
+const ANSWER_BYTES: u64 = 16 << 20;
+const STDERR_BYTES: usize = 4 << 10;
+
+/// The nft program.
+#[derive(Debug, Clone)]
+pub struct Nft {
+    path: PathBuf,
+}
+
+/// Addresses that a name of a member's allow-list resolved to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// From [`crate::rules::name_set`].
+    pub set: String,
+    /// What to open.
+    pub addresses: Vec<std::net::Ipv4Addr>,
+    /// For how long, at least 1.
+    pub secs: u32,
+}
+
+/// A chain outside of our tables that our packets pass, and that drops what it does not accept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Obstacle {
+    /// Such as `ip filter FORWARD`.
+    pub chain: String,
+    /// `input`: guests may not reach the resolver. `forward`: guests may not reach the internet,
+    /// nor others the guests.
+    pub hook: String,
+}
+
+/// What nft knows of us, and of those in our way.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    inet: Existing,
+    bridge: Existing,
+    pub(crate) obstacles: Vec<Obstacle>,
+}
+
+impl Nft {
+    /// Finds the program in the path, or where only root's path leads.
+    ///
+    /// # Errors
+    /// [`Error::NftMissing`].
+    pub fn find(path: &Path) -> Result<Self, Error> {
+        let missing = || Error::NftMissing { path: path.to_owned() };
+        if path.components().count() > 1 {
+            return path.is_file().then(|| Self { path: path.to_owned() }).ok_or_else(missing);
+        }
+        let searched = std::env::var_os("PATH").unwrap_or_default();
+        let administration = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+        let mut folders = std::env::split_paths(&searched).chain(administration);
+        let found = folders.find_map(|folder| Some(folder.join(path)).filter(|p| p.is_file()));
+        found.map(|path| Self { path }).ok_or_else(missing)
+    }
+
+    /// Such as "nftables v1.0.6".
+    ///
+    /// # Errors
+    /// When nft does not run.
+    pub async fn version(&self) -> Result<String, Error> {
+        let said = self.run(&["--version"], Vec::new()).await?;
+        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    }
+
+    /// One transaction: all of it holds, or nothing.
+    pub(crate) async fn transact(&self, commands: &[impl Serialize]) -> Result<(), Error> {
+        let input = serde_json::to_vec(&json!({ "nftables": commands }))
+            .map_err(|error| Error::NftBroken(error.to_string()))?;
+        self.run(&["-j", "-f", "-"], input).await.map(drop)
+    }
+
+    /// Brings both tables to the rules. True if they had to be made anew.
+    pub(crate) async fn apply(&self, rules: &Ruleset, found: &Found) -> Result<bool, Error> {
+        let mut update = rules.inet.update(&found.inet);
+        update.extend(rules.bridge.update(&found.bridge));
+        match self.transact(&update).await {
+            Err(Error::NftRefused { stderr }) => {
+                tracing::warn!(stderr, "the tables do not take the change; making them anew");
+                let mut rebuild = rules.inet.rebuild();
+                rebuild.extend(rules.bridge.rebuild());
+                self.transact(&rebuild).await.map(|()| true)
+            }
+            other => other.map(|()| false),
+        }
+    }
+
+    /// Which chains and sets there are, without rules and elements.
+    pub(crate) async fn look(&self, tag: &Tag) -> Result<Found, Error> {
+        let mut found = Found::default();
+        let table = tag.table();
+        for listed in ["chains", "sets"] {
+            for item in self.list(&["-t", "list", listed]).await? {
+                let (Some(kind), Some(item)) = (item.keys().next(), item.values().next()) else {
+                    continue;
+                };
+                let text = |key: &str| item[key].as_str().unwrap_or_default();
+                let ours = (text("table") == table).then_some(text("family"));
+                let name = text("name").to_owned();
+                match (ours, kind.as_str()) {
+                    (Some("inet"), "chain") => _ = found.inet.chains.insert(name),
+                    (Some("bridge"), "chain") => _ = found.bridge.chains.insert(name),
+                    (Some("inet"), "set") => _ = found.inet.sets.insert(name),
+                    (Some("bridge"), "set") => _ = found.bridge.sets.insert(name),
+                    (None, "chain") => found.obstacles.extend(obstacle(item)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The uplinks that forward because of us.
+    pub(crate) async fn guarded(&self, tag: &Tag) -> Result<Vec<String>, Error> {
+        if !self.look(tag).await?.inet.sets.contains(GUARDED) {
+            return Ok(Vec::new());
+        }
+        let listed = self.list(&["list", "set", "inet", &tag.table(), GUARDED]).await?;
+        let elements = listed.iter().filter_map(|item| item.get("set")?.get("elem")?.as_array());
+        Ok(elements.flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect())
+    }
+
+    pub(crate) async fn guard(&self, tag: &Tag, uplink: &str) -> Result<(), Error> {
+        self.transact(&[element(tag, "add", GUARDED, json!([uplink]))]).await
+    }
+
+    pub(crate) async fn unguard(&self, tag: &Tag, uplinks: &[String]) -> Result<(), Error> {
+        if uplinks.is_empty() {
+            return Ok(());
+        }
+        self.transact(&[element(tag, "delete", GUARDED, json!(uplinks))]).await
+    }
+
+    /// Opens addresses for their time. An element that is there keeps its old time on most
+    /// kernels, so it is taken out and put in again, within one transaction.
+    pub(crate) async fn open(&self, tag: &Tag, openings: &[Opening]) -> Result<(), Error> {
+        let commands = openings.iter().filter(|opening| !opening.addresses.is_empty());
+        let commands: Vec<Value> = commands
+            .flat_map(|opening| {
+                let timed = opening.addresses.iter().map(
+                    |address| json!({ "elem": { "val": address, "timeout": opening.secs.max(1) } }),
+                );
+                let timed: Value = timed.collect();
+                let plain = json!(opening.addresses);
+                [
+                    element(tag, "add", &opening.set, timed.clone()),
+                    element(tag, "delete", &opening.set, plain),
+                    element(tag, "add", &opening.set, timed),
+                ]
+            })
+            .collect();
+        match commands.is_empty() {
+            true => Ok(()),
+            false => self.transact(&commands).await,
+        }
+    }
+
+    /// Removes both tables. Success if they are not there.
+    pub(crate) async fn remove(&self, tag: &Tag) -> Result<(), Error> {
+        let table = |family| json!({ "table": { "family": family, "name": tag.table() } });
+        let gone = |family| [json!({ "add": table(family) }), json!({ "delete": table(family) })];
+        self.transact(&[gone("inet"), gone("bridge")].concat()).await
+    }
+
+    async fn list(&self, what: &[&str]) -> Result<Vec<serde_json::Map<String, Value>>, Error> {
+        let answer = self.run(&[&["-j"], what].concat(), Vec::new()).await?;
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            nftables: Vec<serde_json::Map<String, Value>>,
+        }
+        let answer: Answer = serde_json::from_slice(&answer)
+            .map_err(|error| Error::NftBroken(format!("answered no JSON: {error}")))?;
+        Ok(answer.nftables)
+    }
+
+    async fn run(&self, arguments: &[&str], input: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let work = self.converse(arguments, input);
+        let timed = tokio::time::timeout(DEADLINE, work).await;
+        timed.unwrap_or(Err(Error::NftTimeout { after: DEADLINE }))
+    }
+
+    async fn converse(&self, arguments: &[&str], input: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).env_clear().current_dir("/").kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let missing = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::NftMissing { path: self.path.clone() },
+            _ => Error::io("start nft")(error),
+        };
+        let mut child = command.spawn().map_err(missing)?;
+        let mut stdin = child.stdin.take().expect("piped");
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        let (mut answer, mut complaint) = (Vec::new(), Vec::new());
+        let (mut stdout, mut stderr) = (stdout.take(ANSWER_BYTES), stderr.take(ANSWER_BYTES));
+        let feed = async {
+            // A program that does not read to the end says why on stderr.
+            let _ = stdin.write_all(&input).await;
+            drop(stdin);
+            Ok(())
+        };
+        let talk = tokio::try_join!(
+            feed,
+            stdout.read_to_end(&mut answer),
+            stderr.read_to_end(&mut complaint)
+        );
+        talk.map_err(Error::io("talk to nft"))?;
+        let status = child.wait().await.map_err(Error::io("wait for nft"))?;
+        if status.success() {
+            return Ok(answer);
+        }
+        complaint.truncate(STDERR_BYTES);
+        let stderr = String::from_utf8_lossy(&complaint).trim().to_owned();
+        match status.code() {
+            Some(_) if !crate::capability::net_admin() => {
+                Err(Error::NotPermitted { action: "change the packet filter".into() })
+            }
+            Some(_) => Err(Error::NftRefused { stderr }),
+            None => Err(Error::NftBroken(format!("{status}: {stderr}"))),
+        }
+    }
+}
+
+fn element(tag: &Tag, verb: &str, set: &str, elements: Value) -> Value {
+    let element = json!({
+        "family": "inet", "table": tag.table(), "name": set, "elem": elements
+    });
+    json!({ verb: { "element": element } })
+}
+
+/// A chain that our packets pass too, if it drops by policy.
+fn obstacle(chain: &Value) -> Option<Obstacle> {
+    let text = |key: &str| chain[key].as_str();
+    let hook = text("hook").filter(|hook| ["input", "forward"].contains(hook))?;
+    let family = text("family").filter(|family| ["inet", "ip"].contains(family))?;
+    let (table, name) = (text("table")?, text("name")?);
+    let drops = text("policy") == Some("drop");
+    let chain = format!("{family} {table} {name}");
+    drops.then(|| Obstacle { chain, hook: hook.to_owned() })
+}

@@ -1,0 +1,130 @@
+//! What the network refuses or fails with.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::plan::{Protocol, Refused};
+
+/// Each variant asks something else of the caller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan does not admit it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The process may not change the network: it lacks CAP_NET_ADMIN. User-mode networking needs
+    /// no such right.
+    #[error("not permitted to {action}: CAP_NET_ADMIN is missing")]
+    NotPermitted {
+        /// What was tried.
+        action: String,
+    },
+    /// No nft: install nftables.
+    #[error("{} is not there: install nftables", path.display())]
+    NftMissing {
+        /// As configured.
+        path: PathBuf,
+    },
+    /// nft, or the kernel through it, refused a transaction; nothing of it holds.
+    #[error("nft refused: {stderr}")]
+    NftRefused {
+        /// At most 4 KiB.
+        stderr: String,
+    },
+    /// nft ended in a way it should not, or answered what is no JSON.
+    #[error("nft: {0}")]
+    NftBroken(String),
+    /// nft did not end in time and was killed; whether its transaction holds is not known.
+    /// Ensure again.
+    #[error("nft did not end within {} s", after.as_secs())]
+    NftTimeout {
+        /// The deadline.
+        after: Duration,
+    },
+    /// The kernel cannot do what isolation needs.
+    #[error("this kernel lacks {what}")]
+    KernelLacks {
+        /// Such as "the nftables family `bridge`".
+        what: String,
+    },
+    /// An interface that is named like ours is something else.
+    #[error("the interface {name} exists and is no {expected}")]
+    ForeignInterface {
+        /// Its name.
+        name: String,
+        /// What it would be if it were ours.
+        expected: &'static str,
+    },
+    /// The host has an address where guests would live: choose another subnet.
+    #[error("{subnet} overlaps with {other}, which is an address of this host")]
+    SubnetInUse {
+        /// As planned.
+        subnet: crate::plan::Subnet,
+        /// Of another interface, with the length of its network.
+        other: String,
+    },
+    /// A machine holds the tap already.
+    #[error("{tap} is in use by another process")]
+    TapBusy {
+        /// Its name.
+        tap: String,
+    },
+    /// The port, or the automatic one's whole range, is taken by another program.
+    #[error("{protocol} {at} is taken by another program")]
+    PortTaken {
+        /// Of the forward.
+        protocol: Protocol,
+        /// The host's end; port 0 if every automatic port is taken.
+        at: SocketAddrV4,
+    },
+    /// The host has no such address.
+    #[error("{0} is no address of this host")]
+    NotOurAddress(std::net::Ipv4Addr),
+    /// The workspace is not in the network.
+    #[error("{0} has no place in the network")]
+    NoMember(hivekeep_kernel::WorkspaceId),
+    /// rtnetlink refused.
+    #[error("{action}: {source}")]
+    Netlink {
+        /// What was tried, on what.
+        action: String,
+        /// The kernel's answer.
+        source: Box<rtnetlink::Error>,
+    },
+    /// Everything else the system refuses.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was tried, on what.
+        action: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`.
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let action = action.into();
+        move |source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { action },
+            _ => Self::Io { action, source },
+        }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn netlink(action: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
+        let action = action.into();
+        move |source| match code(&source) {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { action },
+            _ => Self::Netlink { action, source: Box::new(source) },
+        }
+    }
+}
+
+/// The errno of the kernel's answer.
+pub(crate) fn code(error: &rtnetlink::Error) -> Option<i32> {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.code.map(|code| -code.get()),
+        _ => None,
+    }
+}

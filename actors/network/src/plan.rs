@@ -1,0 +1,226 @@
+//! What the network should be: a value without I/O.
+//!
+//! ```text
+//! Network ── tag ──────► the names of its bridge, taps and tables
+//!    ├────── subnet ───► the gateway, and a Seat for each workspace
+//!    └────── members ─┬─ Seat      address and MAC, kept by the caller for good
+//!                     ├─ Policy    what it may reach and who may reach it
+//!                     └─ Forward*  ports of the host that lead to it
+//! ```
+//! A [`Network`] holds only what is consistent: [`Network::admit`] refuses a seat outside the
+//! subnet, one that another member has, and a forward whose port is taken. So what is rendered
+//! from it needs no further checks.
+
+mod egress;
+mod forward;
+mod policy;
+mod seat;
+mod tag;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use hivekeep_kernel::WorkspaceId;
+use serde::{Deserialize, Serialize};
+
+pub use egress::{BadEgress, Block, Destination, Egress, Name, Ports};
+pub use forward::{Forward, Protocol};
+pub use policy::{MAX_EGRESS, Policy};
+pub use seat::{Mac, Seat, Subnet};
+pub use tag::Tag;
+
+/// Forwards of one member at most.
+pub const MAX_FORWARDS: usize = 64;
+
+/// Why a plan does not admit something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A tag names interfaces, which the kernel limits to 15 bytes.
+    #[error("`{0}` is no tag: expected a letter and up to five more letters or digits, lower case")]
+    BadTag(String),
+    /// Not a network that guests can live in.
+    #[error("`{text}` is no subnet for guests: {why}")]
+    BadSubnet {
+        /// As given.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Every address is taken.
+    #[error("no address is left in {0}")]
+    SubnetFull(Subnet),
+    /// The seat was allotted in another subnet: allot a new one.
+    #[error("{address} is no guest's address in {subnet}")]
+    SeatElsewhere {
+        /// Of the seat.
+        address: Ipv4Addr,
+        /// Of this network.
+        subnet: Subnet,
+    },
+    /// Two members cannot have one seat.
+    #[error("{address} or {mac} belongs to {by}")]
+    SeatTaken {
+        /// Of the seat.
+        address: Ipv4Addr,
+        /// Of the seat.
+        mac: Mac,
+        /// Who has it.
+        by: WorkspaceId,
+    },
+    /// The host's port leads elsewhere already.
+    #[error("{protocol} port {host_port} of the host leads to {by} already")]
+    PortTaken {
+        /// Of the forward.
+        protocol: Protocol,
+        /// Of the forward.
+        host_port: u16,
+        /// Where it leads.
+        by: WorkspaceId,
+    },
+    /// Port 0, or an address of the guests' own network.
+    #[error("a forward from {0} to guest port {1} leads nowhere")]
+    BadForward(std::net::SocketAddrV4, u16),
+    /// More of something than a member may have.
+    #[error("at most {limit} {what} for one workspace")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        limit: usize,
+    },
+}
+
+/// One workspace in the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Where it sits.
+    pub seat: Seat,
+    /// What it may reach.
+    pub policy: Policy,
+    /// Ports of the host that lead to it.
+    pub forwards: Vec<Forward>,
+}
+
+/// Members who may reach one another. Today there is one, of those with `allow_inter_vm`; a team
+/// is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Circle {
+    /// Part of the name of its set in the kernel.
+    pub name: String,
+    /// Who is in it.
+    pub addresses: Vec<Ipv4Addr>,
+}
+
+/// The network of all workspaces of one daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    tag: Tag,
+    subnet: Subnet,
+    serves_names: bool,
+    members: BTreeMap<WorkspaceId, Member>,
+}
+
+impl Network {
+    /// A network without members and without a resolver.
+    pub fn new(tag: Tag, subnet: Subnet) -> Self {
+        Self { tag, subnet, serves_names: false, members: BTreeMap::new() }
+    }
+
+    /// Opens port 53 of the gateway to guests. Whatever listens there is what they reach: to be
+    /// told once [`crate::resolver::Resolver::bind`] has it.
+    pub fn serve_names(&mut self, serves: bool) {
+        self.serves_names = serves;
+    }
+
+    /// Whether guests find a resolver at the gateway.
+    pub fn serves_names(&self) -> bool {
+        self.serves_names
+    }
+
+    /// The names of its interfaces and tables begin with this.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
+    }
+
+    /// Where its guests live.
+    pub fn subnet(&self) -> Subnet {
+        self.subnet
+    }
+
+    /// In order of age.
+    pub fn members(&self) -> impl ExactSizeIterator<Item = (WorkspaceId, &Member)> {
+        self.members.iter().map(|(id, member)| (*id, member))
+    }
+
+    /// One member.
+    pub fn member(&self, id: WorkspaceId) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    /// The interface of the host behind which a member's machine is.
+    pub fn tap(&self, seat: Seat) -> String {
+        self.tag.tap(self.subnet.offset(seat.address))
+    }
+
+    /// A free seat. The same workspace gets the same one as long as it is free. To be stored by
+    /// the caller and given back in [`Network::admit`].
+    ///
+    /// # Errors
+    /// [`Refused::SubnetFull`].
+    pub fn allot(&self, id: WorkspaceId) -> Result<Seat, Refused> {
+        let taken = self.members.values().map(|member| member.seat.address).collect();
+        self.subnet.allot(id, &taken)
+    }
+
+    /// Takes a member in, in place of what was known of it. Refused, the network stays as it was.
+    ///
+    /// # Errors
+    /// Whatever would make the network contradict itself.
+    pub fn admit(&mut self, id: WorkspaceId, member: Member) -> Result<(), Refused> {
+        let seat = member.seat;
+        if !self.subnet.is_guest(seat.address) {
+            return Err(Refused::SeatElsewhere { address: seat.address, subnet: self.subnet });
+        }
+        let others = || self.members.iter().filter(|(other, _)| **other != id);
+        if let Some((by, _)) = others().find(|(_, other)| other.seat.clashes(seat)) {
+            return Err(Refused::SeatTaken { address: seat.address, mac: seat.mac, by: *by });
+        }
+        member.policy.check()?;
+        if member.forwards.len() > MAX_FORWARDS {
+            return Err(Refused::TooMany { what: "port forwards", limit: MAX_FORWARDS });
+        }
+        for (at, forward) in member.forwards.iter().enumerate() {
+            forward.check(self.subnet)?;
+            let own = member.forwards[..at].iter().any(|earlier| earlier.clashes(forward));
+            let mut theirs = others();
+            let by = theirs.find(|(_, m)| m.forwards.iter().any(|f| f.clashes(forward)));
+            if let Some(by) = by.map(|(by, _)| *by).or(own.then_some(id)) {
+                let Forward { protocol, host_port, .. } = *forward;
+                return Err(Refused::PortTaken { protocol, host_port, by });
+            }
+        }
+        self.members.insert(id, member);
+        Ok(())
+    }
+
+    /// Takes a member out. Its seat may be allotted again.
+    pub fn dismiss(&mut self, id: WorkspaceId) -> Option<Member> {
+        self.members.remove(&id)
+    }
+
+    /// Who may reach whom.
+    pub fn circles(&self) -> Vec<Circle> {
+        let open = self.members.values().filter(|member| member.policy.allow_inter_vm);
+        let addresses = open.map(|member| member.seat.address).collect();
+        vec![Circle { name: "inter_vm".into(), addresses }]
+    }
+
+    /// Whether packets have to pass between the bridge and the host's other interfaces.
+    pub fn leaves_the_host(&self) -> bool {
+        self.members.values().any(|member| {
+            member.policy.reaches_out() || member.forwards.iter().any(|f| !f.is_loopback())
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! What one workspace may reach, and who may reach it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Destination, Egress, Refused};
+
+/// Entries of one member's allow-list at most.
+pub const MAX_EGRESS: usize = 64;
+/// Allowed ports of one member at most.
+const MAX_PORTS: usize = 256;
+
+/// The default allows nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Public addresses of the internet, all ports. Never private, link-local or metadata
+    /// addresses, nor the host.
+    pub allow_internet: bool,
+    /// The other members that allow it too, in both directions.
+    pub allow_inter_vm: bool,
+    /// Where `allow_inter_vm` lets others in, only on these TCP and UDP ports. Empty: everywhere.
+    pub allowed_ports: BTreeSet<u16>,
+    /// What else it may reach, private addresses included.
+    pub egress_allow: Vec<Egress>,
+}
+
+impl Policy {
+    /// Whether it lets anything out of the host.
+    pub fn reaches_out(&self) -> bool {
+        self.allow_internet || !self.egress_allow.is_empty()
+    }
+
+    /// The entries of the allow-list that are names.
+    pub fn names(&self) -> impl Iterator<Item = &Egress> {
+        self.egress_allow.iter().filter(|egress| matches!(egress.to, Destination::Name(_)))
+    }
+
+    pub(super) fn check(&self) -> Result<(), Refused> {
+        if self.egress_allow.len() > MAX_EGRESS {
+            return Err(Refused::TooMany { what: "allowed destinations", limit: MAX_EGRESS });
+        }
+        if self.allowed_ports.len() > MAX_PORTS {
+            return Err(Refused::TooMany { what: "allowed ports", limit: MAX_PORTS });
+        }
+        Ok(())
+    }
+}

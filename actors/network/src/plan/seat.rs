@@ -1,0 +1,156 @@
+//! Subnets, and the place of a workspace in one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use hivekeep_kernel::WorkspaceId;
+use serde::{Deserialize, Serialize};
+
+use super::{Block, Refused};
+
+/// The IPv4 network of the guests: private, between /8 and /29. Its first address is the
+/// gateway's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Subnet {
+    base: Ipv4Addr,
+    prefix_len: u8,
+}
+
+impl Subnet {
+    /// Length of the network part in bits.
+    pub fn prefix_len(self) -> u8 {
+        self.prefix_len
+    }
+
+    /// As a block of addresses.
+    pub fn block(self) -> Block {
+        Block::new(self.base, self.prefix_len).expect("a subnet's base is that of its block")
+    }
+
+    /// The host's address on the bridge.
+    pub fn gateway(self) -> Ipv4Addr {
+        self.nth(1)
+    }
+
+    /// Whether a guest may have this address.
+    pub fn is_guest(self, address: Ipv4Addr) -> bool {
+        self.block().contains(address) && (2..self.size() - 1).contains(&self.offset(address))
+    }
+
+    /// How far into the subnet an address of it is.
+    pub(super) fn offset(self, address: Ipv4Addr) -> u32 {
+        address.to_bits() & (self.size() - 1)
+    }
+
+    fn nth(self, offset: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.base.to_bits() | offset)
+    }
+
+    fn size(self) -> u32 {
+        1 << (32 - self.prefix_len)
+    }
+
+    /// Guests' addresses: all but the network's, the gateway's and the broadcast's.
+    fn places(self) -> u32 {
+        self.size() - 3
+    }
+
+    /// Begins at a place that follows from the id, so that an address is not given to the next
+    /// workspace as soon as its first owner is gone.
+    pub(super) fn allot(
+        self,
+        id: WorkspaceId,
+        taken: &BTreeSet<Ipv4Addr>,
+    ) -> Result<Seat, Refused> {
+        let hash = blake3::hash(id.uuid().as_bytes());
+        let word = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+        let first = u32::from_le_bytes(*word) % self.places();
+        let mut tries = (0..self.places()).map(|step| (first + step) % self.places() + 2);
+        let free = tries.find(|offset| !taken.contains(&self.nth(*offset)));
+        free.map(|offset| Seat::at(self.nth(offset))).ok_or(Refused::SubnetFull(self))
+    }
+}
+
+impl Default for Subnet {
+    /// 10.213.0.0/16.
+    fn default() -> Self {
+        Self { base: Ipv4Addr::new(10, 213, 0, 0), prefix_len: 16 }
+    }
+}
+
+impl fmt::Display for Subnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix_len)
+    }
+}
+
+impl FromStr for Subnet {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let bad = |why| Refused::BadSubnet { text: text.to_owned(), why };
+        let block: Block = text.parse().map_err(|_| bad("it is not ADDRESS/BITS"))?;
+        if !(8..=29).contains(&block.prefix_len()) {
+            return Err(bad("it must have 8 to 29 bits"));
+        }
+        let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
+        let inside = |whole: &str| {
+            let whole: Block = whole.parse().expect("a block");
+            whole.contains(block.base()) && block.prefix_len() >= whole.prefix_len()
+        };
+        if !private.into_iter().any(inside) {
+            return Err(bad("it is not of the private address ranges"));
+        }
+        Ok(Self { base: block.base(), prefix_len: block.prefix_len() })
+    }
+}
+
+impl TryFrom<String> for Subnet {
+    type Error = Refused;
+
+    fn try_from(text: String) -> Result<Self, Refused> {
+        text.parse()
+    }
+}
+
+impl From<Subnet> for String {
+    fn from(subnet: Subnet) -> Self {
+        subnet.to_string()
+    }
+}
+
+/// A workspace's place in the network: durable, since the guest was told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// IPv4.
+    pub address: Ipv4Addr,
+    /// Of the guest's interface.
+    pub mac: Mac,
+}
+
+impl Seat {
+    /// The seat of an address; its MAC follows from it.
+    pub fn at(address: Ipv4Addr) -> Self {
+        let [a, b, c, d] = address.octets();
+        // Locally administered, unicast.
+        Self { address, mac: Mac([0x02, 0x68, a, b, c, d]) }
+    }
+
+    pub(super) fn clashes(self, other: Self) -> bool {
+        self.address == other.address || self.mac == other.mac
+    }
+}
+
+/// A MAC address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}

@@ -1,0 +1,79 @@
+//! The names of everything that belongs to one network.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Refused;
+
+/// What the names of a network's interfaces and tables begin with, so that several daemons can
+/// live on one host: a lower-case letter and up to five more letters or digits. No tag's names
+/// are another tag's, since what follows is a dash.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tag(String);
+
+impl Tag {
+    /// The bridge.
+    pub fn bridge(&self) -> String {
+        format!("{self}-br")
+    }
+
+    /// The tables, one in the family `inet` and one in `bridge`.
+    pub fn table(&self) -> String {
+        format!("hivekeep-{self}")
+    }
+
+    /// The tap of the guest whose address is so far into the subnet; at most 15 bytes, since a
+    /// subnet has at most 24 bits of it.
+    pub(super) fn tap(&self, offset: u32) -> String {
+        format!("{}{offset:04x}", self.tap_prefix())
+    }
+
+    /// What the names of all taps begin with, and no other interface of this network.
+    pub fn tap_prefix(&self) -> String {
+        format!("{self}-t")
+    }
+
+    /// Whether an interface of this name is of this network.
+    pub fn owns(&self, interface: &str) -> bool {
+        interface == self.bridge()
+            || interface.strip_prefix(&self.tap_prefix()).is_some_and(|hex| {
+                hex.len() >= 4 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            })
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Tag {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        let opens = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+        let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        match opens && plain && text.len() <= 6 {
+            true => Ok(Self(text.to_owned())),
+            false => Err(Refused::BadTag(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for Tag {
+    type Error = Refused;
+
+    fn try_from(text: String) -> Result<Self, Refused> {
+        text.parse()
+    }
+}
+
+impl From<Tag> for String {
+    fn from(tag: Tag) -> Self {
+        tag.0
+    }
+}

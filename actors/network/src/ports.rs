@@ -1,0 +1,145 @@
+//! The host's ends of forwards: free ones found, and kept from other programs.
+//!
+//! The kernel leads packets for a forward away before it looks for a socket, so a forward works
+//! whoever listens. A second program on the port would be cut off without a word. So each
+//! forward's port is held by a bound socket that nobody listens on, and a port that is taken is
+//! an error before anything was changed.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+use crate::Error;
+use crate::plan::Protocol;
+
+/// Where automatic ports come from: below the ports that Linux gives to clients by itself.
+pub const AUTOMATIC: RangeInclusive<u16> = 20_000..=29_999;
+
+/// A port of the host that is ours as long as this value lives.
+#[derive(Debug)]
+pub struct Reservation {
+    at: SocketAddrV4,
+    protocol: Protocol,
+    _socket: OwnedFd,
+}
+
+impl Reservation {
+    /// Takes a port. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::PortTaken`], [`Error::NotOurAddress`]; [`Error::NotPermitted`] for ports below
+    /// 1024 without CAP_NET_BIND_SERVICE.
+    pub fn take(at: SocketAddrV4, protocol: Protocol) -> Result<Self, Error> {
+        let kind = match protocol {
+            Protocol::Tcp => SocketType::STREAM,
+            Protocol::Udp => SocketType::DGRAM,
+        };
+        let action = || format!("hold {protocol} {at}");
+        let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)
+            .map_err(|error| Error::io(action())(error.into()))?;
+        match bind(&socket, &at) {
+            Ok(()) => Ok(Self { at, protocol, _socket: socket }),
+            Err(Errno::ADDRINUSE) => Err(Error::PortTaken { protocol, at }),
+            Err(Errno::ADDRNOTAVAIL) => Err(Error::NotOurAddress(*at.ip())),
+            Err(error) => Err(Error::io(action())(io::Error::from(error))),
+        }
+    }
+
+    /// Takes a free port of a range, beginning anywhere in it. `used` are ports that other
+    /// forwards have, which may be held by nobody yet.
+    ///
+    /// # Errors
+    /// As [`Reservation::take`]; [`Error::PortTaken`] with port 0 if no port is free.
+    pub fn automatic(
+        host_ip: Ipv4Addr,
+        protocol: Protocol,
+        range: RangeInclusive<u16>,
+        used: impl Fn(u16) -> bool,
+    ) -> Result<Self, Error> {
+        let mut seed = [0; 4];
+        getrandom::fill(&mut seed).map_err(|error| {
+            Error::io("choose a port at random")(io::Error::other(error.to_string()))
+        })?;
+        let size = range.len().max(1);
+        let first = u32::from_le_bytes(seed) as usize % size;
+        for port in range.clone().cycle_from(first).filter(|port| !used(*port)) {
+            match Self::take(SocketAddrV4::new(host_ip, port), protocol) {
+                Err(Error::PortTaken { .. }) => {}
+                other => return other,
+            }
+        }
+        Err(Error::PortTaken { protocol, at: SocketAddrV4::new(host_ip, 0) })
+    }
+
+    /// The host's end.
+    pub fn at(&self) -> SocketAddrV4 {
+        self.at
+    }
+
+    /// TCP or UDP.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+}
+
+trait CycleFrom {
+    fn cycle_from(self, first: usize) -> impl Iterator<Item = u16>;
+}
+
+impl CycleFrom for RangeInclusive<u16> {
+    fn cycle_from(self, first: usize) -> impl Iterator<Item = u16> {
+        self.clone().skip(first).chain(self.take(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+    #[test]
+    fn a_port_that_another_program_has_is_refused_by_name() {
+        let other = TcpListener::bind((HERE, 0)).unwrap();
+        let at = SocketAddrV4::new(HERE, other.local_addr().unwrap().port());
+        let refused = Reservation::take(at, Protocol::Tcp).unwrap_err();
+        assert!(matches!(refused, Error::PortTaken { at: taken, .. } if taken == at), "{refused}");
+        let other = UdpSocket::bind((HERE, 0)).unwrap();
+        let at = SocketAddrV4::new(HERE, other.local_addr().unwrap().port());
+        assert!(matches!(Reservation::take(at, Protocol::Udp), Err(Error::PortTaken { .. })));
+    }
+
+    #[test]
+    fn a_held_port_is_nobody_elses_and_free_again_afterwards() {
+        let held = Reservation::automatic(HERE, Protocol::Tcp, AUTOMATIC, |_| false).unwrap();
+        assert!(AUTOMATIC.contains(&held.at().port()));
+        assert!(TcpListener::bind(held.at()).is_err());
+        let at = held.at();
+        drop(held);
+        assert!(TcpListener::bind(at).is_ok());
+    }
+
+    #[test]
+    fn used_ports_are_passed_over_and_a_full_range_is_an_error() {
+        let range = 20_000..=20_003;
+        let only = Reservation::automatic(HERE, Protocol::Udp, range.clone(), |p| p != 20_002);
+        match only {
+            Ok(held) => assert_eq!(held.at().port(), 20_002),
+            Err(error) => assert!(matches!(error, Error::PortTaken { .. }), "{error}"),
+        }
+        let full = Reservation::automatic(HERE, Protocol::Udp, range, |_| true).unwrap_err();
+        assert!(matches!(full, Error::PortTaken { at, .. } if at.port() == 0), "{full}");
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_refused_by_name() {
+        let at = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 20_000);
+        assert!(matches!(Reservation::take(at, Protocol::Tcp), Err(Error::NotOurAddress(_))));
+    }
+}

@@ -1,0 +1,116 @@
+//! Names for guests: a small forwarder on the gateway's address.
+//!
+//! ```text
+//! guest ─ query ─► who asks? ─► how often? ─► may it? ─► upstream ─► open what it may reach ─► answer
+//!                  its address   its bucket    its list               (before it is told)
+//! ```
+//! A member with `allow_internet` may ask for any name. Any other may ask for the names of its
+//! allow-list only, so that names are no way out for what may not leave. What an allowed name
+//! resolves to is put into the member's set in the kernel for as long as the answer lives, and a
+//! little longer; if that fails, so does the answer.
+//!
+//! A guest can keep the forwarder busy only with its own bucket and its own few places. Queries
+//! beyond that are not answered, and resolvers in guests ask again.
+
+mod buckets;
+mod decide;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod upstream;
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+
+pub use serve::Resolver;
+pub use upstream::from_resolv_conf;
+
+use crate::plan::{Destination, Name, Network, Subnet};
+use crate::rules::name_set;
+use crate::{Error, Opening};
+
+/// Opens addresses in the kernel. Implemented by the owner of the [`crate::Enforcer`].
+#[async_trait]
+pub trait Opens: Send + Sync + 'static {
+    /// Returns once the addresses can be reached.
+    async fn open(&self, openings: Vec<Opening>) -> Result<(), Error>;
+}
+
+/// How much is answered to whom.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Queries of one guest in the long run.
+    pub per_guest_per_sec: u32,
+    /// Queries of one guest at once after a pause.
+    pub burst: u32,
+    /// Queries of one guest that wait for an answer.
+    pub in_flight_per_guest: usize,
+    /// Queries of all guests that wait for an answer, and TCP connections.
+    pub in_flight: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_guest_per_sec: 50, burst: 200, in_flight_per_guest: 32, in_flight: 512 }
+    }
+}
+
+/// What one member may ask.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Permit {
+    /// Everything.
+    pub(crate) any: bool,
+    /// These, with the set that opens what they resolve to.
+    pub(crate) names: Vec<(Name, String)>,
+}
+
+/// Who may ask what. Rendered from a plan like the rules, and exchanged as a whole.
+#[derive(Debug, Clone)]
+pub struct Permits {
+    pub(crate) subnet: Subnet,
+    pub(crate) guests: HashMap<Ipv4Addr, Permit>,
+}
+
+impl Permits {
+    /// Those of a plan. To be put in force after the rules are.
+    pub fn of(network: &Network) -> Self {
+        let permit = |(id, member): (_, &crate::plan::Member)| {
+            let names = member.policy.names().filter_map(|egress| match &egress.to {
+                Destination::Name(name) => Some((name.clone(), name_set(id, egress))),
+                Destination::Block(_) => None,
+            });
+            let any = member.policy.allow_internet;
+            (member.seat.address, Permit { any, names: names.collect() })
+        };
+        Self { subnet: network.subnet(), guests: network.members().map(permit).collect() }
+    }
+}
+
+/// Changes what a running [`Resolver`] permits.
+#[derive(Debug, Clone)]
+pub struct Control(Arc<ArcSwap<Permits>>);
+
+impl Control {
+    /// Queries that come from now on are judged by these.
+    pub fn permit(&self, permits: Permits) {
+        self.0.store(Arc::new(permits));
+    }
+}
+
+/// What a [`Resolver`] is made from.
+pub struct Settings {
+    /// The gateway's address and port 53.
+    pub listen: std::net::SocketAddrV4,
+    /// Asked in this order until one answers.
+    pub upstreams: Vec<SocketAddr>,
+    /// Bounds.
+    pub limits: Limits,
+    /// At first.
+    pub permits: Permits,
+    /// How answers take effect.
+    pub opens: Arc<dyn Opens>,
+}

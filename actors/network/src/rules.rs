@@ -1,0 +1,61 @@
+//! What the kernel is told: the two tables of a network, rendered from its plan.
+//!
+//! ```text
+//!  guest ═ tap ─[bridge: prerouting]─┬─► other taps        never: [bridge: forward] and isolated ports
+//!              MAC, address, ARP,    │
+//!              no IPv6, no VLAN      └─► bridge ─[inet: prerouting]─┬─► [inet: input]    the gateway
+//!                                                                   └─► [inet: forward] ─► uplink
+//!                                                                          │               another guest
+//!                                                  member chain, by the connection's source
+//! ```
+//! Frames of one guest never pass to another: the bridge answers ARP for all guests with its own
+//! MAC (`proxy_arp_pvlan`), so what two guests may say to each other is routed and meets the same
+//! rules and the same connection tracking as everything else. One place decides.
+//!
+//! Both directions of a connection are judged by the policy of the member that opened it, packet
+//! by packet, from the connection's original addresses and ports. Nothing is let through for being
+//! established, so a narrowed policy ends running connections at once.
+//!
+//! All base chains accept by policy and look only at our bridge and taps: the host's own traffic
+//! is not ours to judge.
+
+mod bridge;
+mod expr;
+mod inet;
+mod member;
+mod nat;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use nftables::types::NfFamily;
+
+pub use member::name_set;
+pub use table::{Existing, Table};
+
+use crate::plan::Network;
+
+/// Set of the interfaces that forward only because we asked for it; kept between renderings.
+pub const GUARDED: &str = "guarded";
+
+/// Both tables of a network.
+#[derive(Debug, Clone)]
+pub struct Ruleset {
+    /// Family `inet`: who reaches what.
+    pub inet: Table,
+    /// Family `bridge`: who may say what about itself.
+    pub bridge: Table,
+}
+
+impl Ruleset {
+    /// Renders a plan. The same plan gives the same rules.
+    pub fn render(network: &Network) -> Self {
+        let name = network.tag().table();
+        let mut inet = Table::new(NfFamily::INet, &name);
+        inet::render(network, &mut inet);
+        nat::render(network, &mut inet);
+        let mut bridge = Table::new(NfFamily::Bridge, &name);
+        bridge::render(network, &mut bridge);
+        Self { inet, bridge }
+    }
+}

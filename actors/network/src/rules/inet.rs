@@ -1,0 +1,152 @@
+//! Who reaches what: the hooks, and the chains that all members share.
+
+use nftables::expr::MetaKey;
+use nftables::schema::{SetFlag, SetType};
+use nftables::types::{NfChainType, NfHook};
+
+use super::expr::{
+    Stmt, accept, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump, meta, number,
+    opened, payload, refuse, set, text,
+};
+use super::{GUARDED, Table, member};
+use crate::plan::Network;
+
+const RAW: i32 = -300;
+const FILTER: i32 = 0;
+
+/// Never reached for `allow_internet`: this network, private and shared addresses, link-local
+/// with the clouds' metadata services, loopback, multicast, reserved. From the registry of
+/// special-purpose addresses (RFC 6890); blocks that are only for documentation lead nowhere.
+const PRIVATE: [&str; 10] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/3",
+];
+
+pub(super) fn render(network: &Network, table: &mut Table) {
+    sets(network, table);
+    let bridge = network.tag().bridge();
+    let from = is(meta(MetaKey::Iifname), text(&bridge));
+    let to = is(meta(MetaKey::Oifname), text(&bridge));
+    for chain in ["from_guest", "to_host", "crossing", "between", "reach", "forwarded"] {
+        table.chain(chain);
+    }
+    table.base("raw", NfChainType::Filter, NfHook::Prerouting, RAW);
+    table.rule("raw", [from.clone(), goto("from_guest")]);
+    table.rule(
+        "raw",
+        [
+            is_not(meta(MetaKey::Iifname), text("lo")),
+            is(payload("ip", "saddr"), block(network.subnet().block())),
+            drop(),
+        ],
+    );
+    table.base("input", NfChainType::Filter, NfHook::Input, FILTER);
+    table.rule("input", [from.clone(), goto("to_host")]);
+    table.base("forward", NfChainType::Filter, NfHook::Forward, FILTER);
+    table.rule("forward", [from, goto("crossing")]);
+    table.rule("forward", [to.clone(), goto("crossing")]);
+    table.rule("forward", [is(meta(MetaKey::Iifname), text(format_args!("@{GUARDED}"))), drop()]);
+    table.base("output", NfChainType::Filter, NfHook::Output, FILTER);
+    // Guests are routed to each other through one interface on purpose.
+    table.rule("output", [to.clone(), is(payload("icmp", "type"), text("redirect")), drop()]);
+    table.rule("output", [to, has(ct("status"), "dnat"), goto("forwarded")]);
+
+    from_guest(table);
+    to_host(network, table);
+    crossing(network, table);
+    between(network, table);
+    forwarded(network, table);
+    network.members().for_each(|(id, member)| member::render(id, member, table));
+}
+
+fn sets(network: &Network, table: &mut Table) {
+    let addresses = network.members().map(|(_, member)| text(member.seat.address));
+    table.planned("members", &[SetType::Ipv4Addr], &[], addresses.collect());
+    let private = PRIVATE.map(|text| block(text.parse().expect("a block")));
+    table.planned("private", &[SetType::Ipv4Addr], &[SetFlag::Interval], private.into());
+    for circle in network.circles() {
+        let addresses = circle.addresses.iter().map(text).collect();
+        table.planned(&circle_set(&circle.name), &[SetType::Ipv4Addr], &[], addresses);
+    }
+    table.kept(GUARDED, SetType::Ifname, &[]);
+}
+
+fn circle_set(name: &str) -> String {
+    format!("circle_{name}")
+}
+
+/// Packets from the bridge, before anything else: of members only, and never to loopback, which
+/// `route_localnet` would otherwise let in.
+fn from_guest(table: &mut Table) {
+    let loopback = block("127.0.0.0/8".parse().expect("a block"));
+    table.rule("from_guest", [is_not(meta(MetaKey::Nfproto), text("ipv4")), drop()]);
+    table.rule("from_guest", [is(payload("ip", "daddr"), loopback), drop()]);
+    table.rule("from_guest", [is(payload("ip", "saddr"), text("@members")), accept()]);
+    table.rule("from_guest", [drop()]);
+}
+
+/// An error about a known connection, such as "fragmentation needed".
+fn about_a_connection() -> [Stmt; 3] {
+    [is(meta(MetaKey::L4proto), text("icmp")), has(ct("state"), "related"), accept()]
+}
+
+/// Guests reach the host where it serves them, at the gateway's address: ping, and names if it
+/// does.
+fn to_host(network: &Network, table: &mut Table) {
+    let gateway = || is(payload("ip", "daddr"), text(network.subnet().gateway()));
+    let names = is(payload("th", "dport"), number(53u32));
+    let carriers = is(meta(MetaKey::L4proto), set(["tcp", "udp"].map(text)));
+    table.rule("to_host", [has(ct("state"), "invalid"), drop()]);
+    table.rule("to_host", about_a_connection());
+    table.rule("to_host", [has(ct("status"), "dnat"), goto("forwarded")]);
+    table.rule("to_host", [is(ct("direction"), text("reply")), accept()]);
+    if network.serves_names() {
+        table.rule("to_host", [gateway(), carriers, names, accept()]);
+    }
+    table.rule("to_host", [gateway(), is(payload("icmp", "type"), text("echo-request")), accept()]);
+    refuse().into_iter().for_each(|refusal| table.rule("to_host", refusal));
+}
+
+/// Packets between a guest and anything but the host. Both directions of a connection come here
+/// and are judged by who opened it.
+fn crossing(network: &Network, table: &mut Table) {
+    let inside = block(network.subnet().block());
+    table.rule("crossing", [has(ct("state"), "invalid"), drop()]);
+    table.rule("crossing", about_a_connection());
+    table.rule("crossing", [has(ct("status"), "dnat"), goto("forwarded")]);
+    table.rule("crossing", [is(opened("ip daddr"), inside), goto("between")]);
+    let chains = network.members().map(|(id, m)| (text(m.seat.address), member::out_chain(id)));
+    table.rule_if("crossing", dispatch(opened("ip saddr"), chains));
+    table.rule("crossing", [drop()]);
+}
+
+/// Guest to guest.
+fn between(network: &Network, table: &mut Table) {
+    for circle in network.circles() {
+        let set = text(format_args!("@{}", circle_set(&circle.name)));
+        let (from, to) = (is(opened("ip saddr"), set.clone()), is(opened("ip daddr"), set));
+        table.rule("between", [from, to, jump("reach")]);
+    }
+    table.rule("between", [is(ct("direction"), text("reply")), drop()]);
+    refuse().into_iter().for_each(|refusal| table.rule("between", refusal));
+    let limited = network.members().filter(|(_, m)| !m.policy.allowed_ports.is_empty());
+    let chains = limited.map(|(id, m)| (text(m.seat.address), member::ports_chain(id)));
+    table.rule_if("reach", dispatch(opened("ip daddr"), chains));
+    table.rule("reach", [accept()]);
+}
+
+/// Connections whose destination a forward replaced, known by the guest that answers them.
+fn forwarded(network: &Network, table: &mut Table) {
+    let targets = network.members().filter(|(_, m)| !m.forwards.is_empty());
+    let chains = targets.map(|(id, m)| (text(m.seat.address), member::in_chain(id)));
+    table.rule_if("forwarded", dispatch(answered("ip saddr"), chains));
+    table.rule("forwarded", [drop()]);
+}

@@ -1,0 +1,192 @@
+//! One table, and the transaction that brings the kernel's to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use nftables::schema::{
+    Chain, Element, FlushObject, NfCmd, NfListObject, NfObject, Rule, Set, SetFlag, SetType,
+    SetTypeValue, Table as NfTable,
+};
+use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
+
+use super::expr::{Expr, Stmt};
+
+/// What the kernel has under a table's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Existing {
+    /// Names.
+    pub chains: BTreeSet<String>,
+    /// Names.
+    pub sets: BTreeSet<String>,
+}
+
+/// A rendered table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    family: NfFamily,
+    name: String,
+    sets: BTreeMap<String, (Set<'static>, Contents)>,
+    chains: Vec<Chain<'static>>,
+    rules: Vec<Rule<'static>>,
+}
+
+/// Whose a set's elements are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Contents {
+    /// The plan's: replaced as a whole.
+    Planned(Vec<Expr>),
+    /// Others put them in and they outlive a rendering.
+    Kept,
+}
+
+impl Table {
+    pub(super) fn new(family: NfFamily, name: &str) -> Self {
+        let (sets, chains, rules) = Default::default();
+        Self { family, name: name.to_owned(), sets, chains, rules }
+    }
+
+    /// Its name in the kernel.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its family.
+    pub fn family(&self) -> NfFamily {
+        self.family
+    }
+
+    /// The names of its sets whose elements are added at run time.
+    pub fn kept_sets(&self) -> impl Iterator<Item = &str> {
+        let kept = self.sets.iter().filter(|(_, (_, contents))| *contents == Contents::Kept);
+        kept.map(|(name, _)| name.as_str())
+    }
+
+    /// Its rules, each with the chain it stands in.
+    pub fn rules(&self) -> impl Iterator<Item = (&str, &[Stmt])> {
+        self.rules.iter().map(|rule| (rule.chain.as_ref(), rule.expr.as_ref()))
+    }
+
+    fn declare(&self, name: &str, types: &[SetType], flags: &[SetFlag]) -> Set<'static> {
+        let set_type = match types {
+            [single] => SetTypeValue::Single(*single),
+            several => SetTypeValue::Concatenated(several.to_vec().into()),
+        };
+        Set {
+            family: self.family,
+            table: self.name.clone().into(),
+            name: name.to_owned().into(),
+            set_type,
+            flags: (!flags.is_empty()).then(|| HashSet::from_iter(flags.iter().copied())),
+            ..Set::default()
+        }
+    }
+
+    /// A set whose elements are the plan's.
+    pub(super) fn planned(
+        &mut self,
+        name: &str,
+        types: &[SetType],
+        flags: &[SetFlag],
+        elements: Vec<Expr>,
+    ) {
+        let set = self.declare(name, types, flags);
+        self.sets.insert(name.to_owned(), (set, Contents::Planned(elements)));
+    }
+
+    /// A set whose elements come at run time.
+    pub(super) fn kept(&mut self, name: &str, kind: SetType, flags: &[SetFlag]) {
+        let set = self.declare(name, &[kind], flags);
+        self.sets.insert(name.to_owned(), (set, Contents::Kept));
+    }
+
+    /// A chain that others lead to.
+    pub(super) fn chain(&mut self, name: &str) {
+        self.chains.push(Chain {
+            family: self.family,
+            table: self.name.clone().into(),
+            name: name.to_owned().into(),
+            ..Chain::default()
+        });
+    }
+
+    /// A chain that the kernel leads to. What it does not decide is accepted.
+    pub(super) fn base(&mut self, name: &str, kind: NfChainType, hook: NfHook, prio: i32) {
+        self.chain(name);
+        let chain = self.chains.last_mut().expect("just pushed");
+        (chain._type, chain.hook, chain.prio) = (Some(kind), Some(hook), Some(prio));
+        chain.policy = Some(NfChainPolicy::Accept);
+    }
+
+    pub(super) fn rule(&mut self, chain: &str, expr: impl IntoIterator<Item = Stmt>) {
+        self.rules.push(Rule {
+            family: self.family,
+            table: self.name.clone().into(),
+            chain: chain.to_owned().into(),
+            expr: expr.into_iter().collect::<Vec<_>>().into(),
+            ..Rule::default()
+        });
+    }
+
+    /// A rule of one statement, where there is one.
+    pub(super) fn rule_if(&mut self, chain: &str, statement: Option<Stmt>) {
+        statement.into_iter().for_each(|statement| self.rule(chain, [statement]));
+    }
+
+    fn table(&self) -> NfTable<'static> {
+        NfTable { family: self.family, name: self.name.clone().into(), handle: None }
+    }
+
+    /// The commands that bring `existing` to this table, keeping the elements that others added.
+    pub fn update(&self, existing: &Existing) -> Vec<NfObject<'static>> {
+        let mut commands = vec![
+            NfCmd::Add(NfListObject::Table(self.table())),
+            NfCmd::Flush(FlushObject::Table(self.table())),
+        ];
+        let wanted: BTreeSet<&str> = self.chains.iter().map(|chain| chain.name.as_ref()).collect();
+        for name in existing.chains.iter().filter(|name| !wanted.contains(name.as_str())) {
+            let chain = Chain {
+                family: self.family,
+                table: self.name.clone().into(),
+                name: name.clone().into(),
+                ..Chain::default()
+            };
+            commands.push(NfCmd::Delete(NfListObject::Chain(chain)));
+        }
+        for name in existing.sets.iter().filter(|name| !self.sets.contains_key(*name)) {
+            let set = self.declare(name, &[SetType::Ipv4Addr], &[]);
+            commands.push(NfCmd::Delete(NfListObject::Set(Box::new(set))));
+        }
+        self.fill(&mut commands, existing);
+        commands.into_iter().map(NfObject::CmdObject).collect()
+    }
+
+    /// The commands that make this table anew, whatever is there. What others added is lost.
+    pub fn rebuild(&self) -> Vec<NfObject<'static>> {
+        let mut commands = vec![
+            NfCmd::Add(NfListObject::Table(self.table())),
+            NfCmd::Delete(NfListObject::Table(self.table())),
+            NfCmd::Add(NfListObject::Table(self.table())),
+        ];
+        self.fill(&mut commands, &Existing::default());
+        commands.into_iter().map(NfObject::CmdObject).collect()
+    }
+
+    fn fill(&self, commands: &mut Vec<NfCmd<'static>>, existing: &Existing) {
+        for (name, (set, contents)) in &self.sets {
+            commands.push(NfCmd::Add(NfListObject::Set(Box::new(set.clone()))));
+            let Contents::Planned(elements) = contents else { continue };
+            if existing.sets.contains(name) {
+                commands.push(NfCmd::Flush(FlushObject::Set(Box::new(set.clone()))));
+            }
+            if !elements.is_empty() {
+                let elem = elements.clone().into();
+                let (family, table) = (self.family, self.name.clone().into());
+                let element = Element { family, table, name: name.clone().into(), elem };
+                commands.push(NfCmd::Add(NfListObject::Element(element)));
+            }
+        }
+        let chains = self.chains.iter().cloned().map(NfListObject::Chain);
+        commands.extend(chains.map(NfCmd::Add));
+        let rules = self.rules.iter().cloned().map(NfListObject::Rule);
+        commands.extend(rules.map(NfCmd::Add));
+    }
+}

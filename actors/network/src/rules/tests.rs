@@ -1,0 +1,157 @@
+//! Rules say what the plan says, about the right member only, and decide to the end.
+
+use std::collections::BTreeSet;
+
+use hivekeep_kernel::WorkspaceId;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::table::Existing;
+use super::*;
+use crate::plan::{Forward, Member, Policy, Protocol, Subnet};
+
+/// A plan of some members with random policies.
+fn networks() -> impl Strategy<Value = Network> {
+    let policy = (any::<bool>(), any::<bool>(), prop::collection::btree_set(1u16.., 0..3));
+    let places = ["a.example", "*.b.example:443", "10.9.8.7:22/tcp", "192.168.0.0/24", "c.example"];
+    let egress = prop::sample::subsequence(places.to_vec(), 0..=places.len());
+    let member = (policy, egress, any::<[bool; 3]>());
+    prop::collection::vec(member, 0..6).prop_map(|members| {
+        let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
+        for (port, ((internet, inter_vm, ports), egress, forwards)) in (20_000..).zip(members) {
+            let id = WorkspaceId::new();
+            let seat = network.allot(id).unwrap();
+            let policy = Policy {
+                allow_internet: internet,
+                allow_inter_vm: inter_vm,
+                allowed_ports: ports,
+                egress_allow: egress.iter().map(|text| text.parse().unwrap()).collect(),
+            };
+            let hosts = [[127, 0, 0, 1], [0, 0, 0, 0], [198, 51, 100, 2]];
+            let forward = |host_ip: [u8; 4], protocol| Forward {
+                host_ip: host_ip.into(),
+                host_port: port,
+                guest_port: 80,
+                protocol,
+            };
+            let protocols = [Protocol::Tcp, Protocol::Udp];
+            let forwards = hosts.into_iter().zip(forwards).filter(|(_, wanted)| *wanted);
+            let forwards = forwards.zip(protocols).map(|((ip, _), p)| forward(ip, p)).collect();
+            network.admit(id, Member { seat, policy, forwards }).unwrap();
+        }
+        network
+    })
+}
+
+/// The rules of a table as the kernel is told them.
+fn rules(table: &Table) -> Vec<(String, Value)> {
+    let rules = table.rules();
+    rules.map(|(chain, rule)| (chain.to_owned(), serde_json::to_value(rule).unwrap())).collect()
+}
+
+/// Whether an address stands in a rule other than as a key that leads to its owner's chain.
+fn mentions(rule: &Value, address: &str, owner: &str) -> bool {
+    match rule {
+        Value::String(text) => text == address,
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::String(key), verdict] if key == address => {
+                let target = verdict["goto"]["target"].as_str();
+                !target.is_some_and(|chain| chain.ends_with(owner))
+            }
+            parts => parts.iter().any(|part| mentions(part, address, owner)),
+        },
+        Value::Object(fields) => fields.values().any(|field| mentions(field, address, owner)),
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_rule_of_one_member_is_about_another(network in networks()) {
+        let rendered = Ruleset::render(&network);
+        for (chain, rule) in rules(&rendered.inet) {
+            for (id, member) in network.members() {
+                let (address, id) = (member.seat.address.to_string(), id.to_string());
+                let its_own = chain.ends_with(&id) || ["from_outside", "from_host"].contains(&chain.as_str());
+                prop_assert!(its_own || !mentions(&rule, &address, &id), "{} in {}: {}", address, chain, rule);
+            }
+            // A translation leads to one guest.
+            let text = rule.to_string();
+            let guests = network.members().filter(|(_, m)| text.contains(&format!("\"{}\"", m.seat.address)));
+            if chain == "from_outside" || chain == "from_host" {
+                prop_assert_eq!(guests.count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn every_chain_decides_in_its_last_rule(network in networks()) {
+        let rendered = Ruleset::render(&network);
+        for table in [&rendered.inet, &rendered.bridge] {
+            let all = rules(table);
+            let led_to: BTreeSet<&str> = all.iter().map(|(chain, _)| chain.as_str()).collect();
+            let base = ["raw", "input", "forward", "output", "prerouting", "from_outside", "from_host", "source"];
+            for chain in led_to.into_iter().filter(|chain| !base.contains(chain)) {
+                let (_, last) = all.iter().rfind(|(name, _)| name == chain).unwrap();
+                let verdict = last.as_array().unwrap().len() == 1
+                    && ["accept", "drop", "reject"].iter().any(|word| !last[0][word].is_null() || last[0].get(*word).is_some());
+                // Ports that are not allowed fall back to `between`, which refuses.
+                prop_assert!(verdict || chain.starts_with("ports_"), "{}: {}", chain, last);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_is_rendered_the_same_each_time(network in networks()) {
+        let [one, other] = [(); 2].map(|()| Ruleset::render(&network));
+        prop_assert_eq!(rules(&one.inet), rules(&other.inet));
+        prop_assert_eq!(rules(&one.bridge), rules(&other.bridge));
+        let existing = Existing::default();
+        let text = |set: &Ruleset| serde_json::to_string(&set.inet.update(&existing)).unwrap();
+        prop_assert_eq!(text(&one), text(&other));
+    }
+
+    #[test]
+    fn an_update_removes_what_is_not_planned_and_leaves_what_names_opened(network in networks()) {
+        let rendered = Ruleset::render(&network);
+        let kept: BTreeSet<String> = rendered.inet.kept_sets().map(str::to_owned).collect();
+        let mut existing = Existing::default();
+        existing.chains.extend(["out_gone".to_owned(), "crossing".to_owned()]);
+        existing.sets.extend(["names_gone".to_owned(), "members".to_owned()]);
+        existing.sets.extend(kept.iter().cloned());
+        let commands = serde_json::to_value(rendered.inet.update(&existing)).unwrap();
+        let commands = commands.as_array().unwrap();
+        let named = |verb: &str, kind: &str| -> BTreeSet<String> {
+            let found = commands.iter().filter_map(|c| c.get(verb)?.get(kind)?["name"].as_str());
+            found.map(str::to_owned).collect()
+        };
+        prop_assert_eq!(named("delete", "chain"), BTreeSet::from(["out_gone".to_owned()]));
+        prop_assert_eq!(named("delete", "set"), BTreeSet::from(["names_gone".to_owned()]));
+        prop_assert_eq!(named("flush", "set"), BTreeSet::from(["members".to_owned()]));
+        prop_assert!(named("add", "element").is_disjoint(&kept));
+    }
+}
+
+#[test]
+fn a_names_set_is_the_same_whatever_else_changes_and_no_other_members() {
+    let [one, other] = [WorkspaceId::new(), WorkspaceId::new()];
+    let [a, b] = ["a.example", "b.example"].map(|text| text.parse().unwrap());
+    assert_eq!(name_set(one, &a), name_set(one, &a));
+    let all = [name_set(one, &a), name_set(one, &b), name_set(other, &a), name_set(other, &b)];
+    assert_eq!(BTreeSet::from(all).len(), 4);
+}
+
+#[test]
+fn port_53_is_open_only_while_names_are_served() {
+    let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
+    let opens = |network: &Network| {
+        rules(&Ruleset::render(network).inet)
+            .iter()
+            .any(|(_, rule)| rule.to_string().contains(":53}"))
+    };
+    assert!(!opens(&network));
+    network.serve_names(true);
+    assert!(opens(&network));
+}

@@ -1,0 +1,109 @@
+//! Proves with packets that the rules hold on this kernel.
+//!
+//! ```text
+//!   world ── veth ── host ── bridge ═ tap ═ stand-in a
+//!   198.51.100.1     the rules,      └════ tap ═ stand-in b
+//!   and others       as in earnest
+//! ```
+//! Everything happens in network namespaces without names: they and all that is in them are gone
+//! when the test ends, also when its process is killed, and the host's own network is never
+//! touched. The host's part is set up by the same [`crate::Enforcer`] as the real one; a stand-in
+//! is what a machine is to the host, a process that holds a tap.
+//!
+//! A property holds when what it forbids did not arrive and, with the same packets and the policy
+//! that allows them, what it allows did. What does not hold must be refused by the caller.
+
+mod checks;
+pub mod frames;
+pub mod stage;
+pub mod stand_in;
+pub mod talk;
+
+use serde::Serialize;
+
+use crate::{Error, Options};
+use checks::Scene;
+
+/// What a network promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Property {
+    /// Without `allow_inter_vm` no packet of a guest reaches another: TCP, UDP, ARP, IPv6,
+    /// VLAN, broadcast, unknown protocols.
+    GuestsApart,
+    /// With it they reach each other, on `allowed_ports` only where there are some.
+    InterVm,
+    /// Frames from another MAC, address or VLAN are dropped, and ARP claims of others' addresses.
+    SendersAreTrue,
+    /// `allow_internet` opens public addresses and nothing is reached without it.
+    Internet,
+    /// Private, link-local and metadata addresses stay closed with `allow_internet`, and
+    /// `egress_allow` opens what it names.
+    PrivateNetworks,
+    /// The host's services, its loopback included, cannot be reached by guests.
+    HostIsClosed,
+    /// Forwards work from the host's loopback and from outside, each as asked, and catch nothing
+    /// else.
+    Forwards,
+    /// What a name of the allow-list resolved to is open, other names are refused.
+    AllowedNames,
+    /// A narrowed policy ends running connections, an unrelated change leaves them alone.
+    PolicyChanges,
+}
+
+/// One property on this kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which.
+    pub property: Property,
+    /// Whether every packet went, or did not go, as promised.
+    pub holds: bool,
+    /// What was tried and what came of it.
+    pub evidence: Vec<String>,
+}
+
+/// All properties.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// In the order of [`Property`].
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether a property was proven.
+    pub fn holds(&self, property: Property) -> bool {
+        self.findings.iter().any(|finding| finding.property == property && finding.holds)
+    }
+
+    /// What was not, with the evidence.
+    pub fn broken(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| !finding.holds)
+    }
+}
+
+/// Runs all checks at once; takes some seconds. Dropping the future does not end it early.
+///
+/// # Errors
+/// When the stage cannot be set up: [`Error::NotPermitted`], [`Error::NftMissing`], or a kernel
+/// that does not take the rules. A check that fails is a finding, not an error.
+pub async fn run(options: Options) -> Result<Report, Error> {
+    let work = tokio::task::spawn_blocking(move || {
+        // A scene and a thread for each: they mostly wait for what must not arrive.
+        let one = |(property, check): (Property, checks::Check)| {
+            let mut scene = Scene::new(options.clone())?;
+            let outcome = check(&mut scene);
+            let (holds, evidence) = scene.verdict(outcome);
+            Ok(Finding { property, holds, evidence })
+        };
+        std::thread::scope(|scope| {
+            let running = checks::ALL.map(|each| scope.spawn(move || one(each)));
+            let joined = running.map(|thread| match thread.join() {
+                Ok(finding) => finding,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            let findings: Result<Vec<Finding>, Error> = joined.into_iter().collect();
+            findings.map(|findings| Report { findings })
+        })
+    });
+    work.await.map_err(|error| Error::io("run the self-test")(std::io::Error::other(error)))?
+}

@@ -1,0 +1,139 @@
+//! The checks, one for each property.
+
+mod egress;
+mod forwards;
+mod names;
+mod peers;
+mod senders;
+
+use std::net::SocketAddrV4;
+
+use hivekeep_kernel::WorkspaceId;
+
+use super::Property;
+use super::stage::Stage;
+use super::stand_in::StandIn;
+use super::talk::{self, PATIENCE, QUIET, Server};
+use crate::plan::{Forward, Member, Network, Policy, Subnet};
+use crate::{Error, Namespace, Options};
+
+pub(super) type Check = fn(&mut Scene) -> Result<(), Error>;
+
+/// Every property and its check.
+pub(super) const ALL: [(Property, Check); 9] = [
+    (Property::GuestsApart, peers::apart),
+    (Property::InterVm, peers::together),
+    (Property::SendersAreTrue, senders::true_ones),
+    (Property::Internet, egress::internet),
+    (Property::PrivateNetworks, egress::private),
+    (Property::HostIsClosed, egress::host),
+    (Property::Forwards, forwards::forwards),
+    (Property::AllowedNames, names::names),
+    (Property::PolicyChanges, egress::changes),
+];
+
+/// The port that servers of checks listen at.
+const PORT: u16 = 7070;
+
+/// Two guests without any rights on a stage, and notes on what happened to them.
+pub(super) struct Scene {
+    stage: Stage,
+    network: Network,
+    a: WorkspaceId,
+    b: WorkspaceId,
+    notes: Vec<String>,
+    holds: bool,
+}
+
+impl Scene {
+    pub(super) fn new(options: Options) -> Result<Self, Error> {
+        let mut network = Network::new("self".parse()?, Subnet::default());
+        let [a, b] = [(); 2].map(|()| WorkspaceId::new());
+        for id in [a, b] {
+            let seat = network.allot(id)?;
+            network.admit(id, Member { seat, policy: Policy::default(), forwards: Vec::new() })?;
+        }
+        let mut stage = Stage::new(options)?;
+        stage.ensure(&network)?;
+        stage.plug(&network, a)?;
+        stage.plug(&network, b)?;
+        Ok(Self { stage, network, a, b, notes: Vec::new(), holds: true })
+    }
+
+    /// Whether everything went as promised, and what was seen.
+    pub(super) fn verdict(mut self, outcome: Result<(), Error>) -> (bool, Vec<String>) {
+        if let Err(error) = outcome {
+            self.expect("the check itself", false, format!("failed: {error}"));
+        }
+        (self.holds, self.notes)
+    }
+
+    fn a(&self) -> &StandIn {
+        self.stage.guest(self.a)
+    }
+
+    fn b(&self) -> &StandIn {
+        self.stage.guest(self.b)
+    }
+
+    /// Gives a member a policy and has the host follow it.
+    fn policy(&mut self, id: WorkspaceId, policy: Policy) -> Result<(), Error> {
+        let mut member = self.network.member(id).ok_or(Error::NoMember(id))?.clone();
+        member.policy = policy;
+        self.network.admit(id, member)?;
+        self.stage.ensure(&self.network).map(drop)
+    }
+
+    /// Gives a member forwards and has the host follow them.
+    fn forwards(&mut self, id: WorkspaceId, forwards: Vec<Forward>) -> Result<(), Error> {
+        let mut member = self.network.member(id).ok_or(Error::NoMember(id))?.clone();
+        member.forwards = forwards;
+        self.network.admit(id, member)?;
+        self.stage.ensure(&self.network).map(drop)
+    }
+
+    fn expect(&mut self, what: &str, as_promised: bool, seen: impl std::fmt::Display) {
+        self.holds &= as_promised;
+        let word = if as_promised { "ok" } else { "BROKEN" };
+        self.notes.push(format!("{word}: {what}: {seen}"));
+    }
+
+    /// Nothing gets through, neither TCP nor UDP, and the server hears nothing.
+    fn closed(&mut self, what: &str, from: Side, to: SocketAddrV4, server: &Server) {
+        let before = server.heard("");
+        let side = self.side(from);
+        let (tcp, udp) = std::thread::scope(|scope| {
+            let tcp = scope.spawn(|| talk::tcp(side, to, QUIET));
+            let udp = talk::udp(side, to, QUIET);
+            (tcp.join().unwrap_or(Err("panicked".into())), udp)
+        });
+        let silent = server.heard("") == before;
+        let seen = format!("tcp {tcp:?}, udp {udp:?}, the server heard nothing: {silent}");
+        self.expect(what, tcp.is_err() && udp.is_err() && silent, seen);
+    }
+
+    /// TCP and UDP get through and are answered.
+    fn open(&mut self, what: &str, from: Side, to: SocketAddrV4) {
+        let tcp = talk::tcp(self.side(from), to, PATIENCE);
+        let udp = talk::udp(self.side(from), to, PATIENCE);
+        self.expect(what, tcp.is_ok() && udp.is_ok(), format!("tcp {tcp:?}, udp {udp:?}"));
+    }
+
+    fn side(&self, side: Side) -> &Namespace {
+        match side {
+            Side::A => &self.a().inside,
+            Side::B => &self.b().inside,
+            Side::Host => &self.stage.host,
+            Side::World => &self.stage.world,
+        }
+    }
+}
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    A,
+    B,
+    Host,
+    World,
+}

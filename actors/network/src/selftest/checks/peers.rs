@@ -1,0 +1,81 @@
+//! Guests among themselves.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddrV4;
+
+use super::{PORT, Scene, Side};
+use crate::Error;
+use crate::plan::Policy;
+use crate::selftest::frames::{self, BROADCAST, ethernet};
+use crate::selftest::talk::{QUIET, Server};
+
+/// In the payload of frames that are looked for.
+const MARK: &[u8] = b"from a stranger";
+/// An ethertype for experiments.
+const EXPERIMENT: u16 = 0x88b5;
+
+pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
+    let to = SocketAddrV4::new(scene.b().seat.address, PORT);
+    let server = Server::start(&scene.b().inside, to)?;
+    scene.closed("a to b", Side::A, to, &server);
+    let back = SocketAddrV4::new(scene.a().seat.address, PORT);
+    let other = Server::start(&scene.a().inside, back)?;
+    scene.closed("b to a", Side::B, back, &other);
+    // One open side is not enough.
+    let open = Policy { allow_inter_vm: true, allow_internet: true, ..Policy::default() };
+    scene.policy(scene.a, open)?;
+    scene.closed("a to b, allowed by a alone", Side::A, to, &server);
+    scene.closed("b to a, allowed by a alone", Side::B, back, &other);
+    scene.b().forget();
+    raw(scene, to)?;
+    std::thread::sleep(QUIET);
+    let (b, a) = (scene.b(), scene.a().seat.mac);
+    let (marked, from_a) = (b.heard(MARK), b.heard_from(a));
+    let seen = format!("{marked} marked frames, {from_a} frames from a's MAC");
+    scene.expect("raw frames of a at b", marked == 0 && from_a == 0, seen);
+    let heard = server.heard("stranger");
+    scene.expect("raw datagrams of a at b", heard == 0, format!("{heard} heard"));
+    Ok(())
+}
+
+/// Frames that a hostile kernel would send, to b itself and to everyone.
+fn raw(scene: &Scene, to: SocketAddrV4) -> Result<(), Error> {
+    let (a, b) = (scene.a().seat, scene.b().seat);
+    let gateway = scene.network.subnet().gateway();
+    let from = SocketAddrV4::new(a.address, PORT);
+    for frame in [
+        ethernet(b.mac, a.mac, EXPERIMENT, MARK),
+        ethernet(BROADCAST, a.mac, EXPERIMENT, MARK),
+        frames::udp(b.mac, a.mac, [from, to], MARK),
+        frames::udp(BROADCAST, a.mac, [from, SocketAddrV4::new([255; 4].into(), PORT)], MARK),
+        frames::tagged(b.mac, a.mac, [from, to], MARK),
+        frames::ipv6(a.mac),
+        frames::arp_question(a.mac, a.address, b.address),
+        frames::arp_claim(a.mac, a.mac, a.address, (b.mac, b.address)),
+        frames::arp_claim(a.mac, a.mac, gateway, (b.mac, b.address)),
+    ] {
+        scene.a().send(&frame).map_err(Error::io("send a frame"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn together(scene: &mut Scene) -> Result<(), Error> {
+    let to = SocketAddrV4::new(scene.b().seat.address, PORT);
+    let server = Server::start(&scene.b().inside, to)?;
+    scene.closed("a to b", Side::A, to, &server);
+    let open = Policy { allow_inter_vm: true, ..Policy::default() };
+    scene.policy(scene.a, open.clone())?;
+    scene.policy(scene.b, open.clone())?;
+    scene.open("a to b, allowed", Side::A, to);
+    let seen = scene.a().seat.address.to_string();
+    scene.expect("b sees a's own address", server.heard(&seen) > 0, seen);
+    let elsewhere = SocketAddrV4::new(*to.ip(), PORT + 1);
+    let second = Server::start(&scene.b().inside, elsewhere)?;
+    let limited = Policy { allowed_ports: BTreeSet::from([PORT]), ..open };
+    scene.policy(scene.b, limited)?;
+    scene.open("a to an allowed port of b", Side::A, to);
+    scene.closed("a to another port of b", Side::A, elsewhere, &second);
+    scene.policy(scene.a, Policy::default())?;
+    scene.closed("a to b, no longer allowed", Side::A, to, &server);
+    Ok(())
+}

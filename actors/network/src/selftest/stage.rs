@@ -1,0 +1,105 @@
+//! A host and a world, in namespaces of their own, for the self-test and for tests.
+
+pub(crate) mod configure;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use hivekeep_kernel::WorkspaceId;
+
+use super::stand_in::StandIn;
+use crate::plan::Network;
+use crate::{Applied, Enforcer, Error, Namespace, Options};
+
+/// The world's end of the host's uplink.
+pub const WORLD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// The host's address towards the world.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// A public server of the world.
+pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
+/// A server of a private network behind the host.
+pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+/// Where clouds keep their secrets.
+pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+/// The host's interface towards the world.
+pub const UPLINK: &str = "up0";
+
+/// The stage.
+#[derive(Debug)]
+pub struct Stage {
+    /// Where the rules are.
+    pub host: Namespace,
+    /// Everything that is not the host or a guest.
+    pub world: Namespace,
+    guests: BTreeMap<WorkspaceId, StandIn>,
+    options: Options,
+}
+
+impl Stage {
+    /// Makes both namespaces and the cable between them. The host forwards nothing; in other
+    /// settings that bear upon the rules it is like the namespace of the caller.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] without the rights to do so.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let (host, world) = (Namespace::new()?, Namespace::new()?);
+        // Read here, in the namespace of the caller.
+        let settings = configure::settings();
+        let far = std::os::fd::AsFd::as_fd(&world).try_clone_to_owned();
+        let far = far.map_err(Error::io("copy a descriptor"))?;
+        host.block_on(move || configure::host(far, settings))?;
+        world.block_on(configure::world)?;
+        Ok(Self { host, world, guests: BTreeMap::new(), options })
+    }
+
+    /// [`Enforcer::ensure`] on the stage's host.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ensure(&self, network: &Network) -> Result<Applied, Error> {
+        let network = network.clone();
+        self.enforcer(move |mut enforcer| async move { enforcer.ensure(&network).await })
+    }
+
+    /// Work with an enforcer of the stage's host.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn enforcer<T, F>(
+        &self,
+        work: impl FnOnce(Enforcer) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>>,
+    {
+        let options = self.options.clone();
+        self.host.block_on(move || async move { work(Enforcer::open(options)?).await })
+    }
+
+    /// Gives a member its guest.
+    ///
+    /// # Errors
+    /// [`Error::NoMember`], [`Error::TapBusy`].
+    pub fn plug(&mut self, network: &Network, id: WorkspaceId) -> Result<(), Error> {
+        let member = network.member(id).ok_or(Error::NoMember(id))?;
+        let name = network.tap(member.seat);
+        let tap = self.host.run(move || crate::apply::open_tap(&name))?;
+        let guest = StandIn::plug(tap, member.seat, network.subnet())?;
+        self.guests.insert(id, guest);
+        Ok(())
+    }
+
+    /// Takes a member's guest away, as when its machine ends.
+    pub fn unplug(&mut self, id: WorkspaceId) {
+        self.guests.remove(&id);
+    }
+
+    /// A member's guest.
+    ///
+    /// # Panics
+    /// If it was not plugged.
+    pub fn guest(&self, id: WorkspaceId) -> &StandIn {
+        &self.guests[&id]
+    }
+}

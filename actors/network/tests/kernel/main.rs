@@ -1,0 +1,27 @@
+//! The network on this kernel, with real packets, in namespaces of its own. Needs root.
+#![allow(clippy::unwrap_used)]
+
+mod ensure;
+mod selftest;
+
+use hivekeep_network::Options;
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Why tests of this binary cannot run here, if they cannot.
+fn obstacle() -> Option<String> {
+    let found = block_on(hivekeep_network::capability::probe(&Options::default()));
+    (!found.missing.is_empty()).then(|| found.missing.join("; "))
+}
+
+/// Ends a test that cannot run, loudly.
+macro_rules! needs_root {
+    () => {
+        if let Some(why) = crate::obstacle() {
+            return eprintln!("SKIPPED: {why}");
+        }
+    };
+}
+pub(crate) use needs_root;

@@ -1,0 +1,83 @@
+//! The self-test itself.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hivekeep_network::{Options, selftest};
+
+use super::needs_root;
+
+#[test]
+fn every_property_holds_here() {
+    needs_root!();
+    let report = super::block_on(selftest::run(Options::default())).unwrap();
+    for finding in &report.findings {
+        println!("{:?}: {}", finding.property, finding.holds);
+        finding.evidence.iter().for_each(|line| println!("    {line}"));
+    }
+    assert_eq!(report.broken().count(), 0);
+    assert_eq!(report.findings.len(), 9);
+}
+
+/// Set for a self-test that is going to be killed.
+const ORPHAN: &str = "TEST_HIVEKEEP_ORPHAN";
+
+#[test]
+fn orphan() {
+    if std::env::var_os(ORPHAN).is_none() {
+        return eprintln!(
+            "SKIPPED: {ORPHAN} is not set; `a_killed_self_test_leaves_nothing` sets it"
+        );
+    }
+    loop {
+        super::block_on(selftest::run(Options::default())).unwrap();
+    }
+}
+
+/// The network namespaces of a process's threads.
+fn namespaces(pid: u32) -> BTreeSet<PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_link(thread.ok()?.path().join("ns/net")).ok())
+        .collect()
+}
+
+/// Whether any process is in one of these, or a mount holds one.
+fn alive(namespaces: &BTreeSet<PathBuf>) -> bool {
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let held = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounted = namespaces.iter().any(|ns| held.contains(&*ns.to_string_lossy()));
+    mounted || pids.into_iter().any(|pid| !self::namespaces(pid).is_disjoint(namespaces))
+}
+
+#[test]
+fn a_killed_self_test_leaves_nothing() {
+    needs_root!();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "selftest::orphan", "--nocapture"]).env(ORPHAN, "1");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let own = namespaces(std::process::id());
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut of_child = BTreeSet::new();
+    while of_child.len() < 10 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        of_child.extend(namespaces(child.id()).difference(&own).cloned());
+    }
+    assert!(of_child.len() >= 10, "the self-test did not get far: {of_child:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A program that nft or the test had started may take a moment to see that it is alone.
+    while alive(&of_child) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!alive(&of_child));
+    for (program, list) in [("ip", "link show"), ("nft", "list tables")] {
+        let listed = Command::new(program).args(list.split(' ')).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(!listed.contains("self-") && !listed.contains("hivekeep-self"), "{listed}");
+    }
+}
