@@ -149,7 +149,7 @@ fn port_53_is_open_only_while_names_are_served() {
     let opens = |network: &Network| {
         rules(&Ruleset::render(network).inet)
             .iter()
-            .any(|(_, rule)| rule.to_string().contains(":53}"))
+            .any(|(_, rule)| rule.to_string().contains("\"right\":53,"))
     };
     assert!(!opens(&network));
     network.serve_names(true);

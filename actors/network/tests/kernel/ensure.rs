@@ -12,11 +12,26 @@ use super::needs_root;
 
 const FOREIGN: &str = "
 table inet other {
-    set blocked { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 } }
-    chain forward { type filter hook forward priority 5; policy drop; ip saddr @blocked counter drop; }
+    set blocked {
+        type ipv4_addr
+        elements = { 192.0.2.1, 192.0.2.2 }
+    }
+    chain forward {
+        type filter hook forward priority 5; policy drop;
+        ip saddr @blocked counter drop
+    }
 }
-table bridge other { chain forward { type filter hook forward priority 0; ether type arp accept; } }
-table ip hivekeep { chain mine { ip daddr 192.0.2.9 drop; } }
+table bridge other {
+    chain forward {
+        type filter hook forward priority 0;
+        ether type arp accept
+    }
+}
+table ip hivekeep {
+    chain mine {
+        ip daddr 192.0.2.9 drop
+    }
+}
 ";
 
 fn internet() -> Policy {
@@ -48,7 +63,7 @@ fn said(stage: &Stage, line: &str) -> String {
 
 fn foreign(stage: &Stage) {
     let file = std::env::temp_dir().join(format!("hivekeep-foreign-{}", std::process::id()));
-    std::fs::write(&file, FOREIGN.replace("; }", "\n }").replace("{ type", "{\n type")).unwrap();
+    std::fs::write(&file, FOREIGN).unwrap();
     said(stage, &format!("nft -f {}", file.display()));
     std::fs::remove_file(file).unwrap();
 }
@@ -223,8 +238,8 @@ fn foreign_interfaces_and_networks_are_refused_by_name() {
     let (network, ids) = plan([Policy::default()]);
     let tap = network.tap(network.member(ids[0]).unwrap().seat);
     for (line, expected) in [
-        ("ip link add test-br type dummy".to_owned(), "bridge"),
-        (format!("ip link add {tap} type dummy"), "tap"),
+        ("ip link add test-br type veth peer name other0".to_owned(), "bridge"),
+        (format!("ip link add {tap} type veth peer name other0"), "tap"),
     ] {
         let stage = Stage::new(Options::default()).unwrap();
         said(&stage, &line);
@@ -247,8 +262,9 @@ fn a_tap_has_one_holder_and_the_owner_it_was_given() {
     let (network, ids) = plan([Policy::default()]);
     stage.ensure(&network).unwrap();
     let tap = network.tap(network.member(ids[0]).unwrap().seat);
-    let seen = said(&stage, &format!("ip -d tuntap show dev {tap}"));
-    assert!(seen.contains("user 65534") && seen.contains("vnet_hdr"), "{seen}");
+    let seen = said(&stage, &format!("ip -d link show dev {tap}"));
+    let owned = seen.contains("user nobody") && seen.contains("group nogroup");
+    assert!(owned && seen.contains("vnet_hdr on") && seen.contains("persist on"), "{seen}");
     stage.plug(&network, ids[0]).unwrap();
     let busy = stage.plug(&network, ids[0]).unwrap_err();
     assert!(matches!(&busy, Error::TapBusy { tap: busy } if *busy == tap), "{busy}");

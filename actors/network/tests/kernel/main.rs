@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod ensure;
+mod flows;
+mod sabotage;
 mod selftest;
 
 use hivekeep_network::Options;

@@ -1,0 +1,134 @@
+//! What goes on while the network changes, and a real machine at the end of a tap.
+
+use std::io::Read;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_network::Options;
+use hivekeep_network::plan::{Member, Network, Policy, Subnet};
+use hivekeep_network::selftest::stage::{PUBLIC, Stage};
+use hivekeep_network::selftest::talk::{self, PATIENCE, Server};
+
+use super::needs_root;
+
+fn internet() -> Policy {
+    Policy { allow_internet: true, ..Policy::default() }
+}
+
+fn network(members: usize) -> (Network, Vec<WorkspaceId>) {
+    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+    let ids: Vec<_> = (0..members).map(|_| WorkspaceId::new()).collect();
+    for id in &ids {
+        let seat = network.allot(*id).unwrap();
+        network.admit(*id, Member { seat, policy: internet(), forwards: Vec::new() }).unwrap();
+    }
+    (network, ids)
+}
+
+#[test]
+fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
+    needs_root!();
+    let (mut network, ids) = network(2);
+    let mut stage = Stage::new(Options::default()).unwrap();
+    stage.ensure(&network).unwrap();
+    stage.plug(&network, ids[0]).unwrap();
+    let to = SocketAddrV4::new(PUBLIC, 7070);
+    let server = Server::start(&stage.world, to).unwrap();
+    talk::udp(&stage.guest(ids[0]).inside, to, PATIENCE).unwrap();
+    let socket = stage.guest(ids[0]).inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let sender = std::thread::spawn(move || {
+        for number in 0..800 {
+            socket.send_to(format!("packet {number}.").as_bytes(), to).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let mut changes = 0;
+    let began = Instant::now();
+    while !sender.is_finished() {
+        // Of another member, and of its own where that stays allowed.
+        let mut other = network.member(ids[1]).unwrap().clone();
+        other.policy.allow_internet ^= true;
+        network.admit(ids[1], other).unwrap();
+        let mut own = network.member(ids[0]).unwrap().clone();
+        own.policy.allow_inter_vm ^= true;
+        network.admit(ids[0], own).unwrap();
+        stage.ensure(&network).unwrap();
+        changes += 1;
+    }
+    let each = began.elapsed() / changes;
+    println!("{changes} changes while packets went, {} ms each", each.as_millis());
+    sender.join().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while server.heard("packet") < 800 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.heard("packet"), 800);
+    assert!(changes >= 3, "{changes}");
+}
+
+#[test]
+fn hundreds_of_members_are_brought_up_and_changed() {
+    needs_root!();
+    let (mut network, ids) = network(200);
+    let stage = Stage::new(Options::default()).unwrap();
+    let began = Instant::now();
+    assert_eq!(stage.ensure(&network).unwrap().made.len(), 200);
+    println!("200 members in {} ms", began.elapsed().as_millis());
+    let began = Instant::now();
+    let mut one = network.member(ids[0]).unwrap().clone();
+    one.policy = Policy::default();
+    network.admit(ids[0], one).unwrap();
+    let applied = stage.ensure(&network).unwrap();
+    println!("one changed among them in {} ms", began.elapsed().as_millis());
+    assert!(!applied.rebuilt && applied.made.is_empty());
+}
+
+#[test]
+fn an_unprivileged_qemu_takes_the_tap_that_it_is_handed() {
+    needs_root!();
+    const QEMU: &str = "qemu-system-x86_64";
+    if Command::new(QEMU).arg("--version").stdout(Stdio::null()).status().is_err() {
+        return eprintln!("SKIPPED: {QEMU} is not installed");
+    }
+    let (network, ids) = network(1);
+    let stage = Stage::new(Options::default()).unwrap();
+    stage.ensure(&network).unwrap();
+    let given = network.clone();
+    let id = ids[0];
+    let tap = stage.enforcer(move |enforcer| async move { enforcer.tap(&given, id) }).unwrap();
+    let folder = std::env::temp_dir().join(format!("hivekeep-qemu-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(65_534), Some(65_534)).unwrap();
+    let socket = folder.join("qmp");
+    let mut command = Command::new(QEMU);
+    command.args("-M microvm -S -display none -nodefaults -no-user-config -m 32".split(' '));
+    // Its standard input is the tap.
+    command.args("-netdev tap,id=net,fd=0 -device virtio-net-device,netdev=net".split(' '));
+    command.args("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny".split(' '));
+    command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", socket.display()));
+    command.uid(65_534).gid(65_534).current_dir("/");
+    let mut machine = command.stdin(tap).stdout(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + PATIENCE * 3;
+    let greeting = loop {
+        if let Some(status) = machine.try_wait().unwrap() {
+            break Err(format!("it ended: {status}"));
+        }
+        if let Ok(mut stream) = UnixStream::connect(&socket) {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut bytes = [0; 6];
+            break stream.read_exact(&mut bytes).map(|()| bytes).map_err(|e| e.to_string());
+        }
+        if Instant::now() > end {
+            break Err("it does not answer".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    machine.kill().unwrap();
+    machine.wait().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(greeting, Ok(*b"{\"QMP\""));
+}

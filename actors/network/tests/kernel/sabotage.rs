@@ -1,0 +1,113 @@
+//! The frames of the self-test do arrive where a rule is missing: each wall is what stops them,
+//! not a mistake in the frame.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_network::plan::{Member, Network, Policy, Seat, Subnet};
+use hivekeep_network::selftest::stage::{PUBLIC, Stage};
+use hivekeep_network::selftest::talk::{PATIENCE, QUIET, Server};
+use hivekeep_network::selftest::{frames, talk};
+use hivekeep_network::{Namespace, Options};
+
+use super::needs_root;
+
+/// Two guests with the internet, on a stage.
+fn scene() -> (Stage, Network, [WorkspaceId; 2]) {
+    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+    let ids = [(); 2].map(|()| WorkspaceId::new());
+    for id in ids {
+        let policy = Policy { allow_internet: true, ..Policy::default() };
+        let seat = network.allot(id).unwrap();
+        network.admit(id, Member { seat, policy, forwards: Vec::new() }).unwrap();
+    }
+    let mut stage = Stage::new(Options::default()).unwrap();
+    stage.ensure(&network).unwrap();
+    ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
+    (stage, network, ids)
+}
+
+fn run(namespace: &Namespace, line: &str) {
+    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let done = namespace.run(move || Command::new(&words[0]).args(&words[1..]).status());
+    assert!(done.unwrap().success(), "{line}");
+}
+
+/// Sends until something is heard, for as long as patience lasts.
+fn arrives(send: impl Fn(), heard: impl Fn() -> usize, patience: Duration) -> bool {
+    let end = Instant::now() + patience;
+    while heard() == 0 && Instant::now() < end {
+        send();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    heard() > 0
+}
+
+#[test]
+fn false_senders_are_stopped_by_the_bridge_table() {
+    needs_root!();
+    let (stage, network, [a, b]) = scene();
+    let to = SocketAddrV4::new(PUBLIC, 7070);
+    let server = Server::start(&stage.world, to).unwrap();
+    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let path = [SocketAddrV4::new(stage.guest(b).seat.address, 7070), to];
+    let frame = frames::udp(bridge, stage.guest(a).seat.mac, path, b"a lie");
+    let send = || stage.guest(a).send(&frame).unwrap();
+    assert!(!arrives(send, || server.heard("a lie"), QUIET));
+    run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
+    assert!(arrives(send, || server.heard("a lie"), PATIENCE));
+}
+
+#[test]
+fn guests_are_kept_apart_by_the_bridge_table_and_by_the_ports() {
+    needs_root!();
+    let (stage, network, [a, b]) = scene();
+    let (from, to) = (stage.guest(a).seat.mac, stage.guest(b).seat.mac);
+    let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
+    let send = || stage.guest(a).send(&frame).unwrap();
+    let heard = || stage.guest(b).heard(b"from a stranger");
+    assert!(!arrives(send, heard, QUIET));
+    let unisolate = |id| {
+        let tap = network.tap(stage.guest(id).seat);
+        run(&stage.host, &format!("bridge link set dev {tap} isolated off"));
+    };
+    // Either wall is enough.
+    [a, b].into_iter().for_each(unisolate);
+    assert!(!arrives(send, heard, QUIET));
+    run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
+    assert!(arrives(send, heard, PATIENCE));
+}
+
+#[test]
+fn the_ports_alone_keep_guests_apart() {
+    needs_root!();
+    let (stage, network, [a, b]) = scene();
+    run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
+    let (from, to) = (stage.guest(a).seat.mac, stage.guest(b).seat.mac);
+    for to in [to, frames::BROADCAST] {
+        let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
+        let send = || stage.guest(a).send(&frame).unwrap();
+        assert!(!arrives(send, || stage.guest(b).heard(b"from a stranger"), QUIET), "{to}");
+    }
+}
+
+#[test]
+fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
+    needs_root!();
+    let (stage, network, [a, _]) = scene();
+    let seat = stage.guest(a).seat;
+    let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070);
+    let service = SocketAddrV4::new(network.subnet().gateway(), 7071);
+    let servers = [loopback, service].map(|at| Server::start(&stage.host, at).unwrap());
+    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let path = [SocketAddrV4::new(seat.address, 7070), loopback];
+    let frame = frames::udp(bridge, seat.mac, path, b"to loopback");
+    let send = || stage.guest(a).send(&frame).unwrap();
+    assert!(!arrives(send, || servers[0].heard("to loopback"), QUIET));
+    assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
+    run(&stage.host, &format!("nft delete table inet {}", network.tag().table()));
+    assert!(arrives(send, || servers[0].heard("to loopback"), PATIENCE));
+    assert!(talk::tcp(&stage.guest(a).inside, service, PATIENCE).is_ok());
+}
