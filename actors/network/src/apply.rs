@@ -108,7 +108,7 @@ impl Enforcer {
     /// What could not be removed; the rest may be gone.
     pub async fn remove_all(&mut self, tag: &Tag) -> Result<(), Error> {
         links::remove_all(&self.netlink, tag).await?;
-        let guarded = self.nft.guarded(tag).await?;
+        let guarded = self.nft.guarded_if_any(tag).await?;
         uplink::give_back(&guarded)?;
         self.nft.remove(tag).await
     }

@@ -20,6 +20,7 @@ struct Link {
     index: u32,
     kind: Option<InfoKind>,
     controller: Option<u32>,
+    mac: Vec<u8>,
     up: bool,
 }
 
@@ -46,10 +47,7 @@ pub(super) async fn ensure(
         if link.kind != Some(InfoKind::Tun) {
             return Err(Error::ForeignInterface { name, expected: "tap" });
         }
-        // Up is what a tap becomes last.
-        if !link.up || link.controller != Some(bridge) {
-            connect(netlink, bridge, &name, link.index, member.seat).await?;
-        }
+        connect(netlink, bridge, &name, &link, member.seat).await?;
     }
     for (name, link) in &links {
         remove(netlink, name, link).await?;
@@ -97,11 +95,13 @@ async fn find(netlink: &Handle, name: &str) -> Result<Link, Error> {
 
 fn read(message: LinkMessage) -> Option<(String, Link)> {
     let up = message.header.flags.contains(LinkFlags::Up);
-    let mut link = Link { index: message.header.index, kind: None, controller: None, up };
+    let (index, mac) = (message.header.index, Vec::new());
+    let mut link = Link { index, kind: None, controller: None, mac, up };
     let mut name = None;
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text),
+            LinkAttribute::Address(mac) => link.mac = mac,
             LinkAttribute::Controller(index) => link.controller = Some(index),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.into_iter().find_map(|info| match info {
@@ -123,23 +123,22 @@ async fn bridge(
 ) -> Result<u32, Error> {
     let name = network.tag().bridge();
     let gateway = network.subnet().gateway();
-    let index = match links.get(&name) {
-        Some(link) if link.kind != Some(InfoKind::Bridge) => {
-            return Err(Error::ForeignInterface { name, expected: "bridge" });
-        }
-        Some(link) => link.index,
-        None => {
-            let message = LinkBridge::new(&name)
-                // Without an address of its own it would take one of its ports'.
-                .address(Seat::at(gateway).mac.0.to_vec())
-                .mcast_snooping(false)
-                .nf_call_iptables(false)
-                .build();
-            let made = netlink.link().add(message).execute().await;
-            made.map_err(Error::netlink(format!("make the bridge {name}")))?;
-            find(netlink, &name).await?.index
-        }
+    if links.get(&name).is_some_and(|link| link.kind != Some(InfoKind::Bridge)) {
+        return Err(Error::ForeignInterface { name, expected: "bridge" });
+    }
+    let mac = Seat::at(gateway).mac.0.to_vec();
+    let mut message = LinkBridge::new(&name).mcast_snooping(false).nf_call_iptables(false);
+    if links.get(&name).is_none_or(|link| link.mac != mac) {
+        // Without an address of its own it would take one of its ports'. Only where it differs,
+        // since the kernel then forgets all neighbours.
+        message = message.address(mac);
+    }
+    let made = match links.contains_key(&name) {
+        true => netlink.link().change(message.build()).execute().await,
+        false => netlink.link().add(message.build()).execute().await,
     };
+    made.map_err(Error::netlink(format!("make the bridge {name}")))?;
+    let index = find(netlink, &name).await?.index;
     sysctl::without_ipv6(&name)?;
     for (key, value) in [
         ("forwarding", "1"),
@@ -152,6 +151,8 @@ async fn bridge(
     ] {
         sysctl::set(&name, key, value)?;
     }
+    // Else the kernel waits up to 0.8 s before it answers for another guest.
+    sysctl::set_neighbours(&name, "proxy_delay", "0")?;
     address(netlink, network, index).await?;
     let up = netlink.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await;
     up.map_err(Error::netlink(format!("set {name} up")))?;
@@ -210,19 +211,23 @@ async fn address(netlink: &Handle, network: &Network, index: u32) -> Result<(), 
     added.map_err(Error::netlink(format!("give the bridge {wanted}/{bits}")))
 }
 
-/// Makes a tap a port of the bridge that hears only what is meant for it, then sets it up.
+/// Makes a tap a port of the bridge that hears only what is meant for it, then sets it up. Writes
+/// down every time who is behind it: others may flush the kernel's tables, and nothing here asks.
 async fn connect(
     netlink: &Handle,
     bridge: u32,
     name: &str,
-    index: u32,
+    link: &Link,
     seat: Seat,
 ) -> Result<(), Error> {
     let failed = |what: &str| Error::netlink(format!("{what} {name}"));
+    let index = link.index;
     sysctl::without_ipv6(name)?;
-    let join = LinkUnspec::new_with_index(index).controller(bridge).build();
-    netlink.link().set(join).execute().await.map_err(failed("join to the bridge"))?;
-    // No learning and no flooding: who is where is in the plan, and written down below.
+    if link.controller != Some(bridge) {
+        let join = LinkUnspec::new_with_index(index).controller(bridge).build();
+        netlink.link().set(join).execute().await.map_err(failed("join to the bridge"))?;
+    }
+    // No learning and no flooding: who is where is in the plan.
     let port = LinkBridgePort::new(index)
         .isolated(true)
         .learning(false)
@@ -237,6 +242,9 @@ async fn connect(
     let neighbour = netlink.neighbours().add(bridge, IpAddr::V4(seat.address));
     let neighbour = neighbour.link_layer_address(&seat.mac.0).replace();
     neighbour.execute().await.map_err(failed("write down the address behind"))?;
+    if link.up {
+        return Ok(());
+    }
     let up = LinkUnspec::new_with_index(index).up().build();
     netlink.link().set(up).execute().await.map_err(failed("set up"))
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
@@ -106,32 +106,35 @@ impl Nft {
     pub(crate) async fn look(&self, tag: &Tag) -> Result<Found, Error> {
         let mut found = Found::default();
         let table = tag.table();
-        for listed in ["chains", "sets"] {
-            for item in self.list(&["-t", "list", listed]).await? {
-                let (Some(kind), Some(item)) = (item.keys().next(), item.values().next()) else {
-                    continue;
-                };
-                let text = |key: &str| item[key].as_str().unwrap_or_default();
-                let ours = (text("table") == table).then_some(text("family"));
-                let name = text("name").to_owned();
-                match (ours, kind.as_str()) {
-                    (Some("inet"), "chain") => _ = found.inet.chains.insert(name),
-                    (Some("bridge"), "chain") => _ = found.bridge.chains.insert(name),
-                    (Some("inet"), "set") => _ = found.inet.sets.insert(name),
-                    (Some("bridge"), "set") => _ = found.bridge.sets.insert(name),
-                    (None, "chain") => found.obstacles.extend(obstacle(item)),
-                    _ => {}
-                }
+        for item in self.list(&["-t", "list chains; list sets"]).await? {
+            let (Some(kind), Some(item)) = (item.keys().next(), item.values().next()) else {
+                continue;
+            };
+            let text = |key: &str| item[key].as_str().unwrap_or_default();
+            let ours = (text("table") == table).then_some(text("family"));
+            let name = text("name").to_owned();
+            match (ours, kind.as_str()) {
+                (Some("inet"), "chain") => _ = found.inet.chains.insert(name),
+                (Some("bridge"), "chain") => _ = found.bridge.chains.insert(name),
+                (Some("inet"), "set") => _ = found.inet.sets.insert(name),
+                (Some("bridge"), "set") => _ = found.bridge.sets.insert(name),
+                (None, "chain") => found.obstacles.extend(obstacle(item)),
+                _ => {}
             }
         }
         Ok(found)
     }
 
-    /// The uplinks that forward because of us.
-    pub(crate) async fn guarded(&self, tag: &Tag) -> Result<Vec<String>, Error> {
-        if !self.look(tag).await?.inet.sets.contains(GUARDED) {
-            return Ok(Vec::new());
+    /// The uplinks that forward because of us; none if there is no table.
+    pub(crate) async fn guarded_if_any(&self, tag: &Tag) -> Result<Vec<String>, Error> {
+        match self.look(tag).await?.inet.sets.contains(GUARDED) {
+            true => self.guarded(tag).await,
+            false => Ok(Vec::new()),
         }
+    }
+
+    /// The uplinks that forward because of us. The table must be there.
+    pub(crate) async fn guarded(&self, tag: &Tag) -> Result<Vec<String>, Error> {
         let listed = self.list(&["list", "set", "inet", &tag.table(), GUARDED]).await?;
         let elements = listed.iter().filter_map(|item| item.get("set")?.get("elem")?.as_array());
         Ok(elements.flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect())
@@ -179,15 +182,18 @@ impl Nft {
         self.transact(&[gone("inet"), gone("bridge")].concat()).await
     }
 
-    async fn list(&self, what: &[&str]) -> Result<Vec<serde_json::Map<String, Value>>, Error> {
-        let answer = self.run(&[&["-j"], what].concat(), Vec::new()).await?;
+    /// The objects of one answer or several.
+    async fn list(&self, what: &[&str]) -> Result<Vec<Map<String, Value>>, Error> {
         #[derive(serde::Deserialize)]
         struct Answer {
-            nftables: Vec<serde_json::Map<String, Value>>,
+            nftables: Vec<Map<String, Value>>,
         }
-        let answer: Answer = serde_json::from_slice(&answer)
-            .map_err(|error| Error::NftBroken(format!("answered no JSON: {error}")))?;
-        Ok(answer.nftables)
+        let said = self.run(&[&["-j"], what].concat(), Vec::new()).await?;
+        let answers = serde_json::Deserializer::from_slice(&said).into_iter::<Answer>();
+        let answers: Result<Vec<Answer>, _> = answers.collect();
+        let answers =
+            answers.map_err(|error| Error::NftBroken(format!("answered no JSON: {error}")))?;
+        Ok(answers.into_iter().flat_map(|answer| answer.nftables).collect())
     }
 
     async fn run(&self, arguments: &[&str], input: Vec<u8>) -> Result<Vec<u8>, Error> {

@@ -11,6 +11,11 @@ pub(super) fn set(interface: &str, key: &str, value: &str) -> Result<(), Error> 
     write(&path, value)
 }
 
+/// Sets how neighbours are found on an interface.
+pub(super) fn set_neighbours(interface: &str, key: &str, value: &str) -> Result<(), Error> {
+    write(&format!("/proc/sys/net/ipv4/neigh/{interface}/{key}"), value)
+}
+
 /// Whether a switch is on.
 pub(super) fn is_on(interface: &str, key: &str) -> Result<bool, Error> {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/{key}");

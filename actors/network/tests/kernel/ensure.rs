@@ -114,11 +114,21 @@ fn again_is_the_same() {
     let stage = Stage::new(Options::default()).unwrap();
     let (network, _) = plan([internet(), Policy::default()]);
     stage.ensure(&network).unwrap();
-    let (rules, interfaces) = (said(&stage, "nft list ruleset"), links(&stage));
+    let state = |stage: &Stage| {
+        let neighbours = said(stage, "ip neigh show nud permanent dev test-br");
+        let places = said(stage, "bridge fdb show br test-br");
+        [said(stage, "nft list ruleset"), links(stage), neighbours, places]
+    };
+    let before = state(&stage);
+    assert_eq!(before[2].lines().count(), 2, "{}", before[2]);
     let applied = stage.ensure(&network).unwrap();
     assert!(!applied.rebuilt && applied.made.is_empty() && applied.removed.is_empty());
-    assert_eq!(said(&stage, "nft list ruleset"), rules);
-    assert_eq!(links(&stage), interfaces);
+    assert_eq!(state(&stage), before);
+    // What others may do to the kernel's tables.
+    said(&stage, "ip neigh flush nud permanent dev test-br");
+    assert_ne!(state(&stage), before);
+    stage.ensure(&network).unwrap();
+    assert_eq!(state(&stage), before);
 }
 
 #[test]

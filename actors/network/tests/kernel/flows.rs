@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::Options;
-use hivekeep_network::plan::{Member, Network, Policy, Subnet};
+use hivekeep_network::plan::{Egress, Member, Network, Policy, Subnet};
+use hivekeep_network::rules::name_set;
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
-use hivekeep_network::selftest::talk::{self, PATIENCE, Server};
+use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
+use hivekeep_network::{Enforcer, Opening, Options};
 
 use super::needs_root;
 
@@ -131,4 +132,40 @@ fn an_unprivileged_qemu_takes_the_tap_that_it_is_handed() {
     machine.wait().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(greeting, Ok(*b"{\"QMP\""));
+}
+
+#[test]
+fn a_connection_outlives_the_name_that_opened_it_and_ends_with_the_entry() {
+    needs_root!();
+    let (mut network, ids) = network(1);
+    let mut member = network.member(ids[0]).unwrap().clone();
+    let entry: Egress = "good.example:7070/tcp".parse().unwrap();
+    member.policy = Policy { egress_allow: vec![entry.clone()], ..Policy::default() };
+    network.admit(ids[0], member.clone()).unwrap();
+    let mut stage = Stage::new(Options::default()).unwrap();
+    stage.ensure(&network).unwrap();
+    stage.plug(&network, ids[0]).unwrap();
+    let to = SocketAddrV4::new(PUBLIC, 7070);
+    let server = Server::start(&stage.world, to).unwrap();
+    let inside = &stage.guest(ids[0]).inside;
+    assert!(talk::tcp(inside, to, QUIET).is_err());
+    let tag = network.tag().clone();
+    let opening = Opening { set: name_set(ids[0], &entry), addresses: vec![PUBLIC], secs: 4 };
+    let work =
+        move |mut enforcer: Enforcer| async move { enforcer.open_names(&tag, &[opening]).await };
+    stage.enforcer(work).unwrap();
+    assert!(talk::udp(inside, to, QUIET).is_err(), "only TCP is allowed");
+    let (mut open, _) = talk::open(inside, to, PATIENCE).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while talk::tcp(inside, to, QUIET).is_ok() {
+        assert!(Instant::now() < end, "the address stays open");
+    }
+    assert!(talk::carries(&mut open, PATIENCE));
+    stage.ensure(&network).unwrap();
+    assert!(talk::carries(&mut open, PATIENCE));
+    member.policy.egress_allow = vec!["other.example".parse().unwrap()];
+    network.admit(ids[0], member).unwrap();
+    stage.ensure(&network).unwrap();
+    assert!(!talk::carries(&mut open, QUIET));
+    drop(server);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hivekeep_network::{Options, selftest};
+use hivekeep_network::{Namespace, Options, selftest};
 
 use super::needs_root;
 
@@ -19,6 +19,27 @@ fn every_property_holds_here() {
     }
     assert_eq!(report.broken().count(), 0);
     assert_eq!(report.findings.len(), 9);
+}
+
+/// What administrators and other programs set for a whole host.
+#[test]
+fn every_property_holds_whatever_the_host_is_set_to() {
+    needs_root!();
+    for settings in [
+        ["bridge/bridge-nf-call-iptables 0", "ipv4/conf/all/rp_filter 0"],
+        ["bridge/bridge-nf-call-iptables 1", "ipv4/conf/all/rp_filter 1"],
+        ["ipv4/conf/all/route_localnet 1", "ipv4/conf/all/proxy_arp 1"],
+    ] {
+        let caller = Namespace::new().unwrap();
+        caller.run(move || {
+            for (name, value) in settings.map(|line| line.split_once(' ').unwrap()) {
+                std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
+            }
+        });
+        let report = caller.block_on(|| selftest::run(Options::default())).unwrap();
+        let broken: Vec<_> = report.broken().collect();
+        assert!(broken.is_empty(), "{settings:?}: {broken:#?}");
+    }
 }
 
 /// Set for a self-test that is going to be killed.
