@@ -14,7 +14,7 @@ use rtnetlink::Handle;
 
 pub use nft::{Nft, Obstacle, Opening};
 pub use tap::Owner;
-pub(crate) use tap::open as open_tap;
+pub(crate) use tap::open as open_by_name;
 pub use uplink::Uplinks;
 
 use crate::Error;
@@ -65,6 +65,17 @@ pub struct Enforcer {
     netlink: Handle,
     connection: tokio::task::JoinHandle<()>,
     options: Options,
+}
+
+/// The host's end of a member's cable, to be handed to its machine; QEMU takes it as
+/// `-netdev tap,fd=`. Needs no enforcer, but the member's tap from an [`Enforcer::ensure`]. One
+/// at a time.
+///
+/// # Errors
+/// [`Error::NoMember`]; [`Error::TapBusy`] while a machine has it.
+pub fn open_tap(network: &Network, id: WorkspaceId) -> Result<OwnedFd, Error> {
+    let member = network.member(id).ok_or(Error::NoMember(id))?;
+    tap::open(&network.tap(member.seat))
 }
 
 impl Drop for Enforcer {
@@ -119,15 +130,6 @@ impl Enforcer {
     /// [`Error::NftRefused`] if an entry is not in the plan any more; then none was opened.
     pub async fn open_names(&mut self, tag: &Tag, openings: &[Opening]) -> Result<(), Error> {
         self.nft.open(tag, openings).await
-    }
-
-    /// The network's end of a member's cable, to be handed to its machine. One at a time.
-    ///
-    /// # Errors
-    /// [`Error::TapBusy`] while a machine has it.
-    pub fn tap(&self, network: &Network, id: WorkspaceId) -> Result<OwnedFd, Error> {
-        let member = network.member(id).ok_or(Error::NoMember(id))?;
-        tap::open(&network.tap(member.seat))
     }
 
     async fn forwarding(&mut self, network: &Network) -> Result<Vec<String>, Error> {

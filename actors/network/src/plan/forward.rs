@@ -54,7 +54,7 @@ pub struct Forward {
     /// Where the host listens: an address of loopback for itself alone, one of its other
     /// addresses, or 0.0.0.0 for all of them.
     pub host_ip: Ipv4Addr,
-    /// Not 0: automatic ports are chosen before, by [`crate::ports::Ports`].
+    /// Not 0: automatic ports are chosen before, by [`crate::ports::Reservation`].
     pub host_port: u16,
     /// Where it leads.
     pub guest_port: u16,

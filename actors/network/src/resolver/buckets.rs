@@ -27,7 +27,9 @@ struct Bucket {
 
 /// A question's place among the open ones; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place(#[allow(dead_code)] [OwnedSemaphorePermit; 2]);
+pub(super) struct Place {
+    _places: [OwnedSemaphorePermit; 2],
+}
 
 impl Buckets {
     pub(super) fn new(limits: Limits) -> Self {
@@ -54,7 +56,7 @@ impl Buckets {
         let own = bucket.open.clone().try_acquire_owned().ok()?;
         let common = self.all.clone().try_acquire_owned().ok()?;
         bucket.tokens -= 1.0;
-        Some(Place([own, common]))
+        Some(Place { _places: [own, common] })
     }
 
     /// Forgets guests that are members no more.

@@ -83,8 +83,8 @@ impl Stage {
     /// [`Error::NoMember`], [`Error::TapBusy`].
     pub fn plug(&mut self, network: &Network, id: WorkspaceId) -> Result<(), Error> {
         let member = network.member(id).ok_or(Error::NoMember(id))?;
-        let name = network.tap(member.seat);
-        let tap = self.host.run(move || crate::apply::open_tap(&name))?;
+        let planned = network.clone();
+        let tap = self.host.run(move || crate::open_tap(&planned, id))?;
         let guest = StandIn::plug(tap, member.seat, network.subnet())?;
         self.guests.insert(id, guest);
         Ok(())

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::stage::configure;
-use crate::apply::open_tap;
+use crate::apply::open_by_name;
 use crate::plan::{Seat, Subnet};
 use crate::{Error, Namespace};
 
@@ -45,7 +45,7 @@ impl StandIn {
     /// When its namespace cannot be set up.
     pub fn plug(tap: OwnedFd, seat: Seat, subnet: Subnet) -> Result<Self, Error> {
         let inside = Namespace::new()?;
-        let port = inside.run(|| open_tap("eth0"))?;
+        let port = inside.run(|| open_by_name("eth0"))?;
         inside.block_on(move || configure::guest(seat, subnet))?;
         let cable = Arc::new(tap);
         let heard = Frames::default();

@@ -34,12 +34,12 @@ table ip hivekeep {
 }
 ";
 
-fn internet() -> Policy {
+pub(super) fn internet() -> Policy {
     Policy { allow_internet: true, ..Policy::default() }
 }
 
 /// A plan with members of these policies.
-fn plan(policies: impl IntoIterator<Item = Policy>) -> (Network, Vec<WorkspaceId>) {
+pub(super) fn plan(policies: impl IntoIterator<Item = Policy>) -> (Network, Vec<WorkspaceId>) {
     let mut network = Network::new("test".parse().unwrap(), Subnet::default());
     let mut ids = Vec::new();
     for policy in policies {
@@ -52,7 +52,7 @@ fn plan(policies: impl IntoIterator<Item = Policy>) -> (Network, Vec<WorkspaceId
 }
 
 /// What a program says in the stage's host.
-fn said(stage: &Stage, line: &str) -> String {
+pub(super) fn said(stage: &Stage, line: &str) -> String {
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let output = stage.host.run(move || Command::new(&words[0]).args(&words[1..]).output());
     let output = output.unwrap();
@@ -74,12 +74,12 @@ fn foreign_tables(stage: &Stage) -> String {
 }
 
 /// Of interfaces: what stays the same when nothing is done.
-fn links(stage: &Stage) -> String {
+pub(super) fn links(stage: &Stage) -> String {
     let lines = said(stage, "ip -o link show");
     lines.lines().map(|line| format!("{}\n", line.split(" state ").next().unwrap())).collect()
 }
 
-fn remove_all(stage: &Stage, network: &Network) {
+pub(super) fn remove_all(stage: &Stage, network: &Network) {
     let tag = network.tag().clone();
     stage.enforcer(move |mut enforcer| async move { enforcer.remove_all(&tag).await }).unwrap();
 }
@@ -236,7 +236,7 @@ fn an_uplink_forwards_only_while_someone_needs_it() {
     remove_all(&stage, &network);
     assert!(!forwards(&stage));
     // A host that is a router stays one.
-    said(&stage, "sysctl -q -w net.ipv4.ip_forward=1");
+    stage.host.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
     stage.ensure(&network).unwrap();
     remove_all(&stage, &network);
     assert!(forwards(&stage));

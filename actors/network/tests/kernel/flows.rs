@@ -98,9 +98,8 @@ fn an_unprivileged_qemu_takes_the_tap_that_it_is_handed() {
     let (network, ids) = network(1);
     let stage = Stage::new(Options::default()).unwrap();
     stage.ensure(&network).unwrap();
-    let given = network.clone();
-    let id = ids[0];
-    let tap = stage.enforcer(move |enforcer| async move { enforcer.tap(&given, id) }).unwrap();
+    let (planned, id) = (network.clone(), ids[0]);
+    let tap = stage.host.run(move || hivekeep_network::open_tap(&planned, id)).unwrap();
     let folder = std::env::temp_dir().join(format!("hivekeep-qemu-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     std::os::unix::fs::chown(&folder, Some(65_534), Some(65_534)).unwrap();

@@ -3,6 +3,8 @@
 
 mod ensure;
 mod flows;
+mod killed;
+mod rights;
 mod sabotage;
 mod selftest;
 

@@ -1,0 +1,44 @@
+//! A process without rights is told what it lacks.
+
+use hivekeep_network::capability::{Means, probe};
+use hivekeep_network::{Error, Namespace, Options, selftest};
+use rustix::thread::CapabilitySet;
+
+use super::{block_on, needs_root};
+
+/// Runs work on a thread that may not change networks; its children inherit that.
+fn without_rights<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let body = || {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        let lost = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN;
+        sets.effective.remove(lost);
+        sets.permitted.remove(lost);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        work()
+    };
+    std::thread::spawn(body).join().unwrap()
+}
+
+#[test]
+fn what_is_missing_is_named_and_user_mode_is_what_remains() {
+    needs_root!();
+    let found = without_rights(|| block_on(probe(&Options::default())));
+    assert_eq!(found.means, Means::UserMode);
+    assert!(found.missing.iter().any(|what| what.contains("CAP_NET_ADMIN")), "{found:?}");
+    let no_nft = Options { nft_path: "/no/such/nft".into(), ..Options::default() };
+    let found = block_on(probe(&no_nft));
+    assert_eq!((found.means, found.nft), (Means::UserMode, None));
+    assert!(found.missing[0].contains("install nftables"), "{:?}", found.missing);
+    let found = block_on(probe(&Options::default()));
+    assert_eq!(found.means, Means::Bridge);
+    assert!(found.nft.unwrap().contains("nftables"));
+}
+
+#[test]
+fn what_is_not_permitted_is_refused_as_that() {
+    needs_root!();
+    let refused = without_rights(Namespace::new).unwrap_err();
+    assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
+    let refused = without_rights(|| block_on(selftest::run(Options::default()))).unwrap_err();
+    assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
+}
