@@ -59,9 +59,9 @@ fn the_next_start_makes_it_whole() {
     needs_root!();
     let (network, _) = plan([internet(), Policy::default()]);
     let clean = Stage::new(Options::default()).unwrap();
-    let nothing = (said(&clean, "nft list ruleset"), interfaces(&clean));
+    let nothing = (rules(&clean), interfaces(&clean));
     clean.ensure(&network).unwrap();
-    let whole = (said(&clean, "nft list ruleset"), interfaces(&clean));
+    let whole = (rules(&clean), interfaces(&clean));
     let stage = Stage::new(Options::default()).unwrap();
     let mut states = BTreeSet::new();
     for round in 0..12 {
@@ -74,14 +74,29 @@ fn the_next_start_makes_it_whole() {
         child.kill().unwrap();
         child.wait().unwrap();
         settle(&stage);
-        states.insert(said(&stage, "nft list ruleset").len() + interfaces(&stage).len());
+        states.insert((rules(&stage).len(), interfaces(&stage).len()));
         stage.ensure(&network).unwrap();
-        assert_eq!((said(&stage, "nft list ruleset"), interfaces(&stage)), whole, "{round}");
+        assert_eq!((rules(&stage), interfaces(&stage)), whole, "{round}");
     }
     println!("killed in {} different states", states.len());
     assert!(states.len() > 1, "it was never killed in the middle");
     remove_all(&stage, &network);
-    assert_eq!((said(&stage, "nft list ruleset"), interfaces(&stage)), nothing);
+    assert_eq!((rules(&stage), interfaces(&stage)), nothing);
+}
+
+/// The chains and sets of all tables: where they were not removed, they keep their order.
+fn rules(stage: &Stage) -> BTreeSet<String> {
+    let (mut blocks, mut table) = (Vec::new(), String::new());
+    for line in said(stage, "nft list ruleset").lines().map(str::to_owned) {
+        if line.starts_with("table") {
+            table = line;
+        } else if line.starts_with("\tchain") || line.starts_with("\tset") {
+            blocks.push(format!("{table} {line}"));
+        } else if let Some(block) = blocks.last_mut().filter(|_| line.starts_with("\t\t")) {
+            block.push_str(&line);
+        }
+    }
+    blocks.into_iter().collect()
 }
 
 /// The names and flags of the interfaces, whose indices differ.
