@@ -1,10 +1,13 @@
 //! What this process can do with the network at all.
 
+use std::net::Ipv4Addr;
+
+use hivekeep_kernel::WorkspaceId;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use crate::apply::{Nft, Options};
-use crate::plan::{Network, Subnet};
+use crate::plan::{Forward, Member, Network, Policy, Protocol, Refused, Subnet};
 use crate::rules::Ruleset;
 use crate::{Error, Namespace};
 
@@ -36,7 +39,7 @@ pub(crate) fn net_admin() -> bool {
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// Looks, and lets the kernel take an empty network's rules in a namespace of its own. Leaves
+/// Looks, and lets the kernel take every kind of rule in a namespace of its own. Leaves
 /// nothing. Whether they hold is for [`crate::selftest`] to say.
 pub async fn probe(options: &Options) -> Capability {
     let mut missing = Vec::new();
@@ -69,8 +72,7 @@ async fn families(nft: Nft) -> Result<(), Error> {
     let tried = tokio::task::spawn_blocking(move || {
         let namespace = Namespace::new()?;
         namespace.block_on(move || async move {
-            let network = Network::new("probe".parse()?, Subnet::default());
-            let rules = Ruleset::render(&network);
+            let rules = Ruleset::render(&everything()?);
             for (family, table) in [("inet", &rules.inet), ("bridge", &rules.bridge)] {
                 match nft.transact(&table.rebuild()).await {
                     Err(Error::NftRefused { stderr }) => {
@@ -84,4 +86,26 @@ async fn families(nft: Nft) -> Result<(), Error> {
         })
     });
     tried.await.map_err(|error| Error::io("probe the kernel")(std::io::Error::other(error)))?
+}
+
+/// A network that takes every kind of rule there is.
+fn everything() -> Result<Network, Refused> {
+    let mut network = Network::new("probe".parse()?, Subnet::default());
+    network.serve_names(true);
+    let id = WorkspaceId::new();
+    let destinations = ["a.example:1-9/tcp", "*.example", "10.0.0.0/8:53"];
+    let policy = Policy {
+        allow_internet: true,
+        allow_inter_vm: true,
+        allowed_ports: [80].into(),
+        egress_allow: destinations.map(|text| text.parse().expect("a destination")).into(),
+    };
+    let forward =
+        |host_ip| Forward { host_ip, host_port: 80, guest_port: 80, protocol: Protocol::Tcp };
+    let hosts = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(198, 51, 100, 2)];
+    let mut forwards = hosts.map(forward).to_vec();
+    forwards.push(Forward { host_port: 81, ..forward(Ipv4Addr::UNSPECIFIED) });
+    let seat = network.allot(id)?;
+    network.admit(id, Member { seat, policy, forwards })?;
+    Ok(network)
 }

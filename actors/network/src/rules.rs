@@ -30,7 +30,7 @@ mod tests;
 
 use nftables::types::NfFamily;
 
-pub use member::name_set;
+pub use member::{MAX_CONNECTIONS, name_set};
 pub use table::{Existing, Table};
 
 use crate::plan::Network;

@@ -8,7 +8,8 @@ use nftables::expr::{
     PayloadField, Prefix, Range, SetItem, Verdict,
 };
 use nftables::stmt::{
-    JumpTarget, Mangle, Match, NAT, NATFamily, Operator, Reject, RejectType, Statement, VerdictMap,
+    CTCount, JumpTarget, Mangle, Match, NAT, NATFamily, Operator, Reject, RejectType, Statement,
+    VerdictMap,
 };
 use nftables::types::RejectCode;
 
@@ -133,6 +134,11 @@ pub(super) fn refuse() -> [Vec<Stmt>; 2] {
     let reset = Statement::Reject(Some(Reject::new(Some(RejectType::TCPReset), None)));
     let error = Statement::Reject(Some(Reject::new(Some(RejectType::ICMPX), Some(code))));
     [vec![is(meta(MetaKey::L4proto), text("tcp")), reset], vec![error]]
+}
+
+/// More connections than this came to the rule and are still open.
+pub(super) fn more_than(connections: u32) -> Stmt {
+    Statement::CTCount(CTCount { val: number(connections), inv: Some(true) })
 }
 
 pub(super) fn set_mark(mark: u32) -> Stmt {

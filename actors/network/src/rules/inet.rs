@@ -35,7 +35,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
     let bridge = network.tag().bridge();
     let from = is(meta(MetaKey::Iifname), text(&bridge));
     let to = is(meta(MetaKey::Oifname), text(&bridge));
-    for chain in ["from_guest", "to_host", "crossing", "between", "reach", "forwarded"] {
+    for chain in ["from_guest", "to_host", "served", "crossing", "between", "reach", "forwarded"] {
         table.chain(chain);
     }
     table.base("raw", NfChainType::Filter, NfHook::Prerouting, RAW);
@@ -61,10 +61,12 @@ pub(super) fn render(network: &Network, table: &mut Table) {
 
     from_guest(table);
     to_host(network, table);
+    served(network, table);
     crossing(network, table);
     between(network, table);
     forwarded(network, table);
-    network.members().for_each(|(id, member)| member::render(id, member, table));
+    let inside = network.subnet().block();
+    network.members().for_each(|(id, member)| member::render(id, member, inside, table));
 }
 
 fn sets(network: &Network, table: &mut Table) {
@@ -109,20 +111,28 @@ fn to_host(network: &Network, table: &mut Table) {
     table.rule("to_host", [has(ct("status"), "dnat"), goto("forwarded")]);
     table.rule("to_host", [is(ct("direction"), text("reply")), accept()]);
     if network.serves_names() {
-        table.rule("to_host", [gateway(), carriers, names, accept()]);
+        table.rule("to_host", [gateway(), carriers, names, goto("served")]);
     }
-    table.rule("to_host", [gateway(), is(payload("icmp", "type"), text("echo-request")), accept()]);
+    table.rule(
+        "to_host",
+        [gateway(), is(payload("icmp", "type"), text("echo-request")), goto("served")],
+    );
     refuse().into_iter().for_each(|refusal| table.rule("to_host", refusal));
+}
+
+/// Questions that the host answers, each guest's within its own bounds.
+fn served(network: &Network, table: &mut Table) {
+    let chains = network.members().map(|(id, m)| (text(m.seat.address), member::asks_chain(id)));
+    table.rule_if("served", dispatch(payload("ip", "saddr"), chains));
+    table.rule("served", [drop()]);
 }
 
 /// Packets between a guest and anything but the host. Both directions of a connection come here
 /// and are judged by who opened it.
 fn crossing(network: &Network, table: &mut Table) {
-    let inside = block(network.subnet().block());
     table.rule("crossing", [has(ct("state"), "invalid"), drop()]);
     table.rule("crossing", about_a_connection());
     table.rule("crossing", [has(ct("status"), "dnat"), goto("forwarded")]);
-    table.rule("crossing", [is(opened("ip daddr"), inside), goto("between")]);
     let chains = network.members().map(|(id, m)| (text(m.seat.address), member::out_chain(id)));
     table.rule_if("crossing", dispatch(opened("ip saddr"), chains));
     table.rule("crossing", [drop()]);

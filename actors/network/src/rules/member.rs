@@ -7,12 +7,23 @@ use nftables::schema::{SetFlag, SetType};
 
 use super::Table;
 use super::expr::{
-    Stmt, accept, answered, block, ct, drop, is, meta, number, opened, range, refuse, set_mark,
-    text,
+    Stmt, accept, answered, block, ct, drop, goto, has, is, meta, more_than, number, opened, range,
+    refuse, set_mark, text,
 };
-use crate::plan::{Destination, Egress, Member, Ports, Protocol};
+use crate::plan::{Block, Destination, Egress, Member, Ports, Protocol};
 
-/// What it opened towards the outside.
+/// Connections of one member at once, besides those to the host: the kernel's table of them is the host's, and
+/// has usually room for 262,144. Those that were open when the rules last changed do not count.
+pub const MAX_CONNECTIONS: u32 = 4096;
+/// Those to the host at once: names and pings, which are over soon.
+const MAX_QUESTIONS: u32 = 512;
+
+/// What it asks of the host.
+pub(super) fn asks_chain(id: WorkspaceId) -> String {
+    format!("asks_{id}")
+}
+
+/// What it opened towards anyone but the host.
 pub(super) fn out_chain(id: WorkspaceId) -> String {
     format!("out_{id}")
 }
@@ -40,8 +51,12 @@ fn mark(egress: &Egress) -> u32 {
     u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes")) | 1
 }
 
-pub(super) fn render(id: WorkspaceId, member: &Member, table: &mut Table) {
-    out(id, member, table);
+pub(super) fn render(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
+    out(id, member, inside, table);
+    let chain = asks_chain(id);
+    table.chain(&chain);
+    table.rule(&chain, [has(ct("state"), "new"), more_than(MAX_QUESTIONS), drop()]);
+    table.rule(&chain, [accept()]);
     if !member.policy.allowed_ports.is_empty() {
         let chain = ports_chain(id);
         table.chain(&chain);
@@ -69,9 +84,11 @@ pub(super) fn render(id: WorkspaceId, member: &Member, table: &mut Table) {
     table.rule(&chain, [drop()]);
 }
 
-fn out(id: WorkspaceId, member: &Member, table: &mut Table) {
+fn out(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
     let chain = out_chain(id);
     table.chain(&chain);
+    table.rule(&chain, [has(ct("state"), "new"), more_than(MAX_CONNECTIONS), drop()]);
+    table.rule(&chain, [is(opened("ip daddr"), block(inside)), goto("between")]);
     for egress in &member.policy.egress_allow {
         let Destination::Block(to) = egress.to else { continue };
         for on in on_ports(egress.ports) {

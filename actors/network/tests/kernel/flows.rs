@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Egress, Member, Network, Policy, Subnet};
-use hivekeep_network::rules::name_set;
+use hivekeep_network::plan::{Egress, Member, Network, Policy, Seat, Subnet};
+use hivekeep_network::rules::{self, name_set};
+use hivekeep_network::selftest::frames;
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
 use hivekeep_network::{Enforcer, Opening, Options};
@@ -166,5 +167,35 @@ fn a_connection_outlives_the_name_that_opened_it_and_ends_with_the_entry() {
     network.admit(ids[0], member).unwrap();
     stage.ensure(&network).unwrap();
     assert!(!talk::carries(&mut open, QUIET));
+    drop(server);
+}
+
+#[test]
+fn one_guest_does_not_fill_the_hosts_table_of_connections() {
+    needs_root!();
+    let (mut network, ids) = network(2);
+    network.serve_names(true);
+    let mut stage = Stage::new(Options::default()).unwrap();
+    stage.ensure(&network).unwrap();
+    ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
+    let to = SocketAddrV4::new(PUBLIC, 7070);
+    let server = Server::start(&stage.world, to).unwrap();
+    let guest = stage.guest(ids[0]);
+    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let resolver = SocketAddrV4::new(network.subnet().gateway(), 53);
+    for (to, ports) in [(to, 10_000..16_000), (resolver, 10_000..12_000)] {
+        for port in ports {
+            let from = SocketAddrV4::new(guest.seat.address, port);
+            let frame = frames::udp(bridge, guest.seat.mac, [from, to], b"one of many");
+            // A full queue refuses a frame; the next ones find room.
+            let _ = guest.send(&frame);
+        }
+    }
+    let count = "/proc/sys/net/netfilter/nf_conntrack_count";
+    let count = stage.host.run(move || std::fs::read_to_string(count)).unwrap();
+    let count: u32 = count.trim().parse().unwrap();
+    println!("{count} connections");
+    assert!((1000..=rules::MAX_CONNECTIONS + 600).contains(&count), "{count}");
+    talk::udp(&stage.guest(ids[1]).inside, to, PATIENCE).unwrap();
     drop(server);
 }
