@@ -185,6 +185,18 @@ fn destinations_read_back_as_written() {
 }
 
 #[test]
+fn a_member_reads_back_from_the_journal_whole() {
+    let mut all = member(Seat::at(Ipv4Addr::new(10, 1, 2, 3)));
+    all.policy.allowed_ports = [80, 443].into();
+    all.policy.egress_allow = vec!["*.example.org:443/tcp".parse().unwrap()];
+    all.forwards = vec![forward([127, 0, 0, 1], 8080)];
+    let json = serde_json::to_string(&all).unwrap();
+    assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), all);
+    let bad = json.replace("*.example.org", "not a name");
+    assert!(serde_json::from_str::<Member>(&bad).is_err());
+}
+
+#[test]
 fn a_wildcard_means_what_is_below_a_name_and_nothing_beside_it() {
     let name = |text: &str| match text.parse::<Egress>().unwrap().to {
         Destination::Name(name) => name,
@@ -215,7 +227,9 @@ proptest! {
     }
 
     #[test]
-    fn a_destination_that_parses_reads_back(text in "(\\*\\.)?[a-z]{1,5}(\\.[a-z]{1,5}){0,2}(:[1-9][0-9]{0,3})?") {
+    fn a_destination_that_parses_reads_back(
+        text in "(\\*\\.)?[a-z]{1,5}(\\.[a-z]{1,5}){0,2}(:[1-9][0-9]{0,3})?"
+    ) {
         let parsed: Egress = text.parse().unwrap();
         prop_assert_eq!(parsed.to_string().parse::<Egress>(), Ok(parsed));
     }

@@ -12,8 +12,9 @@ use super::expr::{
 };
 use crate::plan::{Block, Destination, Egress, Member, Ports, Protocol};
 
-/// Connections of one member at once, besides those to the host: the kernel's table of them is the host's, and
-/// has usually room for 262,144. Those that were open when the rules last changed do not count.
+/// Connections of one member at once, besides those to the host: the kernel's table of them is the
+/// host's, and has usually room for 262,144. Those that were open when the rules last changed do
+/// not count.
 pub const MAX_CONNECTIONS: u32 = 4096;
 /// Those to the host at once: names and pings, which are over soon.
 const MAX_QUESTIONS: u32 = 512;
