@@ -17,8 +17,8 @@ use crate::{Error, Namespace};
 pub enum Means {
     /// A bridge with every policy.
     Bridge,
-    /// User-mode networking, one machine at a time: no machine reaches another, and what it
-    /// reaches outside is all or nothing. Everything else must be refused.
+    /// User-mode networking, if QEMU has it: each machine alone with its forwards, see
+    /// [`crate::plan::UserMode`]. Everything else must be refused.
     UserMode,
 }
 

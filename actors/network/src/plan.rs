@@ -18,6 +18,7 @@ mod seat;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod user_mode;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -30,6 +31,7 @@ pub use forward::{Forward, Protocol};
 pub use policy::{MAX_EGRESS, Policy};
 pub use seat::{Mac, Seat, Subnet};
 pub use tag::Tag;
+pub use user_mode::{CannotKeep, UserMode};
 
 /// Forwards of one member at most.
 pub const MAX_FORWARDS: usize = 64;

@@ -1,10 +1,6 @@
-//! What goes on while the network changes, and a real machine at the end of a tap.
+//! What goes on while the network changes.
 
-use std::io::Read;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
@@ -87,51 +83,6 @@ fn hundreds_of_members_are_brought_up_and_changed() {
     let applied = stage.ensure(&network).unwrap();
     println!("one changed among them in {} ms", began.elapsed().as_millis());
     assert!(!applied.rebuilt && applied.made.is_empty());
-}
-
-#[test]
-fn an_unprivileged_qemu_takes_the_tap_that_it_is_handed() {
-    needs_root!();
-    const QEMU: &str = "qemu-system-x86_64";
-    if Command::new(QEMU).arg("--version").stdout(Stdio::null()).status().is_err() {
-        return eprintln!("SKIPPED: {QEMU} is not installed");
-    }
-    let (network, ids) = network(1);
-    let stage = Stage::new(Options::default()).unwrap();
-    stage.ensure(&network).unwrap();
-    let (planned, id) = (network.clone(), ids[0]);
-    let tap = stage.host.run(move || hivekeep_network::open_tap(&planned, id)).unwrap();
-    let folder = std::env::temp_dir().join(format!("hivekeep-qemu-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    std::os::unix::fs::chown(&folder, Some(65_534), Some(65_534)).unwrap();
-    let socket = folder.join("qmp");
-    let mut command = Command::new(QEMU);
-    command.args("-M microvm -S -display none -nodefaults -no-user-config -m 32".split(' '));
-    // Its standard input is the tap.
-    command.args("-netdev tap,id=net,fd=0 -device virtio-net-device,netdev=net".split(' '));
-    command.args("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny".split(' '));
-    command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", socket.display()));
-    command.uid(65_534).gid(65_534).current_dir("/");
-    let mut machine = command.stdin(tap).stdout(Stdio::null()).spawn().unwrap();
-    let end = Instant::now() + PATIENCE * 3;
-    let greeting = loop {
-        if let Some(status) = machine.try_wait().unwrap() {
-            break Err(format!("it ended: {status}"));
-        }
-        if let Ok(mut stream) = UnixStream::connect(&socket) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut bytes = [0; 6];
-            break stream.read_exact(&mut bytes).map(|()| bytes).map_err(|e| e.to_string());
-        }
-        if Instant::now() > end {
-            break Err("it does not answer".into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    machine.kill().unwrap();
-    machine.wait().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(greeting, Ok(*b"{\"QMP\""));
 }
 
 #[test]

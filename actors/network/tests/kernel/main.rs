@@ -4,6 +4,7 @@
 mod ensure;
 mod flows;
 mod killed;
+mod machine;
 mod rights;
 mod sabotage;
 mod selftest;
