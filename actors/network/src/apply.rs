@@ -100,8 +100,8 @@ impl Enforcer {
     /// there without its rules.
     ///
     /// # Errors
-    /// After a failure the kernel may be between the old and the new plan, never looser than the
-    /// tables that hold; ensure again.
+    /// After a failure, or when the future was dropped, the kernel may be between the old and the
+    /// new plan, never looser than the tables that hold; ensure again.
     pub async fn ensure(&mut self, network: &Network) -> Result<Applied, Error> {
         links::check(&self.netlink, network).await?;
         let rules = Ruleset::render(network);

@@ -12,12 +12,13 @@ pub enum Error {
     /// The plan does not admit it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The process may not change the network: it lacks CAP_NET_ADMIN. User-mode networking needs
-    /// no such right.
-    #[error("not permitted to {action}: CAP_NET_ADMIN is missing")]
+    /// The process lacks a right. User-mode networking needs none.
+    #[error("not permitted to {action}: it takes {needs}")]
     NotPermitted {
         /// What was tried.
         action: String,
+        /// The capability, such as CAP_NET_ADMIN.
+        needs: &'static str,
     },
     /// No nft: install nftables.
     #[error("{} is not there: install nftables", path.display())]
@@ -102,11 +103,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`.
+    /// For `map_err`: of what takes CAP_NET_ADMIN.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        Self::io_with("CAP_NET_ADMIN", action)
+    }
+
+    /// For `map_err`: of what takes another right.
+    pub(crate) fn io_with(
+        needs: &'static str,
+        action: impl Into<String>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
         let action = action.into();
         move |source| match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { action },
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { action, needs },
             _ => Self::Io { action, source },
         }
     }
@@ -115,7 +124,9 @@ impl Error {
     pub(crate) fn netlink(action: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
         let action = action.into();
         move |source| match code(&source) {
-            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { action },
+            Some(libc::EPERM | libc::EACCES) => {
+                Self::NotPermitted { action, needs: "CAP_NET_ADMIN" }
+            }
             _ => Self::Netlink { action, source: Box::new(source) },
         }
     }

@@ -44,7 +44,7 @@ impl Namespace {
         let thread = thread::Builder::new().name("netns".into()).spawn(body);
         let thread = thread.map_err(Error::io("start a thread"))?;
         let fd = fd.recv().expect("the thread answers before it ends");
-        let fd = fd.map_err(Error::io("make a network namespace"))?;
+        let fd = fd.map_err(Error::io_with("CAP_SYS_ADMIN", "make a network namespace"))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), fd })
     }
 

@@ -45,7 +45,9 @@ impl Reservation {
             Ok(()) => Ok(Self { at, protocol, _socket: socket }),
             Err(Errno::ADDRINUSE) => Err(Error::PortTaken { protocol, at }),
             Err(Errno::ADDRNOTAVAIL) => Err(Error::NotOurAddress(*at.ip())),
-            Err(error) => Err(Error::io(action())(io::Error::from(error))),
+            Err(error) => {
+                Err(Error::io_with("CAP_NET_BIND_SERVICE", action())(io::Error::from(error)))
+            }
         }
     }
 

@@ -236,7 +236,8 @@ impl Nft {
         let stderr = String::from_utf8_lossy(&complaint).trim().to_owned();
         match status.code() {
             Some(_) if !crate::capability::net_admin() => {
-                Err(Error::NotPermitted { action: "change the packet filter".into() })
+                let action = "change the packet filter".into();
+                Err(Error::NotPermitted { action, needs: "CAP_NET_ADMIN" })
             }
             Some(_) => Err(Error::NftRefused { stderr }),
             None => Err(Error::NftBroken(format!("{status}: {stderr}"))),

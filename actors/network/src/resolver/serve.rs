@@ -45,7 +45,7 @@ impl Resolver {
         let failed = |protocol| {
             move |error: std::io::Error| match error.kind() {
                 std::io::ErrorKind::AddrInUse => Error::PortTaken { protocol, at },
-                _ => Error::io(format!("serve names at {at}"))(error),
+                _ => Error::io_with("CAP_NET_BIND_SERVICE", format!("serve names at {at}"))(error),
             }
         };
         let udp = UdpSocket::bind(at).await.map_err(failed(Protocol::Udp))?;

@@ -38,7 +38,8 @@ fn what_is_missing_is_named_and_user_mode_is_what_remains() {
 fn what_is_not_permitted_is_refused_as_that() {
     needs_root!();
     let refused = without_rights(Namespace::new).unwrap_err();
-    assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
+    let needs = matches!(refused, Error::NotPermitted { needs: "CAP_SYS_ADMIN", .. });
+    assert!(needs, "{refused}");
     let refused = without_rights(|| block_on(selftest::run(Options::default()))).unwrap_err();
     assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
 }
