@@ -1,6 +1,7 @@
 //! The few system calls that no safe crate offers. All unsafe code of the guest
 //! is in this folder.
 
+pub mod cached;
 pub mod fork;
 pub mod heap;
 pub mod ioctl;

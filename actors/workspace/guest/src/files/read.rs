@@ -1,19 +1,20 @@
 //! Download.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hivekeep_protocol::{FileRead, FileReadDone, GuestError, Stream};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+use rustix::io::{Errno, pread};
 
 use super::append::DIRECT_FROM_BYTES;
 use super::{io_error, off_thread, path};
 use crate::session::call::CallCx;
 use crate::session::payload::ALIGNMENT;
+use crate::sys::cached;
 
 /// Read in one visit to the disk: a visit costs two changes of threads.
 const AT_ONCE_BYTES: usize = 1024 * 1024;
@@ -89,16 +90,19 @@ impl Reading {
     }
 
     fn some(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
-        if let Some(direct) = &self.direct {
-            let now = ReadWriteFlags::NOWAIT;
-            if let Ok(read @ 1..) = preadv2(&self.cached, &mut [IoSliceMut::new(bytes)], at, now) {
-                return Ok(read);
-            }
-            // Refused for what is no whole number of blocks.
-            if let Ok(read @ 1..) = pread(direct, &mut *bytes, at) {
-                return Ok(read);
-            }
+        // Refused for what is no whole number of blocks.
+        if let Some(direct) = &self.direct
+            && !self.is_cached(at, bytes.len() as u64)
+            && let Ok(read @ 1..) = pread(direct, &mut *bytes, at)
+        {
+            return Ok(read);
         }
         pread(&self.cached, bytes, at)
+    }
+
+    fn is_cached(&self, at: u64, len: u64) -> bool {
+        let page = ALIGNMENT as u64;
+        // A kernel that does not tell reads as it thinks best.
+        cached::pages(&self.cached, at, len).map_or(true, |pages| pages >= len / page)
     }
 }
