@@ -7,6 +7,7 @@ pub mod heap;
 pub mod ioctl;
 pub mod kill;
 mod raw;
+pub mod read;
 pub mod signals;
 pub mod spawn;
 pub mod standby;

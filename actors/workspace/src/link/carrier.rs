@@ -1,9 +1,11 @@
 //! How bytes reach the guest. One small trait, four implementations, one protocol over all.
 
+mod paced;
 mod unix;
 mod vhost_user;
 mod virtio_serial;
 mod vsock;
+mod watched;
 
 use std::path::Path;
 

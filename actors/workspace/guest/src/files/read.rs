@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hivekeep_protocol::{FileRead, FileReadDone, GuestError, Stream};
-use rustix::io::{Errno, pread};
+use rustix::io::Errno;
 
 use super::append::DIRECT_FROM_BYTES;
 use super::{io_error, off_thread, path};
 use crate::session::call::CallCx;
 use crate::session::payload::ALIGNMENT;
-use crate::sys::cached;
+use crate::sys::{cached, read};
 
 /// Read in one visit to the disk: a visit costs two changes of threads.
 const AT_ONCE_BYTES: usize = 1024 * 1024;
@@ -73,31 +73,30 @@ impl Reading {
         // Some files of the kernel's have content and no size.
         let expected = self.size_bytes.saturating_sub(offset).saturating_add(SMALL_BYTES);
         let wanted = usize::try_from(left.min(expected)).unwrap_or(usize::MAX).min(AT_ONCE_BYTES);
-        let mut bytes = vec![0; wanted + ALIGNMENT];
+        let mut bytes: Vec<u8> = Vec::with_capacity(wanted + ALIGNMENT);
         let start = bytes.as_ptr().align_offset(ALIGNMENT) % ALIGNMENT;
-        let mut end = start;
-        while end < start + wanted {
-            let at = offset + (end - start) as u64;
-            match self.some(&mut bytes[end..start + wanted], at) {
+        bytes.resize(start, 0);
+        while bytes.len() < start + wanted {
+            let at = offset + (bytes.len() - start) as u64;
+            let missing = start + wanted - bytes.len();
+            match self.some(&mut bytes, missing, at) {
                 Ok(0) => break,
-                Ok(read) => end += read,
-                Err(Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        bytes.truncate(end);
         Ok(Bytes::from(bytes).slice(start..))
     }
 
-    fn some(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+    fn some(&self, bytes: &mut Vec<u8>, most: usize, at: u64) -> Result<usize, Errno> {
         // Refused for what is no whole number of blocks.
         if let Some(direct) = &self.direct
-            && !self.is_cached(at, bytes.len() as u64)
-            && let Ok(read @ 1..) = pread(direct, &mut *bytes, at)
+            && !self.is_cached(at, most as u64)
+            && let Ok(read @ 1..) = read::append(direct, bytes, most, at)
         {
             return Ok(read);
         }
-        pread(&self.cached, bytes, at)
+        read::append(&self.cached, bytes, most, at)
     }
 
     fn is_cached(&self, at: u64, len: u64) -> bool {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::{Carrier, Connection, dial_unix};
+use super::{Carrier, Connection, dial_unix, paced};
 use crate::link::error::AttemptError;
 
 /// QEMU's end of a virtio-serial port, a chardev that listens on a Unix socket.
@@ -28,6 +28,7 @@ impl Carrier for VirtioSerialCarrier {
     }
 
     async fn connect(&self) -> Result<Connection, AttemptError> {
-        Ok(dial_unix(&self.path, self.peer_uid).await?.into())
+        let stream = dial_unix(&self.path, self.peer_uid).await?;
+        paced::connection(stream).map_err(AttemptError::Connect)
     }
 }
