@@ -10,6 +10,7 @@ mod calls;
 mod client;
 mod create;
 mod figure;
+mod forks;
 mod host;
 mod house;
 mod journal;
@@ -27,7 +28,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 16] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -40,6 +41,10 @@ const FIGURES: [&str; 12] = [
     "rss_per_idle_workspace",
     "rss_1000_execs",
     "journal_appends",
+    "fork_with_memory",
+    "fork_20_memory",
+    "branch_pause",
+    "restore_to_node",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -47,7 +52,7 @@ const FIGURES: [&str; 12] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 6] = [
+const GROUPS: [(&[&str], Measure); 7] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -62,6 +67,7 @@ const GROUPS: [(&[&str], Measure); 6] = [
     (&["sandbox_create"], create::sandbox),
     (&["daemon_rss_idle", "rss_per_idle_workspace", "rss_1000_execs"], memory::measure),
     (&["journal_appends"], journal::measure),
+    (&["fork_with_memory", "fork_20_memory", "branch_pause", "restore_to_node"], forks::measure),
 ];
 
 #[derive(Args)]

@@ -1,0 +1,170 @@
+//! Forks of a machine's memory, and the way back to a snapshot.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::figure::{Figure, Target, median, round};
+use super::{client::Client, house::House, kit::Kit};
+
+const ROUNDS: usize = 7;
+const FORKS: usize = 20;
+const SOURCE: &str = "source";
+/// What the source's guest holds in memory besides itself.
+const USED_MB: u64 = 50;
+
+pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house =
+        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let mut client = house.attach()?;
+    client.call("workspace_create", &json!({ "name": SOURCE }))?;
+    // Once it has run a command it holds what every other machine here holds.
+    command(&mut client, SOURCE, "true")?;
+    let cold_kib = pss_kib(&mut client, SOURCE)?;
+    let fill = format!("head -c {USED_MB}M /dev/urandom > /dev/shm/used");
+    let mut figures = Vec::new();
+    if kit.wants("branch_pause") {
+        command(&mut client, SOURCE, &fill)?;
+        figures.push(branch_pause(kit, &mut client)?);
+        command(&mut client, SOURCE, "rm /dev/shm/used")?;
+    }
+    save(&mut client, SOURCE, "node")?;
+    if kit.wants("fork_with_memory") || kit.wants("restore_to_node") {
+        figures.extend(from_memory(kit, &mut client)?);
+    }
+    if kit.wants("fork_20_memory") {
+        figures.push(fork_20_memory(&mut client, cold_kib)?);
+    }
+    Ok(figures)
+}
+
+fn command(client: &mut Client, workspace: &str, command: &str) -> Result<()> {
+    let args = json!({ "workspace_id": workspace, "command": command });
+    let result = client.call("exec", &args)?;
+    ensure!(result["exit_code"] == 0, "{command}: {result}");
+    Ok(())
+}
+
+/// Makes a snapshot with memory; how long the guest stood still, in milliseconds.
+fn save(client: &mut Client, workspace: &str, name: &str) -> Result<f64> {
+    let args = json!({
+        "workspace_id": workspace, "action": "create", "name": name, "include_memory": true,
+    });
+    client.call("snapshot", &args)?["pause_ms"].as_f64().context("a snapshot tells its pause")
+}
+
+fn delete(client: &mut Client, workspace: &str, name: &str) -> Result<()> {
+    let args = json!({ "workspace_id": workspace, "action": "delete", "name": name });
+    client.call("snapshot", &args).map(drop)
+}
+
+fn destroy(client: &mut Client, workspace: &str) -> Result<()> {
+    client.call("workspace_destroy", &json!({ "workspace_id": workspace })).map(drop)
+}
+
+/// A machine that booted has its memory where the daemon can copy it while it runs. That of a fork
+/// is its own, and QEMU writes all of it while it stands still: a plain full save.
+fn branch_pause(kit: &Kit<'_>, client: &mut Client) -> Result<Figure> {
+    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        let args = json!({
+            "workspace_id": SOURCE, "snapshot_name": "branched", "new_name": "branch",
+        });
+        let branched = client.call("workspace_branch", &args)?;
+        ours.push(branched["pause_ms"].as_f64().context("a branch tells its pause")?);
+        plain.push(save(client, "branch", "whole")?);
+        destroy(client, "branch")?;
+        delete(client, SOURCE, "branched")?;
+    }
+    Ok(Figure {
+        name: "branch_pause",
+        unit: "ms",
+        value: median(ours),
+        baseline: Some(median(plain)),
+        target: Target::AtMostTimes(0.7),
+        remark: format!("{USED_MB} MiB of random bytes in the memory of a guest of 256 MiB"),
+    })
+}
+
+fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
+    let (mut cold, mut forks, mut restores) = (Vec::new(), Vec::new(), Vec::new());
+    let since = |began: Instant| began.elapsed().as_secs_f64() * 1e3;
+    for _ in 0..kit.rounds(ROUNDS) {
+        let began = Instant::now();
+        client.call("workspace_create", &json!({ "name": "cold" }))?;
+        command(client, "cold", "true")?;
+        cold.push(since(began));
+        destroy(client, "cold")?;
+
+        let began = Instant::now();
+        let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "new_name": "fork" });
+        client.call("workspace_fork", &args)?;
+        command(client, "fork", "true")?;
+        forks.push(since(began));
+        destroy(client, "fork")?;
+
+        let began = Instant::now();
+        let args = json!({ "workspace_id": SOURCE, "action": "restore", "name": "node" });
+        client.call("snapshot", &args)?;
+        command(client, SOURCE, "true")?;
+        restores.push(since(began));
+    }
+    let baseline = Some(median(cold));
+    let figure = |name, values, times, remark: &str| Figure {
+        name,
+        unit: "ms",
+        value: median(values),
+        baseline,
+        target: Target::AtMostTimes(times),
+        remark: remark.to_owned(),
+    };
+    let remark = "the baseline is a workspace_create and its first exec";
+    Ok(vec![
+        figure("fork_with_memory", forks, 0.12, remark),
+        figure("restore_to_node", restores, 0.3, remark),
+    ])
+}
+
+fn fork_20_memory(client: &mut Client, cold_kib: f64) -> Result<Figure> {
+    let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "count": FORKS });
+    let forked = client.call("workspace_fork", &args)?;
+    let workers = forked["workers"].as_array().context("forks are listed")?.clone();
+    ensure!(workers.len() == FORKS, "not all forks were made: {}", forked["failures"]);
+    let mut sum_kib = 0.0;
+    let mut names = Vec::new();
+    for worker in &workers {
+        let name = worker["name"].as_str().context("a fork has a name")?;
+        command(client, name, "true")?;
+        names.push(name.to_owned());
+    }
+    for name in &names {
+        sum_kib += pss_kib(client, name)?;
+    }
+    for name in &names {
+        destroy(client, name)?;
+    }
+    let mib = |kib: f64| kib / 1024.0;
+    Ok(Figure {
+        name: "fork_20_memory",
+        unit: "MiB",
+        value: mib(sum_kib),
+        baseline: Some(mib(cold_kib) * FORKS as f64),
+        target: Target::AtMostTimes(0.35),
+        remark: format!(
+            "each fork has run one command; {} MiB each, one machine that booted {} MiB",
+            round(mib(sum_kib) / FORKS as f64),
+            round(mib(cold_kib))
+        ),
+    })
+}
+
+/// Memory of a workspace's machine, each page shared by so many counted by its part.
+fn pss_kib(client: &mut Client, workspace: &str) -> Result<f64> {
+    let info: Value = client.call("workspace_info", &json!({ "workspace_id": workspace }))?;
+    let pid = info["machine"]["pid"].as_u64().context("a running workspace has a machine")?;
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = rollup.lines().find(|line| line.starts_with("Pss:")).context("its Pss")?;
+    let kib = line.split_ascii_whitespace().nth(1).context("a number")?;
+    Ok(kib.parse()?)
+}
