@@ -63,6 +63,15 @@ impl Seen {
     }
 }
 
+/// The name of a set of descriptors in later words, and what the bare machine has in its place:
+/// the daemon hands over the base first, and a new machine's disk has one layer over it.
+fn disk_file(value: &str, overlay: &Path, base: &Path) -> Result<(String, String)> {
+    let set = value.split(',').find_map(|part| part.strip_prefix("set="));
+    let set = set.context("-add-fd names a set")?;
+    let path = if set == "1" { base } else { overlay };
+    Ok((format!("/dev/fdset/{set}"), path.display().to_string()))
+}
+
 /// QEMU on its own.
 pub(super) struct Vm {
     words: Vec<String>,
@@ -78,15 +87,16 @@ impl Vm {
     pub(super) fn like(house: &House, folder: &Path, base: PathBuf, disk_gb: u64) -> Result<Self> {
         let seen = Seen::find(house, "qemu-system-x86_64")?;
         let overlay = folder.join("overlay");
-        let (mut words, mut rest) = (Vec::new(), seen.words.iter());
+        let (mut words, mut files, mut rest) = (Vec::new(), Vec::new(), seen.words.iter());
         while let Some(word) = rest.next() {
             if word == "-add-fd" {
-                rest.next().context("-add-fd has a value")?;
+                let value = rest.next().context("-add-fd has a value")?;
+                files.push(disk_file(value, &overlay, &base)?);
                 continue;
             }
             let word = Self::by_path(&seen, folder, word)?;
-            let word = word.replace("/dev/fdset/1", &overlay.display().to_string());
-            words.push(word.replace("/dev/fdset/2", &base.display().to_string()));
+            let by_path = files.iter().fold(word, |word, (set, path)| word.replace(set, path));
+            words.push(by_path);
         }
         Ok(Self { words, overlay, base, link: folder.join("link"), disk_gb })
     }
@@ -95,6 +105,12 @@ impl Vm {
     fn by_path(seen: &Seen, folder: &Path, word: &str) -> Result<String> {
         if let Some(fd) = word.strip_prefix("/proc/self/fd/") {
             return Ok(seen.file_of(fd)?.display().to_string());
+        }
+        // The same memory, of its own.
+        if let Some((_, options)) = word.split_once("memory-backend-file,") {
+            let options = options.split(',').filter(|option| !option.starts_with("mem-path="));
+            let options = options.collect::<Vec<_>>().join(",");
+            return Ok(format!("memory-backend-memfd,{options}"));
         }
         let Some(name) = word.strip_prefix("socket,id=") else { return Ok(word.to_owned()) };
         let name = name.split(',').next().unwrap_or_default();

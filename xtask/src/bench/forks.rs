@@ -22,7 +22,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     // Once it has run a command it holds what every other machine here holds.
     command(&mut client, SOURCE, "true")?;
     let cold_kib = pss_kib(&mut client, SOURCE)?;
-    let fill = format!("head -c {USED_MB}M /dev/urandom > /dev/shm/used");
+    let fill = format!("head -c {} /dev/urandom > /dev/shm/used", USED_MB << 20);
     let mut figures = Vec::new();
     if kit.wants("branch_pause") {
         command(&mut client, SOURCE, &fill)?;
