@@ -39,8 +39,9 @@ impl Events {
 
     /// Queues an event and returns at once. It comes before whatever its caller
     /// asks of the journal afterwards, and is on the disk a few milliseconds
-    /// later, with others. False when it was lost, because the queue was full, the event too large or the journal stopped; a
-    /// running journal publishes the number of lost events as `events.lost`.
+    /// later, with others. False when it was lost, because the queue was full, the
+    /// event too large or the journal stopped; a running journal publishes the
+    /// number of lost events as `events.lost`.
     pub fn publish_later(&self, event: NewEvent) -> bool {
         let work = Work::Publish { event };
         let queued = work.check(self.journal.options()).is_ok() && self.journal.try_tell(work);

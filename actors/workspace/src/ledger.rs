@@ -275,6 +275,10 @@ impl Ledger {
 
     /// Every file of disks and snapshots that must be kept for this workspace.
     pub(crate) fn pieces(&self) -> BTreeSet<Piece> {
+        // A creation that failed is never tried again; only its logs are kept.
+        if self.failed.is_some() {
+            return BTreeSet::new();
+        }
         let mut pieces = self.snapshots.pieces();
         pieces.extend(self.disk.pieces());
         pieces.extend(self.change.iter().flat_map(Change::pieces));

@@ -154,6 +154,7 @@ impl Record {
         matches!(
             self,
             Self::Created { .. }
+                | Self::CreateFailed { .. }
                 | Self::SnapshotWanted { .. }
                 | Self::SnapshotMade { .. }
                 | Self::SnapshotFailed { .. }

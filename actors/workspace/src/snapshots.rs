@@ -116,7 +116,8 @@ impl Tree {
     }
 
     /// Adds a snapshot of the present state.
-    pub(crate) fn add(&mut self, node: Node) {
+    pub(crate) fn add(&mut self, mut node: Node) {
+        node.parent = self.at;
         self.at = Some(node.id);
         self.nodes.insert(node.id, node);
     }

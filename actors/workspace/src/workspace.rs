@@ -70,8 +70,6 @@ pub enum Msg {
     Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<Line>>),
     /// The guest knows its own token from now on.
     OwnToken,
-    /// Which machine is recorded?
-    Machine(oneshot::Sender<Option<Box<MachineHandle>>>),
     /// A change of disk or snapshots came to its end.
     Unchanged,
     /// Make a snapshot with memory on behalf of a call that forks it.
@@ -232,9 +230,6 @@ impl Entity for Workspace {
                 let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
             }
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
-            Msg::Machine(reply) => {
-                let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
-            }
             Msg::Unchanged => self.changing = None,
             Msg::Snapshot(request) => self.snapshot_for(*request),
             Msg::Stem { session, snapshot, reply } => {

@@ -78,12 +78,19 @@ pub fn memory_and_disk_go_back_to_any_node(mut house: House) {
     house.wait_state("w", "running");
     assert_eq!(names(&house), ["one", "two", "three"]);
     house.call("workspace_stop", json!({ "workspace_id": "w" }));
-    snapshot(&house, "create", json!({ "name": "stopped" }));
+    let made = snapshot(&house, "create", json!({ "name": "stopped" }));
+    assert_eq!(made["disk_synced"], true);
+    // Another on a top that no start has begun, and it can be started and listed.
+    snapshot(&house, "create", json!({ "name": "again" }));
+    assert_eq!(snapshot(&house, "list", json!({}))["count"], 5);
+    house.call("workspace_start", json!({ "workspace_id": "w" }));
+    assert_eq!(house.exec("w", "cat /root/f").trim(), "two");
+    house.call("workspace_stop", json!({ "workspace_id": "w" }));
     let args =
         json!({ "workspace_id": "w", "action": "create", "name": "no", "include_memory": true });
     assert_eq!(house.refused("snapshot", args).code, "workspace_state");
     let back = snapshot(&house, "restore", json!({ "name": "one", "discard_newer": true }));
-    assert_eq!(back["discarded"], json!(["stopped", "three", "two"]));
+    assert_eq!(back["discarded"], json!(["again", "stopped", "three", "two"]));
     assert_eq!(house.exec("w", "cat /root/f").trim(), "one");
     assert_eq!(names(&house), ["one"]);
     // Now nothing but the workspace itself stands on it.
@@ -191,7 +198,12 @@ pub fn a_paused_workspace_stands_still(mut house: House) {
     let made = snapshot(&house, "create", json!({ "name": "still", "include_memory": true }));
     assert_eq!(made["has_memory"], true);
     assert_eq!(settled(&house, "w").as_deref(), Some("paused"));
-    house.call("workspace_resume", json!({ "workspace_id": "w" }));
+    assert_eq!(made["disk_synced"], false);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let resumed = house.call("workspace_resume", json!({ "workspace_id": "w" }));
+    assert_eq!(resumed["clock_error"], Value::Null);
+    let now = house.exec("w", "date +%s").trim().parse::<i64>().expect("a time");
+    assert!((now - chrono_now()).abs() <= 1, "the clock stood still with the guest");
     let first = number(&house, "w");
     house.exec("w", "sleep 0.5");
     assert!(number(&house, "w") > first);

@@ -9,15 +9,22 @@ use std::{
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{Holds, Piece};
-use crate::shared::Folders;
+use crate::{driver::layer, shared::Folders};
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
-pub(crate) fn bytes(path: &Path) -> u64 {
-    let of = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |meta| meta.blocks() * 512);
-    match std::fs::read_dir(path) {
-        Ok(entries) => entries.flatten().map(|entry| of(&entry.path())).sum(),
-        Err(_) => of(path),
+pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
+    let meta = std::fs::symlink_metadata(path)?;
+    if !meta.is_dir() {
+        return Ok(meta.blocks() * 512);
     }
+    std::fs::read_dir(path)?.map(|entry| Ok(entry?.metadata()?.blocks() * 512)).sum()
+}
+
+/// Makes an empty layer where there is none yet.
+pub(crate) async fn begin(path: PathBuf, size_gb: u64) -> Result<(), ToolError> {
+    let work = move || layer::make_top(&path, size_gb << 30);
+    let made = tokio::task::spawn_blocking(work).await;
+    Ok(made.map_err(|error| ToolError::internal(error.to_string()))??)
 }
 
 /// Gives a file a second name, durably. Success if it has it already.

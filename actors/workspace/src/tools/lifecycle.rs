@@ -341,6 +341,7 @@ impl Handle<WorkspaceStart> for Workspace {
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Start)?;
+        self.idle()?;
         Ok(self.start_again(cx, next))
     }
 }

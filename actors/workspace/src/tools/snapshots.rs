@@ -60,6 +60,9 @@ pub struct SnapshotResult {
     /// create: when it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<DateTime<Utc>>,
+    /// create: whether the guest wrote its cache to the disk first. Not so of a paused or crashed workspace: without memory, its disk is as after a power cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_synced: Option<bool>,
     /// create: how long the guest stood still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,
@@ -297,6 +300,9 @@ pub struct Halted {
     pub name: String,
     /// `paused` or `running`.
     pub state: Phase,
+    /// resume: why the guest's clock, which stood still too, was not set to the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_error: Option<String>,
 }
 
 tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by workspace_id;

@@ -22,6 +22,9 @@ use crate::{
     tools::lifecycle::WorkspaceStarted,
 };
 
+/// When a restart that came at a bad time is tried again.
+const RESTART_AGAIN_IN: Duration = Duration::from_millis(500);
+
 impl Workspace {
     /// Makes the machine for the first time; the answer is the boot time in ms.
     pub(super) fn create(&mut self, cx: CallCx, reply: oneshot::Sender<Result<u64, ToolError>>) {
@@ -92,6 +95,15 @@ impl Workspace {
     /// A crashed machine's restart is due by policy.
     pub(super) fn restart_due(&mut self) {
         if self.phase != Phase::Crashed {
+            return;
+        }
+        if self.idle().is_err() {
+            // A snapshot that the crash cut short is still being settled.
+            let desk = self.desk.clone();
+            let _detached = self.me.workers.spawn(async move {
+                tokio::time::sleep(RESTART_AGAIN_IN).await;
+                let _gone = desk.actor.send(Msg::RestartDue);
+            });
             return;
         }
         self.set_phase(Phase::Starting);

@@ -1,13 +1,18 @@
 //! `workspace_pause` and `workspace_resume`.
 
+use std::time::Duration;
+
 use hivekeep_kernel::{Reply, ToolError};
 use serde_json::json;
 
-use super::{Workspace, bring_up::settle, snapshot::no_snapshots};
+use super::{Workspace, bring_up::settle, identity, line, snapshot::no_snapshots};
 use crate::{
     phase::{Phase, Want},
     tools::snapshots::Halted,
 };
+
+/// Time for a guest that goes on to be reached.
+const GUEST_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Workspace {
     /// `workspace_pause`.
@@ -34,7 +39,8 @@ impl Workspace {
         driver.snapshots().ok_or_else(no_snapshots)?;
         self.changing = Some("being paused or resumed");
         let (desk, plan, ops) = (self.desk.clone(), self.ledger.plan.clone(), self.ops.clone());
-        let from = self.phase;
+        let (from, planned) = (self.phase, plan.clone());
+        let mut line = self.line.subscribe();
         Ok(Reply::later(async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
@@ -55,10 +61,23 @@ impl Workspace {
                         json!({}),
                     );
                 }
-                let _caller_gone = tell.send(turned);
+                let clock = async {
+                    let link = line::usable(&mut line, GUEST_PATIENCE).await?;
+                    identity::configure(&link, &planned, false).await
+                };
+                let clock_error = match (&turned, to) {
+                    (Ok(()), Phase::Running) => clock.await.err().map(|error| error.to_text()),
+                    _ => None,
+                };
+                let _caller_gone = tell.send(turned.map(|()| clock_error));
             });
-            told.await.map_err(|_| ToolError::internal("the pause's work ended"))??;
-            Ok(Halted { workspace_id: plan.id, name: plan.name.to_string(), state: to })
+            let told = told.await.map_err(|_| ToolError::internal("the pause's work ended"))?;
+            Ok(Halted {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                state: to,
+                clock_error: told?,
+            })
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! `snapshot` with action `restore`, and what a crash leaves of a change of the disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hivekeep_kernel::{CallCx, LayerId, Reply, ToolError, fault_point};
 use serde_json::json;
@@ -36,6 +36,7 @@ impl Workspace {
         let node = self.snapshot_named(name)?.clone();
         let next = self.phase.on(Want::Restore)?;
         let newer = if discard_newer { self.discardable(&node)? } else { Vec::new() };
+        let was = self.phase;
         self.set_phase(next);
         let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
         let base = self.ledger.base.clone();
@@ -43,7 +44,17 @@ impl Workspace {
         Ok(Reply::later(async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
-                let _caller_gone = tell.send(restore(&desk, &plan, &node, base, newer, &cx).await);
+                let top = LayerId::new();
+                let wanted = Record::RestoreWanted { snapshot: node.id, top };
+                let restored = match desk.note(wanted).await {
+                    Ok(()) => restore(&desk, &plan, &node, (base, top), newer, &cx).await,
+                    Err(error) => {
+                        // Nothing was touched.
+                        settle(&desk, was, None).await;
+                        Err(error)
+                    }
+                };
+                let _caller_gone = tell.send(restored);
             });
             told.await.map_err(|_| ToolError::internal("the restore's work ended"))?
         }))
@@ -77,12 +88,11 @@ async fn restore(
     desk: &Desk,
     plan: &Planned,
     node: &Node,
-    base: Option<PathBuf>,
+    (base, top): (Option<PathBuf>, LayerId),
     discarded: Vec<String>,
     cx: &CallCx,
 ) -> Result<SnapshotResult, ToolError> {
-    let top = LayerId::new();
-    if let Err(error) = leave(desk, plan, node, top, !discarded.is_empty()).await {
+    if let Err(error) = leave(desk, plan, node, !discarded.is_empty()).await {
         fail_start(desk, plan, &error).await;
         return Err(error);
     }
@@ -123,10 +133,8 @@ async fn leave(
     desk: &Desk,
     plan: &Planned,
     node: &Node,
-    top: LayerId,
     discard_newer: bool,
 ) -> Result<(), ToolError> {
-    desk.note(Record::RestoreWanted { snapshot: node.id, top }).await?;
     fault_point!("restore.after_intent");
     if let Err(error) = take_down::kill_machine(desk, plan).await {
         desk.note(Record::RestoreFailed).await?;
@@ -158,13 +166,9 @@ pub(super) async fn settle_change(
             }
             let driver = desk.shared.driver(plan.spec.isolation)?;
             let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+            files::begin(layer(*frozen), plan.spec.disk_gb).await?;
             if let Some(machine) = machine {
-                let mut own = take_down::machine_plan(desk, plan)?;
-                own.disk = take_down::disk_files(desk, disk);
-                snapshots.switch_disk(machine, &own, &layer(*top)).await?;
-                if !paused {
-                    snapshots.resume(machine).await?;
-                }
+                put_top_on(desk, plan, disk, &layer(*top), *paused, machine).await?;
             }
             if node.memory.is_some() {
                 snapshots.discard_snapshot(&memory_folder(desk, node.id)).await?;
@@ -173,6 +177,26 @@ pub(super) async fn settle_change(
             desk.note(Record::SnapshotFailed { switched: true }).await
         }
     }
+}
+
+/// Rolls a snapshot's change of the disk forward in a machine that runs, and lets it go on.
+async fn put_top_on(
+    desk: &Desk,
+    plan: &Planned,
+    disk: &Disk,
+    new_top: &Path,
+    paused: bool,
+    machine: &MachineHandle,
+) -> Result<(), ToolError> {
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+    let mut own = take_down::machine_plan(desk, plan)?;
+    own.disk = take_down::disk_files(desk, disk);
+    snapshots.switch_disk(machine, &own, new_top).await?;
+    if !paused {
+        snapshots.resume(machine).await?;
+    }
+    Ok(())
 }
 
 /// After a snapshot that failed while the workspace went on: says which layer is written now. If
@@ -186,14 +210,7 @@ pub(super) async fn settle_failed(
     machine: Option<&MachineHandle>,
 ) -> Result<(), ToolError> {
     if let Some(machine) = machine {
-        let driver = desk.shared.driver(plan.spec.isolation)?;
-        let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
-        let mut own = take_down::machine_plan(desk, plan)?;
-        own.disk = take_down::disk_files(desk, disk);
-        snapshots.switch_disk(machine, &own, &new_top).await?;
-        if !paused {
-            snapshots.resume(machine).await?;
-        }
+        put_top_on(desk, plan, disk, &new_top, paused, machine).await?;
     }
     desk.note(Record::SnapshotFailed { switched: machine.is_some() }).await
 }

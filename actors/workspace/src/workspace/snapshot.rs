@@ -61,6 +61,8 @@ impl Workspace {
         include_memory: bool,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
         let making = self.plan_snapshot(name, include_memory)?;
+        // A machine that crashed left what it had written, as a power cut does.
+        let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
         let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
         let ops = self.ops.clone();
         self.changing = Some("being snapshotted");
@@ -81,6 +83,7 @@ impl Workspace {
                 has_memory: Some(node.memory.is_some()),
                 memory_bytes: node.memory.map(|memory| memory.bytes),
                 created_at: Some(node.at),
+                disk_synced: Some(disk_synced),
                 pause_ms,
                 ..Default::default()
             })
@@ -174,12 +177,16 @@ impl Workspace {
     /// # Errors
     /// `workspace_busy`.
     pub(crate) fn unchanging(&self) -> Result<(), ToolError> {
-        let what = match (self.changing, &self.ledger.change) {
-            (Some(what), _) => what,
-            (None, Some(_)) => "left in the middle of a snapshot: workspace_stop ends that",
-            (None, None) => return Ok(()),
-        };
-        Err(changing(what))
+        self.idle()?;
+        match &self.ledger.change {
+            None => Ok(()),
+            Some(_) => Err(ToolError::new(
+                Layer::Actor,
+                "snapshot_unfinished",
+                "an earlier snapshot or restore was cut short; the workspace's next start ends it",
+            )
+            .next("call workspace_start, after workspace_stop if the workspace runs")),
+        }
     }
 }
 
@@ -213,6 +220,8 @@ pub(super) async fn make(
         if let Some(first) = &first {
             files::link(first.clone(), layer(frozen)).await?;
         }
+        // A top that no start has begun yet is part of this snapshot all the same.
+        files::begin(layer(frozen), plan.spec.disk_gb).await?;
         let Some((handle, line)) = &machine else { return Ok((None, None)) };
         save(desk, plan, handle, line, Saving { node: &node, disk: &disk, base, top, paused }, cx)
             .await
@@ -223,8 +232,12 @@ pub(super) async fn make(
         Ok(saved) => saved,
         Err(error) => {
             let handle = machine.as_ref().map(|(handle, _)| handle);
-            super::rewind::settle_failed(desk, plan, &disk, layer(top), paused, handle).await?;
-            return Err(error);
+            let top = layer(top);
+            let left = super::rewind::settle_failed(desk, plan, &disk, top, paused, handle).await;
+            return Err(match left {
+                Ok(()) => error,
+                Err(left) => error.detail("not_settled", left.to_text()),
+            });
         }
     };
     let has_memory = node.memory.is_some();
@@ -271,17 +284,19 @@ async fn save(
     let new_top = Piece::Layer(top).path(&desk.shared.folders);
     cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
     // What stands still keeps its cache: its memory has it, and a disk alone is as after a power
-    // cut, which is said in the tool's description of a paused workspace.
+    // cut, which `disk_synced` says.
     let quiet = match paused {
         true => None,
         false => Some(Quiet::begin(line, (!with_memory).then_some(MAX_FREEZE), cx).await?),
     };
     cx.progress.report(1.0, Some(2.0), "saving");
     let saved = snapshots.save(handle, &own, &SaveRequest { new_top, memory_into }).await;
-    if let Some(quiet) = quiet {
-        quiet.end().await?;
-    }
+    let quieted = match quiet {
+        Some(quiet) => quiet.end().await,
+        None => Ok(()),
+    };
     let saved = saved?;
+    quieted?;
     cx.progress.report(2.0, Some(2.0), "saved");
     Ok((saved.memory.map(|memory| memory.ram_bytes), Some(saved.pause_ms)))
 }

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::MAX_NAME;
 use crate::{
+    phase::Phase,
     records::Record,
     snapshots::{Node, Piece, files},
     tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
-    workspace::Workspace,
+    workspace::{Msg, Workspace},
 };
 
 impl Workspace {
@@ -31,27 +32,32 @@ impl Workspace {
                         .into_iter()
                         .partition(|piece| holds.count(*piece) <= 1 && !others.contains(piece));
                     let bytes = |pieces: Vec<Piece>| {
-                        pieces.iter().map(|piece| files::bytes(&piece.path(&folders))).sum()
+                        let bytes = pieces.iter().map(|piece| files::bytes(&piece.path(&folders)));
+                        bytes.sum::<std::io::Result<u64>>()
                     };
                     let children = tree.children(node.id).map(|child| child.name.clone());
                     let forks = forks.get(&node.id).cloned().unwrap_or_default();
-                    SnapshotRow {
+                    Ok(SnapshotRow {
                         id: node.id,
                         name: node.name.clone(),
                         has_memory: node.memory.is_some(),
                         parent: node.parent,
                         created_at: node.at,
                         current: tree.at == Some(node.id),
-                        own_bytes: bytes(own),
-                        shared_bytes: bytes(shared),
+                        own_bytes: bytes(own)?,
+                        shared_bytes: bytes(shared)?,
                         dependents: children.chain(forks).collect(),
-                    }
+                    })
                 };
-                tree.nodes().map(row).collect::<Vec<_>>()
+                tree.nodes().map(row).collect::<std::io::Result<Vec<_>>>()
             };
             let rows = tokio::task::spawn_blocking(measure)
                 .await
-                .map_err(|error| ToolError::internal(error.to_string()))?;
+                .map_err(|error| ToolError::internal(error.to_string()))?
+                .map_err(|error| {
+                    ToolError::new(Layer::Machine, "machine_host_io", format!("layers: {error}"))
+                        .next("`hivekeep check` looks at the folders")
+                })?;
             Ok(SnapshotResult {
                 workspace_id: Some(workspace),
                 count: Some(rows.len()),
@@ -70,6 +76,10 @@ impl Workspace {
         name: &str,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
         self.unchanging()?;
+        if let Phase::Starting | Phase::Destroying = self.phase() {
+            // It may be on its way back to just this one.
+            return Err(self.phase().busy());
+        }
         let node = self.snapshot_named(name)?.clone();
         let children = self.ledger.snapshots.children(node.id).map(|child| child.name.clone());
         let mut forks = self.desk.shared.directory.forks_by_snapshot();
@@ -83,10 +93,18 @@ impl Workspace {
                 .detail("dependents", dependents));
         }
         let (desk, workspace) = (self.desk.clone(), self.desk.id);
+        let (snapshot, ops) = (node.id, self.ops.clone());
+        let event = json!({ "snapshot": node.name });
+        self.changing = Some("losing a snapshot");
         Ok(Reply::later(async move {
-            let record = Record::SnapshotDeleted { snapshot: node.id };
-            let event = ("snapshot.deleted", json!({ "snapshot": node.name }));
-            desk.commit(vec![record], Some(event)).await?;
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let _detached = ops.spawn(async move {
+                let record = Record::SnapshotDeleted { snapshot };
+                let done = desk.commit(vec![record], Some(("snapshot.deleted", event))).await;
+                let _actor_gone = desk.actor.send(Msg::Unchanged);
+                let _caller_gone = tell.send(done);
+            });
+            told.await.map_err(|_| ToolError::internal("the deletion's work ended"))??;
             Ok(SnapshotResult {
                 snapshot_id: Some(node.id),
                 name: Some(node.name),
