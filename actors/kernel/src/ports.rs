@@ -1,8 +1,15 @@
 //! Small traits through which actors meet without knowing each other's crates.
 //! The crate that owns the thing implements the trait; the boot wires it.
 
+mod network;
+
 use async_trait::async_trait;
 use std::time::Duration;
+
+pub use network::{
+    Attachment, Cable, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
+    Transport,
+};
 
 use crate::{Resources, SessionId, ToolError};
 
