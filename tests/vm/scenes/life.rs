@@ -13,6 +13,8 @@ pub fn create_run_stop_start_destroy(house: House) {
     assert_eq!(made["name"], "alpha");
     assert!(made["boot_time_ms"].as_u64().is_some_and(|ms| ms > 0));
     assert_eq!(house.exec("alpha", "echo hello; hostname").trim(), "hello\nalpha");
+    let machine_id = house.exec("alpha", "cat /etc/machine-id");
+    assert_eq!(machine_id.trim().len(), 32, "no machine id of its own: {machine_id:?}");
     // By id too, and the disk has the size that was asked for.
     let id = made["workspace_id"].as_str().expect("an id");
     house.exec(id, "echo kept > /root/kept; sync");
@@ -30,6 +32,10 @@ pub fn create_run_stop_start_destroy(house: House) {
     );
     house.call("workspace_start", json!({ "workspace_id": "alpha" }));
     assert_eq!(house.exec("alpha", "cat /root/kept").trim(), "kept");
+    assert_eq!(house.exec("alpha", "cat /etc/machine-id"), machine_id);
+    house.create("beta");
+    assert_ne!(house.exec("beta", "cat /etc/machine-id"), machine_id);
+    house.call("workspace_destroy", json!({ "workspace_id": "beta" }));
     house.call("workspace_destroy", json!({ "workspace_id": "alpha" }));
     assert_eq!(
         house.refused("workspace_info", json!({ "workspace_id": "alpha" })).code,

@@ -73,6 +73,8 @@ pub struct SandboxArgs {
     pub unix_fd: i32,
     /// `--token-hash HEX`, as for the agent.
     pub token_hash: String,
+    /// For a sandbox that has none yet: 32 hexadecimal digits.
+    pub machine_id: Option<String>,
     /// `--peer-uid U`, repeatable, in the numbers of the host.
     pub peer_uids: Vec<u32>,
     /// `--rlimit NAME=VALUE`, repeatable.
@@ -141,7 +143,7 @@ pub fn agent(args: impl Iterator<Item = OsString>) -> Result<AgentArgs, Error> {
 pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Error> {
     let mut parser = words(args);
     let (mut lower, mut upper, mut work) = (None, None, None);
-    let (mut unix_fd, mut token_hash) = (None, None);
+    let (mut unix_fd, mut token_hash, mut machine_id) = (None, None, None);
     let (mut peer_uids, mut rlimits) = (Vec::new(), Vec::new());
     while let Some(arg) = parser.next()? {
         match arg {
@@ -155,6 +157,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
                 token_hash = Some(text);
             }
             Arg::Long("peer-uid") => peer_uids.push(parser.value()?.parse()?),
+            Arg::Long("machine-id") => machine_id = Some(parser.value()?.string()?),
             Arg::Long("rlimit") => rlimits.push(rlimit(&parser.value()?.string()?)?),
             other => return Err(other.unexpected().into()),
         }
@@ -165,6 +168,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
         work: work.ok_or(Error::Missing("--work"))?,
         unix_fd: unix_fd.ok_or(Error::Missing("--unix-fd"))?,
         token_hash: token_hash.ok_or(Error::Missing("--token-hash"))?,
+        machine_id,
         peer_uids,
         rlimits,
     })

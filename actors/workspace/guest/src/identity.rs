@@ -21,7 +21,7 @@ use crate::session::call::CallCx;
 use crate::sys::ioctl;
 use crate::system;
 
-const MACHINE_ID: &str = "/etc/machine-id";
+pub(crate) const MACHINE_ID: &str = "/etc/machine-id";
 /// Older programs look here; mostly a link to the other.
 const DBUS_MACHINE_ID: &str = "/var/lib/dbus/machine-id";
 const HOSTS: &str = "/etc/hosts";
@@ -126,13 +126,39 @@ pub async fn reidentify(cx: &CallCx, asked: Reidentify) -> Result<Reidentified, 
     .await
 }
 
-fn check(asked: &Reidentify) -> Result<(), GuestError> {
+/// Gives a machine that never had one its machine id, as systemd would; one that has one keeps
+/// it. Not synced: the same id is given again by the next start.
+///
+/// # Errors
+/// `InvalidInput` for an id that is none; whatever keeps the file from being written.
+pub fn first_machine_id(file: &Path, id: &str) -> io::Result<()> {
+    if !is_machine_id(id) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{id:?} is no machine id"),
+        ));
+    }
+    match std::fs::read(file) {
+        Ok(there) if !there.trim_ascii().is_empty() && there != b"uninitialized\n" => Ok(()),
+        Ok(_) => std::fs::write(file, format!("{id}\n")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::write(file, format!("{id}\n"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_machine_id(id: &str) -> bool {
     let hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    id.len() == 32 && id.bytes().all(hex)
+}
+
+fn check(asked: &Reidentify) -> Result<(), GuestError> {
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     let instance = asked.instance_id.as_bytes();
     let wrong = if !system::is_label(&asked.hostname) {
         format!("{:?} is no host name", asked.hostname)
-    } else if asked.machine_id.len() != 32 || !asked.machine_id.bytes().all(hex) {
+    } else if !is_machine_id(&asked.machine_id) {
         format!("{:?} is no machine id", asked.machine_id)
     } else if !(1..=MAX_INSTANCE_ID_BYTES).contains(&instance.len())
         || !instance.iter().copied().all(plain)
@@ -213,6 +239,22 @@ fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<(File, Pat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_id_is_given_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("machine-id");
+        let (one, two) = ("1".repeat(32), "2".repeat(32));
+        assert!(first_machine_id(&file, "root").is_err());
+        first_machine_id(&file, &one).unwrap();
+        first_machine_id(&file, &two).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{one}\n"));
+        for empty in ["", "\n", "uninitialized\n"] {
+            std::fs::write(&file, empty).unwrap();
+            first_machine_id(&file, &two).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{two}\n"));
+        }
+    }
 
     #[test]
     fn the_own_name_is_in_hosts_once_and_nothing_else_changes() {

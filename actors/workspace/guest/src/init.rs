@@ -6,7 +6,7 @@
 //! ```
 //! Keys of the kernel command line: `hivekeep.token_hash=` 64 hexadecimal digits,
 //! `hivekeep.carrier=` as the agent's `--carrier`, `hivekeep.root=` a disk
-//! (default `/dev/vda`).
+//! (default `/dev/vda`), `hivekeep.machine_id=` the id of a machine that has none yet.
 
 pub mod keeper;
 mod modules;
@@ -22,6 +22,7 @@ use rustix::mount::MountFlags;
 use rustix::system::{RebootCommand, reboot};
 
 use crate::args::RUN_DIR;
+use crate::identity;
 use crate::roles::Failure;
 
 /// Where the agent keeps commands' cgroups.
@@ -49,6 +50,7 @@ struct Asked {
     token_hash: String,
     carrier: String,
     root: String,
+    machine_id: Option<String>,
 }
 
 impl Asked {
@@ -63,6 +65,7 @@ impl Asked {
             token_hash: key("hivekeep.token_hash=").unwrap_or_default(),
             carrier: key("hivekeep.carrier=").unwrap_or_else(|| "virtio-serial".into()),
             root: key("hivekeep.root=").unwrap_or_else(|| "/dev/vda".into()),
+            machine_id: key("hivekeep.machine_id="),
         }
     }
 }
@@ -98,6 +101,11 @@ fn boot() -> Result<Asked, Error> {
     let asked = Asked::of(&cmdline);
     mounts::enter_root(Path::new(&asked.root))?;
     mounts::late();
+    if let Some(id) = &asked.machine_id
+        && let Err(error) = identity::first_machine_id(Path::new(identity::MACHINE_ID), id)
+    {
+        crate::say!("init: machine id: {error}");
+    }
     if let Err(error) = crate::sys::ioctl::loopback_up() {
         crate::say!("init: loopback: {error}");
     }

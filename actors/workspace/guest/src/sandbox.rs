@@ -16,6 +16,7 @@
 //!   --ro-bind LOWER /lower --bind DISK /disk --ro-bind GUEST /hivekeep-guest
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
 //!   --unix-fd N --token-hash HEX --peer-uid UID_OF_THE_DAEMON
+//!   --machine-id HEX
 //! ```
 //! `LOWER` should belong to that user as well: what belongs to a user whom the
 //! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
@@ -32,6 +33,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::args::{RUN_DIR, SandboxArgs};
+use crate::identity;
 use crate::init::keeper;
 use crate::roles::Failure;
 use crate::sys::stdio;
@@ -50,6 +52,9 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
     let listener = stdio::inherited(args.unix_fd)?;
     let kept = stdio::handed_on(&listener)?;
     root::enter(&args.lower, &args.upper, &args.work)?;
+    if let Some(id) = &args.machine_id {
+        identity::first_machine_id(Path::new(identity::MACHINE_ID), id)?;
+    }
     std::fs::create_dir_all(RUN_DIR)?;
     std::fs::write(Path::new(RUN_DIR).join("boot_id"), boot_id()?)?;
     confine::capabilities()?;

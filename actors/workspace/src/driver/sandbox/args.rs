@@ -49,6 +49,7 @@ pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> 
     add(&[&"--upper", &"/overlay/upper", &"--work", &"/overlay/work"]);
     add(&[&"--unix-fd", &sandbox.link_fd.to_string()]);
     add(&[&"--token-hash", &plan.token_hash_hex, &"--peer-uid", &sandbox.peer_uid.to_string()]);
+    add(&[&"--machine-id", &plan.uuid.simple().to_string()]);
     words
 }
 

@@ -204,8 +204,10 @@ fn kernel_arguments(plan: &Plan, machine: &Machine) -> String {
     // reboot=t: a microvm has no power switch; a triple fault ends QEMU by -no-reboot.
     format!(
         "quiet panic=-1 console=ttyS0 reboot=t {own} hivekeep.carrier={carrier} \
-         hivekeep.root=/dev/vda hivekeep.token_hash={}",
-        plan.token_hash_hex
+         hivekeep.root=/dev/vda hivekeep.token_hash={} \
+         hivekeep.machine_id={}",
+        plan.token_hash_hex,
+        plan.uuid.simple()
     )
 }
 
