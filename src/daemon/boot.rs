@@ -213,6 +213,7 @@ impl Tree {
             log_dir: folders.logs.clone(),
             journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
+            network: Arc::new(hivekeep_network::Unplugged::because("it is not switched on yet")),
             census: census.clone(),
         })
         .await

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use hivekeep_kernel::{Census, Layer, ToolError, ports::Sessions};
+use hivekeep_kernel::{
+    Census, Layer, ToolError,
+    ports::{Network, Sessions},
+};
 use hivekeep_store::Journal;
 
 use crate::{
@@ -37,6 +40,8 @@ pub struct Parts {
     pub journal: Journal,
     /// Who owns what.
     pub sessions: Arc<dyn Sessions>,
+    /// Addresses, policies and forwards.
+    pub network: Arc<dyn Network>,
     /// Vital signs.
     pub census: Census,
 }
@@ -81,7 +86,16 @@ impl Shared {
     /// # Errors
     /// When a folder or the image store cannot be opened.
     pub async fn open(parts: Parts) -> Result<Arc<Self>, ToolError> {
-        let Parts { mut options, state_dir, run_dir, log_dir, journal, sessions, census } = parts;
+        let Parts {
+            mut options,
+            state_dir,
+            run_dir,
+            log_dir,
+            journal,
+            sessions,
+            network,
+            census,
+        } = parts;
         let folders = Folders {
             disks: state_dir.join("disks"),
             layers: state_dir.join("layers"),
@@ -117,6 +131,7 @@ impl Shared {
             journal,
             events,
             sessions,
+            network,
             images,
             drivers: found.drivers,
             sweeper,

@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hivekeep_kernel::{Address, Census, Layer, ToolError, WorkspaceId, ports::Sessions};
+use hivekeep_kernel::{
+    Address, Census, Layer, ToolError, WorkspaceId,
+    ports::{Network, Sessions},
+};
 use hivekeep_store::{Events, Journal, NewEvent, StreamId};
 use serde_json::Value;
 
@@ -52,6 +55,8 @@ pub struct Shared {
     pub events: Events,
     /// Who owns what.
     pub sessions: Arc<dyn Sessions>,
+    /// Addresses, policies and forwards.
+    pub network: Arc<dyn Network>,
     /// Images.
     pub images: ImageStore,
     /// The drivers, one a kind of isolation that this host can do.
