@@ -29,6 +29,7 @@ mod handle;
 mod kvm;
 pub mod layer;
 mod memory;
+mod nic;
 mod options;
 mod pidfd;
 mod plan;
@@ -44,6 +45,7 @@ mod trash;
 pub mod vm;
 
 use async_trait::async_trait;
+use hivekeep_kernel::ports::PortForward;
 
 pub use error::{Error, Gone};
 pub use facts::{
@@ -55,6 +57,7 @@ pub use ground::Ground;
 pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use kvm::{KvmVerdict, probe_kvm};
 pub use memory::Memory;
+pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options};
 pub use plan::{Carrier, Disk, Images, Plan};
 pub use process::{ExitHow, MachineExit};
@@ -116,6 +119,25 @@ pub trait Driver: Send + Sync {
     /// Pausing, saving and forking, where machines of this kind can do it.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         None
+    }
+
+    /// Lets frames pass between the machine and its cable. A machine that boots is plugged in; one
+    /// from a memory image is not, see [`Snapshots::launch_from`]. Success if it is already.
+    async fn plug(&self, handle: &MachineHandle) -> Result<(), Error> {
+        Err(Error::NoInterface { workspace: handle.workspace.clone() })
+    }
+
+    /// Changes the forwards of a running machine whose cable ends in [`NicEnd::User`]: first those
+    /// in `remove` end, then those in `add` begin. What is so already is no failure. After a
+    /// failure all of it can be asked for again.
+    async fn set_forwards(
+        &self,
+        handle: &MachineHandle,
+        add: &[PortForward],
+        remove: &[PortForward],
+    ) -> Result<(), Error> {
+        let _there_are_none = (add, remove);
+        Err(Error::NoInterface { workspace: handle.workspace.clone() })
     }
 
     /// How the guest link reaches the machine.

@@ -33,6 +33,9 @@ impl From<driver::Error> for ToolError {
             Error::Unkillable { .. } => {
                 ("machine_unkillable", "the host's kernel holds the process: look at the host")
             }
+            Error::NoInterface { .. } => {
+                ("no_network_interface", "stop the workspace and start it again")
+            }
             Error::SnapshotUnsupported { .. } => {
                 ("snapshot_unsupported", "workspace_info shows what this machine can do")
             }

@@ -27,6 +27,7 @@ mod frame;
 mod hello;
 mod jobs;
 pub mod limits;
+mod network;
 mod request;
 mod run;
 mod sync;
@@ -44,6 +45,7 @@ pub use jobs::{
     JobForget, JobForgotten, JobKill, JobKilled, JobList, JobPoll, JobReport, JobStart, JobStarted,
     JobSummary, Jobs, Spool,
 };
+pub use network::{NetworkSet, SetNetwork};
 pub use request::{FromGuest, GuestEvent, Request, ToGuest};
 pub use run::{Argv, Exec, ExecDone, Exit, Stream};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};

@@ -74,6 +74,8 @@ requests! {
     Quiesce => Quiesced,
     /// Let the disk be written again.
     Thaw => Thawed,
+    /// Set the network interface.
+    SetNetwork => NetworkSet,
 }
 
 /// Payload of a [`Kind::Event`] frame: told by the guest without being asked.

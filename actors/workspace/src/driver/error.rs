@@ -74,6 +74,12 @@ pub enum Error {
     /// QEMU's control socket.
     #[error("QMP: {0}")]
     Qmp(#[from] qmp::Error),
+    /// The machine was started without a network interface.
+    #[error("{workspace} has no network interface")]
+    NoInterface {
+        /// The machine's workspace.
+        workspace: String,
+    },
     /// Machines of this kind cannot be saved, paused or forked.
     #[error("this machine cannot be saved: {why}")]
     SnapshotUnsupported {

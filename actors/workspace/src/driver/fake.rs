@@ -78,6 +78,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
         hostname: "golden".into(),
         carrier: Carrier::VirtioSerial,
         cid: None,
+        nic: None,
     }
 }
 
@@ -244,6 +245,7 @@ impl Driver for FakeDriver {
             endpoint: Endpoint::Unix { path, peer_uid: rustix::process::geteuid().as_raw() },
             memory: (self.isolation == Isolation::Vm)
                 .then(|| snapshots::held(plan, Ram::Shared { fd: 3 })),
+            nic: plan.nic.is_some(),
         };
         state.paused.remove(&plan.workspace);
         state.tops.insert(plan.workspace.clone(), plan.disk().top);

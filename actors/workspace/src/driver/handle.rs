@@ -78,6 +78,9 @@ pub struct MachineHandle {
     /// save machines.
     #[serde(default)]
     pub memory: Option<Held>,
+    /// It has a network interface. A machine from a memory image has one if the saved one had.
+    #[serde(default)]
+    pub nic: bool,
 }
 
 impl MachineHandle {

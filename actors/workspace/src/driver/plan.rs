@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::Error;
 use super::folders::Folders;
+use super::nic::Nic;
 
 /// How bytes travel between the host and the guest daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ pub struct Disk {
 
 /// One machine to be. The owner keeps it in the workspace's record: `slot` and `uuid` must not
 /// change during the workspace's life.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// The workspace's id; also the name of its folders and its cgroup.
     pub workspace: String,
@@ -83,7 +84,6 @@ pub struct Plan {
     /// Where it lives.
     pub folders: Folders,
     /// The disk; `None` is one layer of the workspace's own, [`Folders::disk`].
-    #[serde(default)]
     pub disk: Option<Disk>,
     /// BLAKE3 of the link token, 64 hex digits.
     pub token_hash_hex: String,
@@ -93,6 +93,8 @@ pub struct Plan {
     pub carrier: Carrier,
     /// The guest's context id, 3 or above; needed by the two vsock carriers.
     pub cid: Option<u32>,
+    /// The network interface; a machine without one has nothing but loopback.
+    pub nic: Option<Nic>,
 }
 
 impl Plan {
@@ -118,6 +120,9 @@ impl Plan {
         }
         if self.vcpus == 0 || self.memory_mb < 32 || self.disk_gb == 0 {
             return bad("a machine needs a processor, 32 MB of memory and 1 GB of disk");
+        }
+        if self.nic.is_some() {
+            return bad("machines have no network interface yet");
         }
         for folder in [&self.folders.run_dir, &self.folders.disk_dir, &self.folders.log_dir] {
             if !folder.is_absolute() || folder.file_name() != Some(self.workspace.as_ref()) {

@@ -178,6 +178,7 @@ pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, 
         hostname: plan.name.to_string(),
         carrier,
         cid: Some(FIRST_CID + plan.slot),
+        nic: None,
     })
 }
 

@@ -179,6 +179,7 @@ impl Starter {
             cgroup_dirs,
             endpoint,
             memory: None,
+            nic: false,
         }
     }
 }

@@ -115,6 +115,7 @@ pub(super) async fn launch(
         cgroup_dirs,
         endpoint,
         memory: Some(Held { shape: shape(driver, plan), ram: held }),
+        nic: plan.nic.is_some(),
     };
     Ok(Launched { handle, limits })
 }
