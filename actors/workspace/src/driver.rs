@@ -61,7 +61,9 @@ pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options};
 pub use plan::{Carrier, Disk, Images, Plan};
 pub use process::{ExitHow, MachineExit};
-pub use snapshot::{Held, Ram, SaveRequest, Saved, SavedMemory, Shape, SnapshotFolder, Snapshots};
+pub use snapshot::{
+    Held, Ram, SaveRequest, Saved, SavedMemory, SavedNic, Shape, SnapshotFolder, Snapshots,
+};
 
 /// A started machine.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use hivekeep_kernel::ports::PortForward;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -189,6 +190,11 @@ impl FakeDriver {
         self.state().machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
     }
 
+    fn with_interface(&self, handle: &MachineHandle) -> Result<(), Error> {
+        let none = || Error::NoInterface { workspace: handle.workspace.clone() };
+        handle.nic.then_some(()).ok_or_else(none)
+    }
+
     fn note(&self, call: &str, workspace: &str) {
         self.state().calls.push(format!("{call} {workspace}"));
     }
@@ -311,6 +317,25 @@ impl Driver for FakeDriver {
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         (self.isolation == Isolation::Vm).then_some(self)
+    }
+
+    async fn plug(&self, handle: &MachineHandle) -> Result<(), Error> {
+        self.note("plug", &handle.workspace);
+        self.with_interface(handle)
+    }
+
+    async fn set_forwards(
+        &self,
+        handle: &MachineHandle,
+        add: &[PortForward],
+        remove: &[PortForward],
+    ) -> Result<(), Error> {
+        let ends = |forwards: &[PortForward], sign: char| -> String {
+            forwards.iter().map(|one| format!(" {sign}{}", one.host())).collect()
+        };
+        let changes = ends(remove, '-') + &ends(add, '+');
+        self.note("set_forwards", &format!("{}{changes}", handle.workspace));
+        self.with_interface(handle)
     }
 
     async fn memory(&self, _handle: &MachineHandle) -> Result<Memory, Error> {

@@ -121,8 +121,8 @@ impl Plan {
         if self.vcpus == 0 || self.memory_mb < 32 || self.disk_gb == 0 {
             return bad("a machine needs a processor, 32 MB of memory and 1 GB of disk");
         }
-        if self.nic.is_some() {
-            return bad("machines have no network interface yet");
+        if let Some(Err(why)) = self.nic.as_ref().map(Nic::check) {
+            return bad(&why);
         }
         for folder in [&self.folders.run_dir, &self.folders.disk_dir, &self.folders.log_dir] {
             if !folder.is_absolute() || folder.file_name() != Some(self.workspace.as_ref()) {

@@ -78,6 +78,22 @@ pub struct Shape {
     pub carrier: Carrier,
     /// Frequency of the time stamp counter that an emulated guest was told; 0 otherwise.
     pub tsc_khz: u64,
+    /// The network interface.
+    #[serde(default)]
+    pub nic: SavedNic,
+}
+
+/// A network interface in a machine's state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SavedNic {
+    /// There is none, and a machine from the state cannot have one.
+    #[default]
+    None,
+    /// One that goes with any end of its cable.
+    Plain,
+    /// One whose guest leaves checksums and segments to a tap: it goes with a tap only.
+    Tap,
 }
 
 impl Shape {
@@ -103,6 +119,12 @@ impl Shape {
         if self.tsc_khz.abs_diff(saved.tsc_khz) > saved.tsc_khz / 500 {
             let khz = |khz: u64| format!("{khz} kHz");
             return differs("the time stamp counter", khz(saved.tsc_khz), khz(self.tsc_khz));
+        }
+        let has_nic = |shape: &Self| shape.nic != SavedNic::None;
+        if has_nic(self) != has_nic(saved) || (saved.nic == SavedNic::Tap && self.nic != saved.nic)
+        {
+            let word = |nic| format!("{nic:?}").to_lowercase();
+            return differs("the network interface", word(saved.nic), word(self.nic));
         }
         if self.machine != saved.machine {
             return differs("the machine's devices", saved.machine.clone(), self.machine.clone());
@@ -175,6 +197,18 @@ pub trait Snapshots: Send + Sync {
     /// snapshot's frozen layers below a top of its own. Legal after [`super::Driver::prepare`].
     ///
     /// Until it has its new identity the guest knows the token of the machine that was saved.
+    ///
+    /// It has a network interface if the saved machine had one, which
+    /// [`MachineHandle::nic`] says; without one in the plan its cable ends nowhere. Until it is
+    /// told otherwise the guest uses the address and MAC of the machine that was saved. Therefore
+    /// the link is off, in both directions, from before the guest's first instruction until
+    /// [`super::Driver::plug`], which is legal once the guest has answered `SetNetwork`:
+    ///
+    /// ```text
+    /// launch_from ─► resume ─► Reidentify ─► SetNetwork ─► plug ─► (SetNetwork: gateway_answers)
+    /// ```
+    /// A daemon that takes such a machine up again cannot know how far the one before came: it
+    /// repeats the last two.
     async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error>;
 
     /// Removes a memory image, complete or not. Success if it is gone. Machines that were started
@@ -194,6 +228,7 @@ mod tests {
             memory_mb: 256,
             carrier: Carrier::VirtioSerial,
             tsc_khz: 2_500_000,
+            nic: SavedNic::Plain,
         }
     }
 
@@ -202,12 +237,16 @@ mod tests {
         let saved = shape();
         saved.must_fit(&saved).unwrap();
         Shape { tsc_khz: 2_500_900, ..shape() }.must_fit(&saved).unwrap();
+        let with_tap = Shape { nic: SavedNic::Tap, ..shape() };
+        with_tap.must_fit(&saved).unwrap();
+        assert!(saved.must_fit(&with_tap).is_err());
         for (named, here) in [
             ("version", Shape { program: "QEMU 8".into(), ..shape() }),
             ("memory_mb", Shape { memory_mb: 512, ..shape() }),
             ("vcpus", Shape { vcpus: 2, ..shape() }),
             ("carrier", Shape { carrier: Carrier::Vsock, ..shape() }),
             ("time stamp", Shape { tsc_khz: 2_600_000, ..shape() }),
+            ("interface", Shape { nic: SavedNic::None, ..shape() }),
             ("devices", Shape { machine: "cd".into(), ..shape() }),
         ] {
             let refused = here.must_fit(&saved).unwrap_err();

@@ -6,10 +6,13 @@
 
 mod args;
 mod control;
+mod forwards;
 mod launch;
+mod nic;
 mod ram;
 mod save;
 mod snapshots;
+mod tap;
 mod tsc;
 mod vhost;
 
@@ -18,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use hivekeep_kernel::ports::PortForward;
 use serde_json::Value;
 
 use super::ground::{self, Ground};
@@ -181,9 +185,29 @@ impl Driver for VmDriver {
         Some(self)
     }
 
+    async fn plug(&self, handle: &MachineHandle) -> Result<(), Error> {
+        Ok(control_of_nic(handle).await?.set_link(true).await?)
+    }
+
+    async fn set_forwards(
+        &self,
+        handle: &MachineHandle,
+        add: &[PortForward],
+        remove: &[PortForward],
+    ) -> Result<(), Error> {
+        forwards::set(&control_of_nic(handle).await?, add, remove).await
+    }
+
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
         self.ground.memory(handle).await
     }
+}
+
+async fn control_of_nic(handle: &MachineHandle) -> Result<control::Control, Error> {
+    if !handle.nic {
+        return Err(Error::NoInterface { workspace: handle.workspace.clone() });
+    }
+    control::Control::of(handle).await
 }
 
 fn choose_accelerator(wish: Accelerator, kvm: &KvmVerdict) -> Result<AcceleratorKind, Error> {

@@ -10,7 +10,7 @@ use super::FakeDriver;
 use crate::driver::snapshot::Description;
 use crate::driver::{
     Driver, Error, Gone, Held, Launched, MachineHandle, Plan, Ram, SaveRequest, Saved, SavedMemory,
-    Shape, SnapshotFolder, Snapshots,
+    SavedNic, Shape, SnapshotFolder, Snapshots,
 };
 
 pub(super) fn held(plan: &Plan, ram: Ram) -> Held {
@@ -21,6 +21,7 @@ pub(super) fn held(plan: &Plan, ram: Ram) -> Held {
         memory_mb: plan.memory_mb,
         carrier: plan.carrier,
         tsc_khz: 0,
+        nic: if plan.nic.is_some() { SavedNic::Plain } else { SavedNic::None },
     };
     Held { shape, ram }
 }
@@ -129,9 +130,11 @@ impl Snapshots for FakeDriver {
 
     async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error> {
         self.note("launch_from", &plan.workspace);
-        let held = held(plan, Ram::Private);
-        held.shape.must_fit(&snapshot.describe()?.shape)?;
+        let (mut held, saved) = (held(plan, Ram::Private), snapshot.describe()?.shape);
+        held.shape.nic = saved.nic;
+        held.shape.must_fit(&saved)?;
         let mut launched = self.launch(plan).await?;
+        launched.handle.nic = saved.nic != SavedNic::None;
         launched.handle.memory = Some(held);
         self.state().paused.insert(plan.workspace.clone());
         Ok(launched)

@@ -29,6 +29,9 @@ const INFO_BYTES: usize = 16 * 1024;
 
 pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launched, Error> {
     plan.check()?;
+    if plan.nic.is_some() {
+        return Err(Error::BadPlan("a sandbox has no network interface".into()));
+    }
     if plan.carrier != Carrier::Unix {
         return Err(Error::BadPlan("a sandbox's carrier is its Unix socket".into()));
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
+use super::nic;
 use crate::driver::facts::AcceleratorKind;
 use crate::driver::layer;
 use crate::driver::plan::{Carrier, Plan};
@@ -36,6 +37,8 @@ pub(super) struct Fds {
     pub(super) initrd: RawFd,
     /// A listening socket, `/dev/vhost-vsock`, or a connection to `vhost-device-vsock`.
     pub(super) link: RawFd,
+    /// The network cable's end, if that is a descriptor.
+    pub(super) tap: RawFd,
 }
 
 /// What the command line needs besides the plan.
@@ -58,6 +61,11 @@ pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
     base(&mut line, plan, machine);
     storage(&mut line, plan, machine);
     link(&mut line, plan, &machine.fds);
+    if let Some(nic) = &plan.nic {
+        let (cable, device) = nic::words(nic, machine.fds.tap);
+        line.pair("-netdev", cable);
+        line.pair("-device", device);
+    }
     // `/proc/self/fd` opens the file anew whatever the path's folders permit.
     line.pair("-kernel", format!("/proc/self/fd/{}", machine.fds.kernel));
     line.pair("-initrd", format!("/proc/self/fd/{}", machine.fds.initrd));
@@ -89,6 +97,9 @@ pub(super) fn shape_words(plan: &Plan, accelerator: AcceleratorKind) -> Vec<OsSt
     }
     line.pair("-device", BLOCK_DEVICE);
     link(&mut line, &neutral, &machine.fds);
+    if neutral.nic.is_some() {
+        line.pair("-device", nic::DEVICE);
+    }
     line.0
 }
 
@@ -234,6 +245,7 @@ impl Line {
 mod tests {
     use super::*;
     use crate::driver::fake::plan;
+    use crate::driver::{Nic, NicEnd};
 
     fn fds(layers: &[RawFd]) -> Fds {
         let layers = layers.to_vec();
@@ -247,6 +259,7 @@ mod tests {
             kernel: 14,
             initrd: 15,
             link: 16,
+            tap: 18,
         }
     }
 
@@ -334,7 +347,26 @@ mod tests {
         assert_eq!(shape(&one), shape(&other));
         other.memory_mb += 1;
         assert_ne!(shape(&one), shape(&other));
+        other.memory_mb -= 1;
+        let nic = |last| Nic { mac: [2, 0, 0, 0, 0, last], end: NicEnd::Unplugged };
+        other.nic = Some(nic(1));
+        let with_nic = shape(&other);
+        assert_ne!(shape(&one), with_nic);
+        other.nic = Some(nic(2));
+        assert_eq!(shape(&other), with_nic, "whose it is makes no difference");
         assert!(shape(&one).contains("virtserialport") && shape(&one).contains("qemu64"));
+    }
+
+    #[test]
+    fn an_interface_comes_behind_what_all_machines_have() {
+        let mut plan = plan("ws_golden", std::path::Path::new("/r"));
+        let without = line(&plan, AcceleratorKind::Tcg);
+        plan.nic = Some(Nic { mac: [2, 0, 0, 0, 0, 1], end: NicEnd::Unplugged });
+        let with = line(&plan, AcceleratorKind::Tcg);
+        let words = " -netdev hubport,id=net,hubid=0 -device virtio-net-device,guest_announce=off,\
+                     id=nic,netdev=net,mac=02:00:00:00:00:01";
+        assert_eq!(with.replace(words, ""), without);
+        assert!(with.find("virtserialport") < with.find("virtio-net"), "{with}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::launch::Origin;
+use super::nic::NIC;
 use super::qmp::{self, Client};
 use crate::driver::{Disk, Error, MachineHandle, layer, spawn};
 
@@ -31,22 +32,32 @@ pub(super) enum Run {
 /// One connection, for several requests.
 pub(super) struct Control(Client);
 
-/// Waits for a new QEMU until its guest runs, or has the state that it was started for.
+/// Waits for a new QEMU until its guest runs, or has the state that it was started for. A guest
+/// with a state uses another machine's address until it is told its own: its `nic` is cut off.
 pub(super) async fn come_up(
     socket: &Path,
     origin: Origin,
+    nic: bool,
     timeout: Duration,
 ) -> Result<(), qmp::Error> {
     let (client, _events) = Client::connect(socket, timeout).await?;
     let control = Control(client);
-    match origin {
-        Origin::Boot => match control.run_state().await? {
-            Run::Running => Ok(()),
-            other => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
-        },
-        Origin::Fork { device, .. } => control.load(device, true).await,
-        Origin::Full { state, .. } => control.load(state, false).await,
+    if nic && !matches!(origin, Origin::Boot) {
+        // QEMU would announce the machine to the network as soon as it is loaded.
+        control.ask("migrate-set-parameters", json!({ "announce-rounds": 0 })).await?;
     }
+    match origin {
+        Origin::Boot => {
+            return match control.run_state().await? {
+                Run::Running => Ok(()),
+                other => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
+            };
+        }
+        Origin::Fork { device, .. } => control.load(device, true).await?,
+        Origin::Full { state, .. } => control.load(state, false).await?,
+    }
+    // Not before: whether the link is up is part of the state.
+    if nic { control.set_link(false).await } else { Ok(()) }
 }
 
 impl Control {
@@ -56,7 +67,12 @@ impl Control {
         Ok(Self(client))
     }
 
-    async fn ask(&self, command: &str, arguments: Value) -> Result<Value, qmp::Error> {
+    /// Whether frames pass between the interface and its cable.
+    pub(super) async fn set_link(&self, up: bool) -> Result<(), qmp::Error> {
+        self.ask("set_link", json!({ "name": NIC, "up": up })).await.map(drop)
+    }
+
+    pub(super) async fn ask(&self, command: &str, arguments: Value) -> Result<Value, qmp::Error> {
         self.0.execute(command, arguments, TIMEOUT).await
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::args::{self, Fds, Machine};
 use super::ram::{self, Sealed};
-use super::{VmDriver, control, folders, qmp, vhost};
+use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
 use crate::driver::cgroup::Limits;
 use crate::driver::ground::{Ground, Newborn};
 use crate::driver::handle::{Endpoint, ProcessId, boot_id};
@@ -14,7 +14,7 @@ use crate::driver::options::MachineUser;
 use crate::driver::spawn::{self, Spawn};
 use crate::driver::{
     AcceleratorKind, AppliedLimits, Carrier, Enforcement, Error, Held, Isolation, Launched,
-    MachineHandle, Plan, Ram, Shape, sockets,
+    MachineHandle, NicEnd, Plan, Ram, Shape, sockets,
 };
 
 /// The kernel's side of AF_VSOCK guests.
@@ -72,6 +72,7 @@ pub(super) fn shape(driver: &VmDriver, plan: &Plan) -> Shape {
         memory_mb: plan.memory_mb,
         carrier: plan.carrier,
         tsc_khz: driver.tsc_khz,
+        nic: nic::saved(plan),
     }
 }
 
@@ -81,6 +82,9 @@ pub(super) async fn launch(
     origin: Origin,
 ) -> Result<Launched, Error> {
     plan.check()?;
+    if let Some(NicEnd::Tap(tap)) = plan.nic.as_ref().map(|nic| &nic.end) {
+        tap::check(tap)?;
+    }
     driver.ground.check_limits()?;
     let (ram, shared_ram) =
         origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
@@ -99,7 +103,7 @@ pub(super) async fn launch(
     let started = tokio::task::spawn_blocking(move || starter.start());
     let started = started.await.map_err(Error::lost_task)??;
     let (socket, timeout) = (plan.folders.qmp(), driver.ground.options.launch_timeout());
-    let up = control::come_up(&socket, origin, timeout);
+    let up = control::come_up(&socket, origin, plan.nic.is_some(), timeout);
     await_control(driver, plan, started.process, up).await?;
     let Started { newborn, process, helpers, uid, cgroup_dirs, limits, endpoint } = started;
     newborn.keep();
@@ -284,6 +288,13 @@ impl Inherited {
             kernel: self.add(spawn::open_for(kernel, false)?.0),
             initrd: self.add(spawn::open_for(initrd, false)?.0),
             link: self.add(link),
+            tap: match plan.nic.as_ref().map(|nic| &nic.end) {
+                Some(NicEnd::Tap(tap)) => {
+                    let tap = tap.try_clone();
+                    self.add(tap.map_err(Error::io("duplicate the", "tap".as_ref()))?)
+                }
+                Some(NicEnd::Unplugged | NicEnd::User { .. }) | None => -1,
+            },
         })
     }
 

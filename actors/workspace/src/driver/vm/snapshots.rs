@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::control::{Control, Run};
 use super::launch::{self, Origin};
 use super::ram::Sealed;
-use super::{VmDriver, save};
+use super::{VmDriver, nic, save};
 use crate::driver::{
     Error, Launched, MachineHandle, Plan, SaveRequest, Saved, SnapshotFolder, Snapshots,
 };
@@ -58,15 +58,16 @@ impl Snapshots for VmDriver {
     }
 
     async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error> {
-        let (here, folder) = (launch::shape(self, plan), snapshot.clone());
+        let (driver, wished, folder) = (self.clone(), plan.clone(), snapshot.clone());
         let open = move || {
             let description = folder.describe()?;
-            here.must_fit(&description.shape)?;
+            let plan = nic::fit(&wished, description.shape.nic)?;
+            launch::shape(&driver, &plan).must_fit(&description.shape)?;
             let device = folder.device();
             let state = std::fs::File::open(&device).map_err(Error::io("open", &device))?;
-            Ok::<_, Error>((description, OwnedFd::from(state)))
+            Ok::<_, Error>((plan, description, OwnedFd::from(state)))
         };
-        let (description, device) =
+        let (plan, description, device) =
             tokio::task::spawn_blocking(open).await.map_err(Error::lost_task)??;
         let (ram, memory_mb) = (snapshot.ram(), plan.memory_mb);
         let load = async {
@@ -74,7 +75,7 @@ impl Snapshots for VmDriver {
             tokio::task::spawn_blocking(load).await.map_err(Error::lost_task)?
         };
         let image = self.images.get(description.id, load).await?;
-        let launched = launch::launch(self, plan, Origin::Fork { image, device }).await?;
+        let launched = launch::launch(self, &plan, Origin::Fork { image, device }).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }

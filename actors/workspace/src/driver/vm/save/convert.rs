@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::control::Control;
 use super::super::launch::{self, Origin};
+use super::super::nic;
 use super::super::ram::{self, Copy};
 use super::{Saving, Shared, blocking, create};
 use crate::driver::{Disk, Driver, Error, LogsOnDiscard, Plan};
@@ -12,7 +13,8 @@ use crate::driver::{Disk, Driver, Error, LogsOnDiscard, Plan};
 impl Saving<'_> {
     /// Loads a whole state into a QEMU whose memory the daemon shares, and saves its devices alone.
     pub(super) async fn convert(&self, state: OwnedFd) -> Result<Shared, Error> {
-        let plan = self.converter();
+        let (plan, nic) = (self.converter(), self.held.shape.nic);
+        let plan = blocking(move || nic::fit(&plan, nic)).await?;
         let memory_mb = self.held.shape.memory_mb;
         let made = || ram::make(memory_mb).and_then(|ram| Ok((ram.try_clone()?, ram)));
         let (kept, ram) = made().map_err(Error::io("make memory for", "ram".as_ref()))?;
@@ -52,6 +54,6 @@ impl Saving<'_> {
         let disk = Some(Disk { layers, top: folders.disk() });
         let cid = self.plan.cid.map(|cid| cid ^ 0x4000_0000);
         let uuid = uuid::Uuid::new_v4();
-        Plan { workspace, uuid, folders, disk, cid, ..self.plan.clone() }
+        Plan { workspace, uuid, folders, disk, cid, nic: None, ..self.plan.clone() }
     }
 }
