@@ -1,7 +1,10 @@
 //! Brings the kernel to the plan, from whatever is there.
 
+mod generation;
 mod links;
+mod listing;
 mod nft;
+mod step;
 mod sysctl;
 mod tap;
 mod uplink;
@@ -17,13 +20,16 @@ pub use tap::Owner;
 pub(crate) use tap::open as open_by_name;
 pub use uplink::Uplinks;
 
+use generation::Generation;
+use step::Known;
+
 use crate::Error;
 use crate::plan::{Network, Tag};
 use crate::rules::Ruleset;
 
 /// How the kernel is reached.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct Access {
     /// The nft program: a path, or a name to look for.
     pub nft_path: PathBuf,
     /// Who may open the taps besides root.
@@ -32,13 +38,13 @@ pub struct Options {
     pub uplinks: Uplinks,
 }
 
-impl Default for Options {
+impl Default for Access {
     fn default() -> Self {
         Self { nft_path: "nft".into(), tap_owner: None, uplinks: Uplinks::default() }
     }
 }
 
-/// What [`Enforcer::ensure`] did and found. The network is as planned; what lies outside of our
+/// What an [`Enforcer`] did and found. The network is as planned; what lies outside of our
 /// tables and may still stop packets is in `obstacles`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Applied {
@@ -51,8 +57,11 @@ pub struct Applied {
     pub removed: Vec<String>,
     /// Interfaces that lead out and forward, if anyone needs them; empty, and nothing leaves.
     pub uplinks: Vec<String>,
-    /// Chains of others that drop by policy and that our packets pass too.
+    /// Chains of others that drop by policy and that our packets pass too, as of the last full
+    /// look.
     pub obstacles: Vec<Obstacle>,
+    /// What others had changed and is as planned again: chains, sets, interfaces.
+    pub repaired: Vec<String>,
 }
 
 /// The one writer of a network. Everything it does can be repeated at any time.
@@ -64,7 +73,10 @@ pub struct Enforcer {
     nft: Nft,
     netlink: Handle,
     connection: tokio::task::JoinHandle<()>,
-    options: Options,
+    options: Access,
+    generation: Generation,
+    /// What the kernel holds, as long as nobody else changes it.
+    known: Option<Known>,
 }
 
 /// The host's end of a member's cable, to be handed to its machine; QEMU takes it as
@@ -89,27 +101,73 @@ impl Enforcer {
     ///
     /// # Errors
     /// [`Error::NftMissing`], [`Error::Io`].
-    pub fn open(options: Options) -> Result<Self, Error> {
+    pub fn open(options: Access) -> Result<Self, Error> {
         let nft = Nft::find(&options.nft_path)?;
         let (connection, netlink, _) =
             rtnetlink::new_connection().map_err(Error::io("connect to rtnetlink"))?;
-        Ok(Self { nft, netlink, connection: tokio::spawn(connection), options })
+        let (generation, connection) = (Generation::open()?, tokio::spawn(connection));
+        Ok(Self { nft, netlink, connection, options, generation, known: None })
     }
 
-    /// Makes the kernel's state that of the plan: tables first, so that no interface is ever
-    /// there without its rules.
+    /// Makes the kernel's state that of the plan, whatever it is: tables first, so that no
+    /// interface is ever there without its rules.
     ///
     /// # Errors
     /// After a failure, or when the future was dropped, the kernel may be between the old and the
     /// new plan, never looser than the tables that hold; ensure again.
     pub async fn ensure(&mut self, network: &Network) -> Result<Applied, Error> {
+        self.known = None;
         links::check(&self.netlink, network).await?;
         let rules = Ruleset::render(network);
+        let before = self.generation.now()?;
         let found = self.nft.look(network.tag()).await?;
         let rebuilt = self.nft.apply(&rules, &found).await?;
-        let (made, removed) = links::ensure(&self.netlink, network, self.options.tap_owner).await?;
-        let uplinks = self.forwarding(network).await?;
-        Ok(Applied { rebuilt, made, removed, uplinks, obstacles: found.obstacles })
+        let ports = links::ensure(&self.netlink, network, self.options.tap_owner).await?;
+        let (uplinks, transactions) = self.forwarding(network).await?;
+        let obstacles = found.obstacles;
+        let applied = Applied {
+            rebuilt,
+            made: ports.made,
+            removed: ports.removed,
+            uplinks: uplinks.clone(),
+            obstacles: obstacles.clone(),
+            repaired: Vec::new(),
+        };
+        let known = Known {
+            network: network.clone(),
+            rules,
+            bridge: ports.bridge,
+            uplinks,
+            obstacles,
+            at: 0,
+        };
+        self.remember(known, before.wrapping_add(1 + transactions))?;
+        Ok(applied)
+    }
+
+    /// Whether guests of the plan would share a subnet with the host. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::SubnetInUse`].
+    pub async fn check_subnet(&self, network: &Network) -> Result<(), Error> {
+        links::check(&self.netlink, network).await
+    }
+
+    /// Whether anything of a tag is there.
+    ///
+    /// # Errors
+    /// When that cannot be listed.
+    pub async fn is_anything_left(&self, tag: &Tag) -> Result<bool, Error> {
+        let tables = self.nft.look(tag).await?.is_ours();
+        Ok(tables || links::any(&self.netlink, tag).await?)
+    }
+
+    /// The taps of a tag that machines hold.
+    ///
+    /// # Errors
+    /// When the interfaces cannot be listed.
+    pub async fn taps_in_use(&self, tag: &Tag) -> Result<Vec<String>, Error> {
+        links::in_use(&self.netlink, tag).await
     }
 
     /// Removes every interface and table of a tag, and gives uplinks their forwarding back.
@@ -118,6 +176,7 @@ impl Enforcer {
     /// # Errors
     /// What could not be removed; the rest may be gone.
     pub async fn remove_all(&mut self, tag: &Tag) -> Result<(), Error> {
+        self.known = None;
         links::remove_all(&self.netlink, tag).await?;
         let guarded = self.nft.guarded_if_any(tag).await?;
         uplink::give_back(&guarded)?;
@@ -129,28 +188,36 @@ impl Enforcer {
     /// # Errors
     /// [`Error::NftRefused`] if an entry is not in the plan any more; then none was opened.
     pub async fn open_names(&mut self, tag: &Tag, openings: &[Opening]) -> Result<(), Error> {
-        self.nft.open(tag, openings).await
+        let opened = self.nft.open(tag, openings).await?;
+        if let Some(known) = &mut self.known {
+            known.at = known.at.wrapping_add(opened.into());
+        }
+        Ok(())
     }
 
-    async fn forwarding(&mut self, network: &Network) -> Result<Vec<String>, Error> {
+    /// The interfaces that lead out, where someone needs them, and how many transactions that
+    /// took.
+    async fn forwarding(&self, network: &Network) -> Result<(Vec<String>, u32), Error> {
         let tag = network.tag();
         let guarded = self.nft.guarded(tag).await?;
+        let mut transactions = 0;
         if !network.leaves_the_host() {
             uplink::give_back(&guarded)?;
-            self.nft.unguard(tag, &guarded).await?;
-            return Ok(Vec::new());
+            transactions += u32::from(self.nft.unguard(tag, &guarded).await?);
+            return Ok((Vec::new(), transactions));
         }
         let uplinks = uplink::names(&self.netlink, &self.options.uplinks).await?;
         if uplink::host_routes()? {
             // The host became a router by someone else's will.
-            self.nft.unguard(tag, &guarded).await?;
+            transactions += u32::from(self.nft.unguard(tag, &guarded).await?);
         }
         for name in &uplinks {
             if !uplink::forwards(name)? {
                 self.nft.guard(tag, name).await?;
+                transactions += 1;
                 uplink::forward(name)?;
             }
         }
-        Ok(uplinks)
+        Ok((uplinks, transactions))
     }
 }

@@ -6,7 +6,7 @@ use hivekeep_kernel::WorkspaceId;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
-use crate::apply::{Nft, Options};
+use crate::apply::{Access, Nft};
 use crate::plan::{Forward, Member, Network, Policy, Protocol, Refused, Subnet};
 use crate::rules::Ruleset;
 use crate::{Error, Namespace};
@@ -41,7 +41,7 @@ pub(crate) fn net_admin() -> bool {
 
 /// Looks, and lets the kernel take every kind of rule in a namespace of its own. Leaves
 /// nothing. Whether they hold is for [`crate::selftest`] to say.
-pub async fn probe(options: &Options) -> Capability {
+pub async fn probe(options: &Access) -> Capability {
     let mut missing = Vec::new();
     if !net_admin() {
         missing.push("CAP_NET_ADMIN: run the daemon as root or with this capability".to_owned());

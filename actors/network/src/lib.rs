@@ -26,14 +26,14 @@ mod apply;
 pub mod capability;
 mod error;
 mod netns;
-mod unplugged;
 pub mod plan;
 pub mod ports;
 pub mod resolver;
 pub mod rules;
 pub mod selftest;
+mod unplugged;
 
-pub use apply::{Applied, Enforcer, Obstacle, Opening, Options, Owner, Uplinks, open_tap};
+pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
 pub use error::Error;
 pub use netns::Namespace;
 pub use unplugged::Unplugged;

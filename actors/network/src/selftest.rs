@@ -21,7 +21,7 @@ pub mod talk;
 
 use serde::Serialize;
 
-use crate::{Error, Options};
+use crate::{Access, Error};
 use checks::Scene;
 
 /// What a network promises.
@@ -86,7 +86,7 @@ impl Report {
 /// # Errors
 /// When the stage cannot be set up: [`Error::NotPermitted`], [`Error::NftMissing`], or a kernel
 /// that does not take the rules. A check that fails is a finding, not an error.
-pub async fn run(options: Options) -> Result<Report, Error> {
+pub async fn run(options: Access) -> Result<Report, Error> {
     let work = tokio::task::spawn_blocking(move || {
         // A scene and a thread for each: they mostly wait for what must not arrive.
         let one = |(property, check): (Property, checks::Check)| {

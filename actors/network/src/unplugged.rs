@@ -41,11 +41,7 @@ impl Network for Unplugged {
         self.refuse()
     }
 
-    async fn set_policy(
-        &self,
-        _: WorkspaceId,
-        _: NetworkWish,
-    ) -> Result<NetworkPolicy, ToolError> {
+    async fn set_policy(&self, _: WorkspaceId, _: NetworkWish) -> Result<NetworkPolicy, ToolError> {
         self.refuse()
     }
 

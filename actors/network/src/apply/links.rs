@@ -1,12 +1,15 @@
 //! The bridge and its taps, by rtnetlink.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use futures::TryStreamExt;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourState,
+};
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec};
 
 use super::sysctl;
@@ -22,14 +25,24 @@ struct Link {
     controller: Option<u32>,
     mac: Vec<u8>,
     up: bool,
+    /// Of a tap: a machine holds it.
+    held: bool,
 }
 
-/// Brings bridge and taps to the plan. Returns the taps made and removed.
+/// What [`ensure`] left and did.
+pub(super) struct Ports {
+    /// Its index.
+    pub(super) bridge: u32,
+    pub(super) made: Vec<String>,
+    pub(super) removed: Vec<String>,
+}
+
+/// Brings bridge and taps to the plan.
 pub(super) async fn ensure(
     netlink: &Handle,
     network: &Network,
     owner: Option<Owner>,
-) -> Result<(Vec<String>, Vec<String>), Error> {
+) -> Result<Ports, Error> {
     let mut links = ours(netlink, network.tag()).await?;
     let bridge = bridge(netlink, network, &links).await?;
     links.remove(&network.tag().bridge());
@@ -44,15 +57,89 @@ pub(super) async fn ensure(
                 find(netlink, &name).await?
             }
         };
-        if link.kind != Some(InfoKind::Tun) {
-            return Err(Error::ForeignInterface { name, expected: "tap" });
-        }
         connect(netlink, bridge, &name, &link, member.seat).await?;
     }
     for (name, link) in &links {
         remove(netlink, name, link).await?;
     }
-    Ok((made, links.into_keys().collect()))
+    let planned = network.members().map(|(_, member)| member.seat.address).collect();
+    forget(netlink, bridge, |address| !BTreeSet::contains(&planned, &address)).await?;
+    Ok(Ports { bridge, made, removed: links.into_keys().collect() })
+}
+
+/// Brings the taps from one plan to the next, on a bridge that is as planned. Returns those that
+/// were made and removed.
+pub(super) async fn step(
+    netlink: &Handle,
+    bridge: u32,
+    [from, to]: [&Network; 2],
+    owner: Option<Owner>,
+) -> Result<(Vec<String>, Vec<String>), Error> {
+    let taps = |network: &Network| -> BTreeMap<String, Seat> {
+        network.members().map(|(_, member)| (network.tap(member.seat), member.seat)).collect()
+    };
+    let (mut old, new) = (taps(from), taps(to));
+    let mut made = Vec::new();
+    for (name, seat) in &new {
+        let (name, seat) = (name.clone(), *seat);
+        if old.remove(&name).is_some() {
+            continue;
+        }
+        tap::make(&name, owner)?;
+        connect(netlink, bridge, &name, &find(netlink, &name).await?, seat).await?;
+        made.push(name);
+    }
+    for name in old.keys() {
+        match find(netlink, name).await {
+            Ok(link) => remove(netlink, name, &link).await?,
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(Error::Netlink { source, .. }) if code(&source) == Some(libc::ENODEV) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !old.is_empty() {
+        let gone: BTreeSet<_> = old.values().map(|seat| seat.address).collect();
+        forget(netlink, bridge, |address| gone.contains(&address)).await?;
+    }
+    Ok((made, old.into_keys().collect()))
+}
+
+/// Strikes out who is behind addresses that are nobody's any more.
+async fn forget(
+    netlink: &Handle,
+    bridge: u32,
+    gone: impl Fn(Ipv4Addr) -> bool,
+) -> Result<(), Error> {
+    let mut all = netlink.neighbours().get().set_address_family(AddressFamily::Inet).execute();
+    let mut stale = Vec::new();
+    while let Some(message) = all.try_next().await.map_err(Error::netlink("list who is where"))? {
+        let permanent = message.header.state == NeighbourState::Permanent;
+        let of_gone = message.attributes.iter().any(|attribute| {
+            matches!(attribute, NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) if gone(*ip))
+        });
+        if message.header.ifindex == bridge && permanent && of_gone {
+            stale.push(message);
+        }
+    }
+    for message in stale {
+        match netlink.neighbours().del(message).execute().await {
+            Err(error) if code(&error) == Some(libc::ENOENT) => {}
+            other => other.map_err(Error::netlink("strike out an address"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether any interface of a tag is there.
+pub(super) async fn any(netlink: &Handle, tag: &Tag) -> Result<bool, Error> {
+    Ok(!ours(netlink, tag).await?.is_empty())
+}
+
+/// The taps that machines hold.
+pub(super) async fn in_use(netlink: &Handle, tag: &Tag) -> Result<Vec<String>, Error> {
+    let links = ours(netlink, tag).await?.into_iter();
+    let bridge = tag.bridge();
+    Ok(links.filter(|(name, link)| link.held && *name != bridge).map(|(name, _)| name).collect())
 }
 
 /// Removes all interfaces of a tag: the taps, then the bridge.
@@ -94,9 +181,10 @@ async fn find(netlink: &Handle, name: &str) -> Result<Link, Error> {
 }
 
 fn read(message: LinkMessage) -> Option<(String, Link)> {
-    let up = message.header.flags.contains(LinkFlags::Up);
+    let has = |flag| message.header.flags.contains(flag);
+    let (up, held) = (has(LinkFlags::Up), has(LinkFlags::LowerUp));
     let (index, mac) = (message.header.index, Vec::new());
-    let mut link = Link { index, kind: None, controller: None, mac, up };
+    let mut link = Link { index, kind: None, controller: None, mac, up, held };
     let mut name = None;
     for attribute in message.attributes {
         match attribute {
@@ -220,6 +308,9 @@ async fn connect(
     link: &Link,
     seat: Seat,
 ) -> Result<(), Error> {
+    if link.kind != Some(InfoKind::Tun) {
+        return Err(Error::ForeignInterface { name: name.to_owned(), expected: "tap" });
+    }
     let failed = |what: &str| Error::netlink(format!("{what} {name}"));
     let index = link.index;
     sysctl::without_ipv6(name)?;

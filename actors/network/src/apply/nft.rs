@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::listing::Listing;
 use crate::Error;
 use crate::plan::Tag;
 use crate::rules::{Existing, GUARDED, Ruleset};
@@ -52,6 +53,14 @@ pub(crate) struct Found {
     inet: Existing,
     bridge: Existing,
     pub(crate) obstacles: Vec<Obstacle>,
+}
+
+impl Found {
+    /// Whether there is a table of ours with anything in it.
+    pub(crate) fn is_ours(&self) -> bool {
+        let empty = Existing::default();
+        self.inet != empty || self.bridge != empty
+    }
 }
 
 impl Nft {
@@ -144,16 +153,18 @@ impl Nft {
         self.transact(&[element(tag, "add", GUARDED, json!([uplink]))]).await
     }
 
-    pub(crate) async fn unguard(&self, tag: &Tag, uplinks: &[String]) -> Result<(), Error> {
+    /// Whether that took a transaction.
+    pub(crate) async fn unguard(&self, tag: &Tag, uplinks: &[String]) -> Result<bool, Error> {
         if uplinks.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        self.transact(&[element(tag, "delete", GUARDED, json!(uplinks))]).await
+        self.transact(&[element(tag, "delete", GUARDED, json!(uplinks))]).await.map(|()| true)
     }
 
     /// Opens addresses for their time. An element that is there keeps its old time on most
-    /// kernels, so it is taken out and put in again, within one transaction.
-    pub(crate) async fn open(&self, tag: &Tag, openings: &[Opening]) -> Result<(), Error> {
+    /// kernels, so it is taken out and put in again, within one transaction. Whether there was
+    /// anything to open.
+    pub(crate) async fn open(&self, tag: &Tag, openings: &[Opening]) -> Result<bool, Error> {
         let commands = openings.iter().filter(|opening| !opening.addresses.is_empty());
         let commands: Vec<Value> = commands
             .flat_map(|opening| {
@@ -170,8 +181,8 @@ impl Nft {
             })
             .collect();
         match commands.is_empty() {
-            true => Ok(()),
-            false => self.transact(&commands).await,
+            true => Ok(false),
+            false => self.transact(&commands).await.map(|()| true),
         }
     }
 
@@ -180,6 +191,23 @@ impl Nft {
         let table = |family| json!({ "table": { "family": family, "name": tag.table() } });
         let gone = |family| [json!({ "add": table(family) }), json!({ "delete": table(family) })];
         self.transact(&[gone("inet"), gone("bridge")].concat()).await
+    }
+
+    /// Both tables of a plan as the kernel has them; nothing where they are not there.
+    pub(super) async fn read_back(&self, rules: &Ruleset) -> Result<Listing, Error> {
+        let table = rules.inet.name();
+        let kept = rules.inet.kept_sets().chain(rules.bridge.kept_sets());
+        let kept = kept.map(str::to_owned).collect();
+        let mut items = Vec::new();
+        // One after the other: asked for both at once, nft 1.0.6 does not find the first.
+        for family in ["inet", "bridge"] {
+            match self.list(&["list", "table", family, table]).await {
+                Ok(listed) => items.extend(listed),
+                Err(Error::NftRefused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Listing::of(items, &kept))
     }
 
     /// The objects of one answer or several.

@@ -24,6 +24,16 @@ const FLAGS: c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc
 
 /// Makes a tap that stays when nobody holds it. Down, without a bridge.
 pub(super) fn make(name: &str, owner: Option<Owner>) -> Result<(), Error> {
+    match cable(name, owner) {
+        // Whoever holds it has made it.
+        Err(Error::TapBusy { .. }) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// A queue of a tap that is made where it is missing and stays when nobody holds it. Until it is
+/// joined to a bridge and set up, nothing passes.
+pub(crate) fn cable(name: &str, owner: Option<Owner>) -> Result<OwnedFd, Error> {
     let tap = open(name)?;
     let set = |request: c_ulong, value: u32, what: &str| {
         // SAFETY: these requests take their argument by value.
@@ -34,7 +44,8 @@ pub(super) fn make(name: &str, owner: Option<Owner>) -> Result<(), Error> {
         set(libc::TUNSETOWNER, uid, "owner")?;
         set(libc::TUNSETGROUP, gid, "group")?;
     }
-    set(libc::TUNSETPERSIST, 1, "persistence")
+    set(libc::TUNSETPERSIST, 1, "persistence")?;
+    Ok(tap)
 }
 
 /// A queue of a tap, non-blocking, with a virtio header before each frame.

@@ -1,5 +1,7 @@
 //! One table, and the transaction that brings the kernel's to it.
 
+mod difference;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use nftables::schema::{

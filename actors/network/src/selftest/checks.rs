@@ -15,7 +15,7 @@ use super::stage::Stage;
 use super::stand_in::StandIn;
 use super::talk::{self, PATIENCE, QUIET, Server};
 use crate::plan::{Forward, Member, Network, Policy, Subnet};
-use crate::{Error, Namespace, Options};
+use crate::{Access, Error, Namespace};
 
 pub(super) type Check = fn(&mut Scene) -> Result<(), Error>;
 
@@ -46,7 +46,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn new(options: Options) -> Result<Self, Error> {
+    pub(super) fn new(options: Access) -> Result<Self, Error> {
         let mut network = Network::new("self".parse()?, Subnet::default());
         let [a, b] = [(); 2].map(|()| WorkspaceId::new());
         for id in [a, b] {

@@ -9,7 +9,7 @@ use hivekeep_kernel::WorkspaceId;
 
 use super::stand_in::StandIn;
 use crate::plan::Network;
-use crate::{Applied, Enforcer, Error, Namespace, Options};
+use crate::{Access, Applied, Enforcer, Error, Namespace};
 
 /// The world's end of the host's uplink.
 pub const WORLD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
@@ -32,7 +32,7 @@ pub struct Stage {
     /// Everything that is not the host or a guest.
     pub world: Namespace,
     guests: BTreeMap<WorkspaceId, StandIn>,
-    options: Options,
+    options: Access,
 }
 
 impl Stage {
@@ -41,7 +41,7 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without the rights to do so.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    pub fn new(options: Access) -> Result<Self, Error> {
         let (host, world) = (Namespace::new()?, Namespace::new()?);
         // Read here, in the namespace of the caller.
         let settings = configure::settings();

@@ -6,7 +6,7 @@ use std::process::Command;
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::plan::{Forward, Member, Network, Policy, Protocol, Subnet};
 use hivekeep_network::selftest::stage::{HOST, Stage, UPLINK};
-use hivekeep_network::{Error, Opening, Options, Owner, rules};
+use hivekeep_network::{Access, Error, Opening, Owner, rules};
 
 use super::needs_root;
 
@@ -87,7 +87,7 @@ pub(super) fn remove_all(stage: &Stage, network: &Network) {
 #[test]
 fn what_is_the_hosts_stays_byte_for_byte_and_nothing_of_ours_does() {
     needs_root!();
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     foreign(&stage);
     let (rules, interfaces) = (foreign_tables(&stage), links(&stage));
     let everything = said(&stage, "nft list ruleset");
@@ -111,7 +111,7 @@ fn what_is_the_hosts_stays_byte_for_byte_and_nothing_of_ours_does() {
 #[test]
 fn again_is_the_same() {
     needs_root!();
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let (network, _) = plan([internet(), Policy::default()]);
     stage.ensure(&network).unwrap();
     let state = |stage: &Stage| {
@@ -137,7 +137,7 @@ fn remains_of_any_kind_are_brought_to_the_plan() {
     let (network, ids) = plan([internet(), Policy::default()]);
     let seat = network.member(ids[0]).unwrap().seat;
     let tap = network.tap(seat);
-    let clean = Stage::new(Options::default()).unwrap();
+    let clean = Stage::new(Access::default()).unwrap();
     clean.ensure(&network).unwrap();
     let (rules, table) = (said(&clean, "nft list ruleset"), network.tag().table());
     for remains in [
@@ -162,7 +162,7 @@ fn remains_of_any_kind_are_brought_to_the_plan() {
             format!("nft add set inet {table} members {{ type ether_addr ; }}"),
         ],
     ] {
-        let stage = Stage::new(Options::default()).unwrap();
+        let stage = Stage::new(Access::default()).unwrap();
         remains.iter().for_each(|line| _ = said(&stage, line));
         let applied = stage.ensure(&network).unwrap();
         assert_eq!(said(&stage, "nft list ruleset"), rules, "{remains:?}: {applied:?}");
@@ -178,7 +178,7 @@ fn remains_of_any_kind_are_brought_to_the_plan() {
 #[test]
 fn what_names_opened_outlives_other_changes_and_ends_by_itself() {
     needs_root!();
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let entry: hivekeep_network::plan::Egress = "good.example".parse().unwrap();
     let named = Policy { egress_allow: vec![entry.clone()], ..Policy::default() };
     let (mut network, ids) = plan([named, Policy::default()]);
@@ -213,7 +213,7 @@ fn what_names_opened_outlives_other_changes_and_ends_by_itself() {
 #[test]
 fn an_uplink_forwards_only_while_someone_needs_it() {
     needs_root!();
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let switch = format!("cat /proc/sys/net/ipv4/conf/{UPLINK}/forwarding");
     let forwards = |stage: &Stage| said(stage, &switch).trim() == "1";
     let (mut network, ids) = plan([Policy::default()]);
@@ -251,14 +251,14 @@ fn foreign_interfaces_and_networks_are_refused_by_name() {
         ("ip link add test-br type veth peer name other0".to_owned(), "bridge"),
         (format!("ip link add {tap} type veth peer name other0"), "tap"),
     ] {
-        let stage = Stage::new(Options::default()).unwrap();
+        let stage = Stage::new(Access::default()).unwrap();
         said(&stage, &line);
         let refused = stage.ensure(&network).unwrap_err();
         let right =
             matches!(&refused, Error::ForeignInterface { expected: e, .. } if *e == expected);
         assert!(right, "{refused}");
     }
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     said(&stage, &format!("ip addr add 10.213.9.1/24 dev {UPLINK}"));
     let refused = stage.ensure(&network).unwrap_err();
     assert!(matches!(refused, Error::SubnetInUse { .. }), "{refused}");
@@ -268,7 +268,7 @@ fn foreign_interfaces_and_networks_are_refused_by_name() {
 fn a_tap_has_one_holder_and_the_owner_it_was_given() {
     needs_root!();
     let tap_owner = Some(Owner { uid: 65_534, gid: 65_534 });
-    let mut stage = Stage::new(Options { tap_owner, ..Options::default() }).unwrap();
+    let mut stage = Stage::new(Access { tap_owner, ..Access::default() }).unwrap();
     let (network, ids) = plan([Policy::default()]);
     stage.ensure(&network).unwrap();
     let tap = network.tap(network.member(ids[0]).unwrap().seat);

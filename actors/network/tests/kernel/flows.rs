@@ -9,7 +9,7 @@ use hivekeep_network::rules::{self, name_set};
 use hivekeep_network::selftest::frames;
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
-use hivekeep_network::{Enforcer, Opening, Options};
+use hivekeep_network::{Access, Enforcer, Opening};
 
 use super::needs_root;
 
@@ -31,7 +31,7 @@ fn network(members: usize) -> (Network, Vec<WorkspaceId>) {
 fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
     needs_root!();
     let (mut network, ids) = network(2);
-    let mut stage = Stage::new(Options::default()).unwrap();
+    let mut stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
     stage.plug(&network, ids[0]).unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
@@ -72,7 +72,7 @@ fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
 fn hundreds_of_members_are_brought_up_and_changed() {
     needs_root!();
     let (mut network, ids) = network(200);
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let began = Instant::now();
     assert_eq!(stage.ensure(&network).unwrap().made.len(), 200);
     println!("200 members in {} ms", began.elapsed().as_millis());
@@ -93,7 +93,7 @@ fn a_connection_outlives_the_name_that_opened_it_and_ends_with_the_entry() {
     let entry: Egress = "good.example:7070/tcp".parse().unwrap();
     member.policy = Policy { egress_allow: vec![entry.clone()], ..Policy::default() };
     network.admit(ids[0], member.clone()).unwrap();
-    let mut stage = Stage::new(Options::default()).unwrap();
+    let mut stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
     stage.plug(&network, ids[0]).unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
@@ -126,7 +126,7 @@ fn one_guest_does_not_fill_the_hosts_table_of_connections() {
     needs_root!();
     let (mut network, ids) = network(2);
     network.serve_names(true);
-    let mut stage = Stage::new(Options::default()).unwrap();
+    let mut stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
     ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
     let to = SocketAddrV4::new(PUBLIC, 7070);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hivekeep_network::plan::{Forward, Policy, Protocol};
 use hivekeep_network::selftest::stage::{HOST, Stage};
-use hivekeep_network::{Enforcer, Options};
+use hivekeep_network::{Access, Enforcer};
 
 use super::ensure::{internet, links, plan, remove_all, said};
 use super::{block_on, needs_root};
@@ -20,7 +20,7 @@ fn hammer() {
         return eprintln!("SKIPPED: {HAMMER} is not set; `the_next_start_makes_it_whole` sets it");
     }
     block_on(async {
-        let mut enforcer = Enforcer::open(Options::default()).unwrap();
+        let mut enforcer = Enforcer::open(Access::default()).unwrap();
         for size in (0..4).cycle() {
             let (mut network, ids) = plan((0..size).map(|_| internet()));
             for id in &ids {
@@ -58,11 +58,11 @@ fn settle(stage: &Stage) {
 fn the_next_start_makes_it_whole() {
     needs_root!();
     let (network, _) = plan([internet(), Policy::default()]);
-    let clean = Stage::new(Options::default()).unwrap();
+    let clean = Stage::new(Access::default()).unwrap();
     let nothing = (rules(&clean), interfaces(&clean));
     clean.ensure(&network).unwrap();
     let whole = (rules(&clean), interfaces(&clean));
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let mut states = BTreeSet::new();
     for round in 0..12 {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -85,7 +85,7 @@ fn the_next_start_makes_it_whole() {
 }
 
 /// The chains and sets of all tables: where they were not removed, they keep their order.
-fn rules(stage: &Stage) -> BTreeSet<String> {
+pub(super) fn rules(stage: &Stage) -> BTreeSet<String> {
     let (mut blocks, mut table) = (Vec::new(), String::new());
     for line in said(stage, "nft list ruleset").lines().map(str::to_owned) {
         if line.starts_with("table") {
@@ -100,7 +100,7 @@ fn rules(stage: &Stage) -> BTreeSet<String> {
 }
 
 /// The names and flags of the interfaces, whose indices differ.
-fn interfaces(stage: &Stage) -> BTreeSet<String> {
+pub(super) fn interfaces(stage: &Stage) -> BTreeSet<String> {
     let listed = links(stage);
     listed.lines().filter_map(|line| Some(line.split_once(": ")?.1.replace("@if2", ""))).collect()
 }

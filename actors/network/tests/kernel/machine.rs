@@ -11,7 +11,7 @@ use hivekeep_network::plan::{Forward, Policy, Protocol, UserMode};
 use hivekeep_network::ports::{AUTOMATIC, Reservation};
 use hivekeep_network::selftest::stage::Stage;
 use hivekeep_network::selftest::talk::PATIENCE;
-use hivekeep_network::{Namespace, Options};
+use hivekeep_network::{Access, Namespace};
 
 use super::ensure::{internet, plan};
 use super::needs_root;
@@ -66,7 +66,7 @@ fn the_tap_that_it_is_handed() {
         return eprintln!("SKIPPED: {QEMU} is not installed");
     }
     let (network, ids) = plan([internet()]);
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
     let id = ids[0];
     let tap = stage.host.run(move || hivekeep_network::open_tap(&network, id)).unwrap();
@@ -80,7 +80,7 @@ fn the_network_without_a_bridge() {
     if qemu_is_missing() {
         return eprintln!("SKIPPED: {QEMU} is not installed");
     }
-    let stage = Stage::new(Options::default()).unwrap();
+    let stage = Stage::new(Access::default()).unwrap();
     let here = [127, 0, 0, 1].into();
     let free = stage.host.run(move || {
         Reservation::automatic(here, Protocol::Tcp, AUTOMATIC, |_| false).unwrap().at()

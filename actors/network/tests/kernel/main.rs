@@ -8,8 +8,9 @@ mod machine;
 mod rights;
 mod sabotage;
 mod selftest;
+mod step;
 
-use hivekeep_network::Options;
+use hivekeep_network::Access;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
@@ -17,7 +18,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// Why tests of this binary cannot run here, if they cannot.
 fn obstacle() -> Option<String> {
-    let found = block_on(hivekeep_network::capability::probe(&Options::default()));
+    let found = block_on(hivekeep_network::capability::probe(&Access::default()));
     (!found.missing.is_empty()).then(|| found.missing.join("; "))
 }
 

@@ -10,7 +10,7 @@ use hivekeep_network::plan::{Member, Network, Policy, Seat, Subnet};
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
 use hivekeep_network::selftest::talk::{PATIENCE, QUIET, Server};
 use hivekeep_network::selftest::{frames, talk};
-use hivekeep_network::{Namespace, Options};
+use hivekeep_network::{Access, Namespace};
 
 use super::needs_root;
 
@@ -23,7 +23,7 @@ fn scene() -> (Stage, Network, [WorkspaceId; 2]) {
         let seat = network.allot(id).unwrap();
         network.admit(id, Member { seat, policy, forwards: Vec::new() }).unwrap();
     }
-    let mut stage = Stage::new(Options::default()).unwrap();
+    let mut stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
     ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
     (stage, network, ids)

@@ -15,7 +15,7 @@ use crate::plan::{Policy, Tag};
 use crate::resolver::{Limits, Opens, Permits, Resolver, Settings};
 use crate::selftest::stage::{METADATA, PUBLIC, WORLD};
 use crate::selftest::talk::{PATIENCE, Server};
-use crate::{Enforcer, Error, Opening, Options};
+use crate::{Access, Enforcer, Error, Opening};
 
 /// Opens by an enforcer of its own.
 struct Opener(tokio::sync::Mutex<Enforcer>, Tag);
@@ -82,7 +82,7 @@ fn with_resolver(
     let (end, mut ended) = tokio::sync::oneshot::channel::<()>();
     let serve = move || async move {
         let bound = async {
-            let opener = Opener(Enforcer::open(Options::default())?.into(), tag);
+            let opener = Opener(Enforcer::open(Access::default())?.into(), tag);
             let (limits, opens) = (Limits::default(), Arc::new(opener));
             let upstreams = vec![upstream.into()];
             let settings = Settings { listen: gateway, upstreams, limits, permits, opens };

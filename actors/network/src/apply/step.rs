@@ -1,0 +1,158 @@
+//! The difference alone, where the rest is known to be as it was left.
+
+use super::{Applied, Enforcer, Obstacle, links, uplink};
+use crate::Error;
+use crate::plan::Network;
+use crate::rules::Ruleset;
+
+/// What was last brought into the kernel and acknowledged by it.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) network: Network,
+    pub(super) rules: Ruleset,
+    /// The bridge's index.
+    pub(super) bridge: u32,
+    pub(super) uplinks: Vec<String>,
+    pub(super) obstacles: Vec<Obstacle>,
+    /// The packet filter's generation after our last transaction.
+    pub(super) at: u32,
+}
+
+impl Enforcer {
+    /// As [`Enforcer::ensure`], but applies only what differs from the plan before, where that is
+    /// still in force and nobody else changed any rule of the host meanwhile. The rules go in one
+    /// transaction, before the taps that need them. Interfaces of the plan before are taken to be
+    /// as they were; [`Enforcer::check`] looks.
+    ///
+    /// # Errors
+    /// As [`Enforcer::ensure`], which is tried first where the difference was refused.
+    pub async fn apply(&mut self, network: &Network) -> Result<Applied, Error> {
+        // Taken, so that a future that is dropped leaves nothing known.
+        let Some(mut known) = self.known.take() else { return self.ensure(network).await };
+        let mut repaired = Vec::new();
+        if self.generation.now()? != known.at {
+            // Others changed rules, perhaps ours: first to what was, so that it can be said what.
+            repaired = self.compare(&known.network, true).await?.repaired;
+            match self.known.take() {
+                Some(again) => known = again,
+                None => return Ok(Applied { repaired, ..self.ensure(network).await? }),
+            }
+        }
+        match self.step(known, network).await {
+            Ok(Some(applied)) => Ok(Applied { repaired, ..applied }),
+            Ok(None) => self.ensure(network).await,
+            Err(error) => {
+                tracing::warn!(%error, "the difference was not taken; looking at everything");
+                self.ensure(network).await
+            }
+        }
+    }
+
+    async fn step(&mut self, known: Known, network: &Network) -> Result<Option<Applied>, Error> {
+        let same = |a: &Network, b: &Network| (a.tag(), a.subnet()) == (b.tag(), b.subnet());
+        if !same(&known.network, network) {
+            return Ok(None);
+        }
+        let rules = Ruleset::render(network);
+        let inet = rules.inet.difference(&known.rules.inet);
+        let bridge = rules.bridge.difference(&known.rules.bridge);
+        let Some((mut commands, more)) = inet.zip(bridge) else { return Ok(None) };
+        commands.extend(more);
+        let mut expected = known.at;
+        if !commands.is_empty() {
+            self.nft.transact(&commands).await?;
+            expected = expected.wrapping_add(1);
+        }
+        let plans = [&known.network, network];
+        let owner = self.options.tap_owner;
+        let (made, removed) = links::step(&self.netlink, known.bridge, plans, owner).await?;
+        let mut uplinks = known.uplinks;
+        if known.network.leaves_the_host() != network.leaves_the_host() {
+            let (names, transactions) = self.forwarding(network).await?;
+            uplinks = names;
+            expected = expected.wrapping_add(transactions);
+        }
+        let Known { bridge, obstacles, .. } = known;
+        let applied = Applied {
+            made,
+            removed,
+            uplinks: uplinks.clone(),
+            obstacles: obstacles.clone(),
+            ..Applied::default()
+        };
+        let known = Known { network: network.clone(), rules, bridge, uplinks, obstacles, at: 0 };
+        self.remember(known, expected)?;
+        Ok(Some(applied))
+    }
+
+    /// Keeps what the kernel holds now, unless someone else changed a rule meanwhile.
+    pub(super) fn remember(&mut self, known: Known, expected: u32) -> Result<(), Error> {
+        let at = self.generation.now()?;
+        self.known = (at == expected).then_some(Known { at, ..known });
+        Ok(())
+    }
+
+    /// Looks at everything, and has it as planned again where others changed it. Costs no look at
+    /// the rules where nobody changed any.
+    ///
+    /// # Errors
+    /// As [`Enforcer::ensure`].
+    pub async fn check(&mut self, network: &Network) -> Result<Applied, Error> {
+        let known = self.known.take();
+        let bridge = known.as_ref().map(|known| known.bridge);
+        let untouched = match &known {
+            Some(known) => known.at == self.generation.now()? && known.network == *network,
+            None => false,
+        };
+        let mut applied = match known {
+            Some(known) if untouched => self.check_links(known).await?,
+            known => self.compare(network, known.is_some_and(|k| k.network == *network)).await?,
+        };
+        // What the plan did not ask for was somebody else's doing.
+        let links = applied.made.iter().chain(&applied.removed);
+        applied.repaired.extend(links.map(|name| format!("interface {name}")));
+        let now = self.known.as_ref().map(|known| known.bridge);
+        if bridge.is_some() && now.is_some() && bridge != now {
+            applied.repaired.push(format!("interface {}", network.tag().bridge()));
+        }
+        Ok(applied)
+    }
+
+    /// The interfaces; the rules are known to be as planned.
+    async fn check_links(&mut self, known: Known) -> Result<Applied, Error> {
+        let network = &known.network;
+        let ports = links::ensure(&self.netlink, network, self.options.tap_owner).await?;
+        let mut uplinks = known.uplinks.clone();
+        let mut expected = known.at;
+        if network.leaves_the_host() {
+            let names = uplink::names(&self.netlink, &self.options.uplinks).await?;
+            let all = names.iter().map(|name| uplink::forwards(name));
+            let forwards = all.collect::<Result<Vec<_>, _>>()?.into_iter().all(|on| on);
+            if names != uplinks || !forwards {
+                let (names, transactions) = self.forwarding(network).await?;
+                uplinks = names;
+                expected = expected.wrapping_add(transactions);
+            }
+        }
+        let applied = Applied {
+            made: ports.made,
+            removed: ports.removed,
+            uplinks: uplinks.clone(),
+            obstacles: known.obstacles.clone(),
+            ..Applied::default()
+        };
+        self.remember(Known { bridge: ports.bridge, uplinks, ..known }, expected)?;
+        Ok(applied)
+    }
+
+    /// [`Enforcer::ensure`], and what it changed in the tables if they were as planned before.
+    async fn compare(&mut self, network: &Network, planned: bool) -> Result<Applied, Error> {
+        let rules = Ruleset::render(network);
+        let before = self.nft.read_back(&rules).await?;
+        let mut applied = self.ensure(network).await?;
+        if planned {
+            applied.repaired = before.differences(&self.nft.read_back(&rules).await?);
+        }
+        Ok(applied)
+    }
+}
