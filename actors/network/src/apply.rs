@@ -17,7 +17,7 @@ use rtnetlink::Handle;
 
 pub use nft::{Nft, Obstacle, Opening};
 pub use tap::Owner;
-pub(crate) use tap::open as open_by_name;
+pub(crate) use tap::{cable, open as open_by_name};
 pub use uplink::Uplinks;
 
 use generation::Generation;

@@ -72,7 +72,7 @@ async fn families(nft: Nft) -> Result<(), Error> {
     let tried = tokio::task::spawn_blocking(move || {
         let namespace = Namespace::new()?;
         namespace.block_on(move || async move {
-            let rules = Ruleset::render(&everything()?);
+            let rules = Ruleset::render(&everything(WorkspaceId::new())?);
             for (family, table) in [("inet", &rules.inet), ("bridge", &rules.bridge)] {
                 match nft.transact(&table.rebuild()).await {
                     Err(Error::NftRefused { stderr }) => {
@@ -88,11 +88,20 @@ async fn families(nft: Nft) -> Result<(), Error> {
     tried.await.map_err(|error| Error::io("probe the kernel")(std::io::Error::other(error)))?
 }
 
+/// Of the rules that this program writes: another version of them has to be proven again.
+pub(crate) fn fingerprint() -> Result<String, Error> {
+    let always = format!("ws_{}", "0".repeat(32)).parse().expect("an id");
+    let network = everything(always)?;
+    let rules = Ruleset::render(&network);
+    let commands = [rules.inet.rebuild(), rules.bridge.rebuild()];
+    let text = serde_json::to_vec(&commands).map_err(|e| Error::NftBroken(e.to_string()))?;
+    Ok(blake3::hash(&text).to_hex().to_string())
+}
+
 /// A network that takes every kind of rule there is.
-fn everything() -> Result<Network, Refused> {
+fn everything(id: WorkspaceId) -> Result<Network, Refused> {
     let mut network = Network::new("probe".parse()?, Subnet::default());
     network.serve_names(true);
-    let id = WorkspaceId::new();
     let destinations = ["a.example:1-9/tcp", "*.example", "10.0.0.0/8:53"];
     let policy = Policy {
         allow_internet: true,

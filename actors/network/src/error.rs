@@ -81,6 +81,23 @@ pub enum Error {
     /// The host has no such address.
     #[error("{0} is no address of this host")]
     NotOurAddress(std::net::Ipv4Addr),
+    /// What a bridge needs is not there.
+    #[error("no bridge is possible: {what}")]
+    Missing {
+        /// For people.
+        what: String,
+    },
+    /// The self-test saw this kernel let something through, or hold something back.
+    #[error("the self-test found that {property:?} does not hold on this kernel: {seen}")]
+    NotProven {
+        /// Without which there is no bridge.
+        property: crate::selftest::Property,
+        /// The evidence.
+        seen: String,
+    },
+    /// Another daemon in this network namespace uses the same names.
+    #[error("another daemon has the tag `{0}`: set `network.tag` to another")]
+    TagTaken(crate::plan::Tag),
     /// The workspace is not in the network.
     #[error("{0} has no place in the network")]
     NoMember(hivekeep_kernel::WorkspaceId),

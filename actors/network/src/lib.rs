@@ -25,7 +25,9 @@
 mod apply;
 pub mod capability;
 mod error;
+mod keeper;
 mod netns;
+mod options;
 pub mod plan;
 pub mod ports;
 pub mod resolver;
@@ -35,5 +37,7 @@ mod unplugged;
 
 pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
 pub use error::Error;
+pub use keeper::{Keeper, Msg, NetworkHandle, Parts, Seed, open};
 pub use netns::Namespace;
+pub use options::{Mode, Options};
 pub use unplugged::Unplugged;

@@ -19,13 +19,13 @@ pub mod stage;
 pub mod stand_in;
 pub mod talk;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Access, Error};
 use checks::Scene;
 
 /// What a network promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
     /// Without `allow_inter_vm` no packet of a guest reaches another: TCP, UDP, ARP, IPv6,
@@ -52,7 +52,7 @@ pub enum Property {
 }
 
 /// One property on this kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Which.
     pub property: Property,
@@ -63,7 +63,7 @@ pub struct Finding {
 }
 
 /// All properties.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// In the order of [`Property`].
     pub findings: Vec<Finding>,

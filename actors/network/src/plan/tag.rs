@@ -1,6 +1,7 @@
 //! The names of everything that belongs to one network.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,16 @@ use super::Refused;
 pub struct Tag(String);
 
 impl Tag {
+    /// One that follows from a folder: two folders have the same one with a chance of about one in 60
+    /// million.
+    pub fn of_folder(folder: &Path) -> Self {
+        let hash = blake3::hash(folder.as_os_str().as_encoded_bytes());
+        let digits = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let of_byte = |byte: &u8| char::from(digits[usize::from(*byte) % digits.len()]);
+        let tail: String = hash.as_bytes()[..5].iter().map(of_byte).collect();
+        Self(format!("h{tail}"))
+    }
+
     /// The bridge.
     pub fn bridge(&self) -> String {
         format!("{self}-br")

@@ -3,6 +3,7 @@
 
 mod ensure;
 mod flows;
+mod keeper;
 mod killed;
 mod machine;
 mod rights;

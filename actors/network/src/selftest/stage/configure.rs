@@ -25,7 +25,7 @@ const SETTINGS: [&str; 8] = [
 ];
 
 /// The settings of the calling thread's namespace, those that the kernel knows.
-pub(super) fn settings() -> Vec<(String, String)> {
+pub(crate) fn settings() -> Vec<(String, String)> {
     let paths = SETTINGS.map(|name| format!("/proc/sys/net/{name}"));
     let read = |path: String| Some((path.clone(), std::fs::read_to_string(path).ok()?));
     paths.into_iter().filter_map(read).collect()

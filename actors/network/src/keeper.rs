@@ -1,0 +1,271 @@
+//! The actor: the plan as a value, the journal beside it, one worker that the kernel obeys.
+//!
+//! ```text
+//!  NetworkHandle ── ask ──► Keeper ── decide ──► Book      may refuse
+//!       ▲                     │
+//!       │                     ├── write ────────► journal  then it is durable, and answered
+//!       └── answer ───────────┤
+//!                             └── newest plan ──► Worker   then it is in force, and answered
+//! ```
+//! `join`, `leave` are answered when they are durable; a policy and a forward when they are also
+//! in force, and what the kernel does not take is undone. Changes that come while one is written,
+//! or while the kernel follows one, go together in the next turn.
+
+mod change;
+mod commit;
+mod condition;
+mod convert;
+mod decide;
+mod enforce;
+mod footing;
+mod handle;
+mod held;
+mod house;
+mod names;
+mod records;
+mod refuse;
+mod start;
+mod verdict;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
+use hivekeep_kernel::{Entity, Fault, Me, ToolError, WorkspaceId};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use handle::NetworkHandle;
+pub use house::{Parts, Seed, open};
+
+use crate::plan::{Network, Refused};
+use crate::{Applied, Error};
+use change::Change;
+use condition::Condition;
+use enforce::{Attempt, Order, Plan, Worker};
+use footing::Footing;
+use held::Held;
+use house::House;
+
+/// Openings that wait for the worker. The resolver's own bound is lower.
+const ORDERS: usize = 1024;
+
+type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
+
+/// What the keeper can be told, by its handle and its workers.
+pub struct Msg(Inner);
+
+enum Inner {
+    Join(WorkspaceId, NetworkWish, Reply<Attachment>),
+    SetPolicy(WorkspaceId, NetworkWish, Reply<NetworkPolicy>),
+    AddForward {
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+        reply: Reply<PortForward>,
+    },
+    RemoveForward {
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+        reply: Reply<Vec<PortForward>>,
+    },
+    HandOver(WorkspaceId, Reply<Vec<PortForward>>),
+    Settled(WorkspaceId, Reply<()>),
+    Leave(WorkspaceId, Reply<()>),
+    Retain(Vec<WorkspaceId>, Reply<()>),
+    TakeDown(oneshot::Sender<()>),
+    Found(Result<Footing, Error>),
+    Written(Vec<Change>, Result<(), ToolError>),
+    Followed(Attempt),
+    Checked(Applied),
+    WorkerEnded,
+}
+
+/// The keeper of the network.
+pub struct Keeper {
+    me: Me<Msg>,
+    house: Arc<House>,
+    footing: Option<Arc<Footing>>,
+    /// With all that was decided; what comes next is judged by it.
+    decided: Network,
+    /// With what is in the journal; what the kernel is brought to.
+    durable: Network,
+    /// With what the kernel was brought to last.
+    in_force: Arc<Network>,
+    /// Counts the changes of `durable`.
+    generation: u64,
+    /// The generation of `in_force`.
+    applied: u64,
+    unwritten: Vec<Change>,
+    writing: bool,
+    /// Durable, and answered when their generation is in force.
+    waiting: Vec<(u64, Change)>,
+    settling: Vec<(u64, Reply<()>)>,
+    held: Held,
+    plan: watch::Sender<Plan>,
+    orders: Option<mpsc::Sender<Order>>,
+    condition: Condition,
+}
+
+impl Entity for Keeper {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(Seed(house): Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        let journal = house.journal.clone();
+        let loaded = tokio::task::spawn_blocking(move || records::load(&journal)).await;
+        let members = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        let blank = house.blank();
+        let in_force = Arc::new(blank.clone());
+        let (plan, _) = watch::channel(Plan { generation: 0, network: in_force.clone() });
+        let mut keeper = Self {
+            me,
+            footing: None,
+            decided: blank.clone(),
+            durable: blank,
+            in_force,
+            generation: 1,
+            applied: 0,
+            unwritten: Vec::new(),
+            writing: false,
+            waiting: Vec::new(),
+            settling: Vec::new(),
+            held: Held::default(),
+            plan,
+            orders: None,
+            condition: Condition::default(),
+            house,
+        };
+        keeper.restore(members)?;
+        let known = keeper.house.footing.borrow().clone();
+        match known {
+            Some(footing) => keeper.stand(footing)?,
+            None => keeper.find_footing(),
+        }
+        Ok(keeper)
+    }
+
+    fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
+        match message {
+            Inner::Join(id, wish, reply) => self.join(id, wish, reply),
+            Inner::SetPolicy(id, wish, reply) => self.set_policy(id, wish, reply),
+            Inner::AddForward { id, transport, guest_port, host_port, reply } => {
+                self.add_forward(id, transport, guest_port, host_port, reply);
+            }
+            Inner::RemoveForward { id, transport, guest_port, host_port, reply } => {
+                self.remove_forward(id, transport, guest_port, host_port, reply);
+            }
+            Inner::HandOver(id, reply) => self.hand_over(id, reply),
+            Inner::Settled(id, reply) => self.settled(id, reply),
+            Inner::Leave(id, reply) => self.leave(id, reply),
+            Inner::Retain(ids, reply) => self.retain(&ids, reply),
+            Inner::TakeDown(done) => self.take_down(done),
+            Inner::Found(found) => {
+                let footing = found.map_err(|error| Fault::new(error.to_string()))?;
+                self.stand(Arc::new(footing))?;
+            }
+            Inner::Written(changes, outcome) => self.written(changes, outcome)?,
+            Inner::Followed(attempt) => self.followed(attempt),
+            Inner::Checked(applied) => self.checked(applied),
+            // After an order to take everything down it is meant.
+            Inner::WorkerEnded if self.orders.is_none() => {}
+            Inner::WorkerEnded => return Err(Fault::new("the worker of the network ended")),
+        }
+        Ok(())
+    }
+}
+
+impl Keeper {
+    /// Takes in what the journal says. A seat of another subnet is exchanged.
+    fn restore(
+        &mut self,
+        members: std::collections::BTreeMap<WorkspaceId, crate::plan::Member>,
+    ) -> Result<(), Fault> {
+        let fault = |refused: Refused| Fault::new(format!("the recorded network: {refused}"));
+        let mut moved = Vec::new();
+        for (id, member) in members {
+            match self.durable.admit(id, member.clone()) {
+                Err(Refused::SeatElsewhere { .. } | Refused::SeatTaken { .. }) => {
+                    moved.push((id, member));
+                }
+                other => other.map_err(fault)?,
+            }
+        }
+        self.decided = self.durable.clone();
+        for (id, before) in moved {
+            let seat = self.decided.allot(id).map_err(fault)?;
+            let after = crate::plan::Member { seat, ..before.clone() };
+            self.decided.admit(id, after.clone()).map_err(fault)?;
+            tracing::warn!(workspace = %id, from = %before.seat.address, to = %seat.address,
+                "its address is of another subnet than the configured one: it gets a new one");
+            self.enact(Change::quiet(id, Some(before), Some(after)));
+        }
+        Ok(())
+    }
+
+    fn find_footing(&self) {
+        self.me.address.probe().set_state("testing");
+        let (house, keeper) = (self.house.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let found = start::footing(&house).await;
+            // A keeper that is gone is followed by one that looks again.
+            let _ = keeper.send(Msg(Inner::Found(found)));
+        });
+    }
+
+    /// It is known what the network stands on: begins to keep it.
+    fn stand(&mut self, footing: Arc<Footing>) -> Result<(), Fault> {
+        tracing::info!(?footing, tag = %self.house.tag, "the network");
+        self.footing = Some(footing.clone());
+        match &*footing {
+            Footing::Bridge { .. } => self.start_worker()?,
+            // Machines of a daemon before may run, with ports of their own.
+            Footing::User { .. } => {
+                self.applied = self.generation;
+                self.in_force = Arc::new(self.durable.clone());
+                let members = self.durable.members().collect::<Vec<_>>();
+                members.iter().for_each(|(id, member)| self.held.hand_over(*id, member));
+            }
+            Footing::Off { .. } => {}
+        }
+        self.hold_ports();
+        self.show();
+        self.say_condition();
+        self.house.footing.send_replace(Some(footing));
+        Ok(())
+    }
+
+    fn start_worker(&mut self) -> Result<(), Fault> {
+        let (orders, taken) = mpsc::channel(ORDERS);
+        let network = Arc::new(self.durable.clone());
+        // Nothing of it is known to be in force.
+        self.in_force = Arc::new(self.house.blank());
+        self.generation = self.applied + 1;
+        self.plan.send_replace(Plan { generation: self.generation, network });
+        let plan = self.plan.subscribe();
+        let worker = Worker::new(self.house.clone(), plan, (orders.clone(), taken));
+        let worker = worker.map_err(|error| Fault::new(error.to_string()))?;
+        self.orders = Some(orders);
+        let running = self.me.workers.spawn(worker.run());
+        let keeper = self.me.address.clone();
+        let _detached = self.me.workers.spawn(async move {
+            // A panic of it, too, is its end.
+            let _ = running.await;
+            let _ = keeper.send(Msg(Inner::WorkerEnded));
+        });
+        Ok(())
+    }
+
+    fn take_down(&mut self, done: oneshot::Sender<()>) {
+        let Some(orders) = self.orders.take() else {
+            // There is nothing; whoever asked may not wait for it.
+            let _ = done.send(());
+            return;
+        };
+        let _detached = self.me.workers.spawn(async move {
+            // The worker that is gone has nothing to take down.
+            let _ = orders.send(Order::TakeDown(done)).await;
+        });
+    }
+}

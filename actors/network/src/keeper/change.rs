@@ -1,0 +1,82 @@
+//! One change of the plan, from the decision to the answer.
+
+use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_store::NewEvent;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::convert;
+use crate::plan::Member;
+
+/// When whoever asked for a change is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// As soon as it is in the journal.
+    Durable,
+    /// As soon as the kernel keeps it. If the kernel does not take it, it is undone.
+    Applied,
+}
+
+type Answer = Box<dyn FnOnce(Result<(), ToolError>) + Send + Sync>;
+
+/// A change that was decided.
+pub(super) struct Change {
+    pub(super) id: WorkspaceId,
+    pub(super) before: Option<Member>,
+    pub(super) after: Option<Member>,
+    pub(super) when: When,
+    answer: Option<Answer>,
+}
+
+impl Change {
+    /// One that nobody waits for.
+    pub(super) fn quiet(id: WorkspaceId, before: Option<Member>, after: Option<Member>) -> Self {
+        Self { id, before, after, when: When::Durable, answer: None }
+    }
+
+    /// Answers with a value when it is time.
+    pub(super) fn answering<T: Send + Sync + 'static>(
+        mut self,
+        when: When,
+        reply: oneshot::Sender<Result<T, ToolError>>,
+        value: T,
+    ) -> Self {
+        self.when = when;
+        self.answer = Some(Box::new(move |outcome| {
+            // Whoever asked may have gone; the change holds all the same.
+            let _ = reply.send(outcome.map(|()| value));
+        }));
+        self
+    }
+
+    pub(super) fn done(&mut self, outcome: Result<(), ToolError>) {
+        if let Some(answer) = self.answer.take() {
+            answer(outcome);
+        }
+    }
+
+    /// The change back, which answers with the error that made it necessary.
+    pub(super) fn undone(mut self, error: ToolError) -> Self {
+        let answer = self.answer.take();
+        let answer = answer.map(|answer| -> Answer {
+            // If this is not written either, that is what is to be said.
+            Box::new(move |outcome| answer(outcome.and(Err(error))))
+        });
+        let Self { id, before, after, .. } = self;
+        Self { id, before: after, after: before, when: When::Durable, answer }
+    }
+
+    /// What is told of it. That a workspace came or went is told by its own actor.
+    pub(super) fn event(&self) -> Option<NewEvent> {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else { return None };
+        let (kind, data) = if before.policy != after.policy {
+            ("network.policy_changed", json!({ "policy": convert::policy(&after.policy) }))
+        } else if before.forwards != after.forwards {
+            let all: Vec<_> = after.forwards.iter().map(convert::forward).collect();
+            ("network.forwards_changed", json!({ "forwards": all }))
+        } else {
+            ("network.moved", json!({ "from": before.seat.address, "to": after.seat.address }))
+        };
+        Some(NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data })
+    }
+}

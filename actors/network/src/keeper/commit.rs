@@ -1,0 +1,191 @@
+//! From a decision to the journal, to the kernel, to the answer.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::NetworkView;
+use hivekeep_kernel::{Fault, ToolError};
+use serde_json::json;
+
+use super::change::{Change, When};
+use super::enforce::{Attempt, Plan};
+use super::{Inner, Keeper, Msg, convert, records, refuse};
+use crate::Applied;
+use crate::plan::{Network, Refused};
+
+impl Keeper {
+    /// Has a change written that `decided` has already.
+    pub(super) fn enact(&mut self, change: Change) {
+        self.unwritten.push(change);
+        self.write();
+    }
+
+    /// Begins to write what waits, unless something is being written: what comes meanwhile goes
+    /// together.
+    fn write(&mut self) {
+        if self.writing || self.unwritten.is_empty() {
+            return;
+        }
+        self.writing = true;
+        let changes = std::mem::take(&mut self.unwritten);
+        let (journal, keeper) = (self.house.journal.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let outcome = records::write(&journal, &changes).await;
+            // A keeper that is gone is followed by one that reads the journal.
+            let _ = keeper.send(Msg(Inner::Written(changes, outcome)));
+        });
+    }
+
+    /// After a failure only the journal knows what is durable, so the next incarnation asks it.
+    pub(super) fn written(
+        &mut self,
+        changes: Vec<Change>,
+        outcome: Result<(), ToolError>,
+    ) -> Result<(), Fault> {
+        if let Err(error) = outcome {
+            let waiting = changes.into_iter().chain(std::mem::take(&mut self.unwritten));
+            waiting.for_each(|mut change| change.done(Err(error.clone())));
+            return Err(Fault::new(format!("the network could not be recorded: {error}")));
+        }
+        self.writing = false;
+        let mut changed = false;
+        for change in &changes {
+            if change.before != change.after {
+                changed = true;
+                put(&mut self.durable, change).map_err(|refused| {
+                    Fault::new(format!("a change does not fit those before it: {refused}"))
+                })?;
+            }
+        }
+        let has_kernel = self.orders.is_some();
+        if changed {
+            self.generation += 1;
+            let network = Arc::new(self.durable.clone());
+            self.plan.send_replace(Plan { generation: self.generation, network });
+        }
+        if !has_kernel {
+            self.applied = self.generation;
+            self.in_force = Arc::new(self.durable.clone());
+            self.let_go();
+        }
+        self.show();
+        for mut change in changes {
+            if change.when == When::Applied && self.applied < self.generation {
+                self.waiting.push((self.generation, change));
+            } else {
+                change.done(Ok(()));
+            }
+        }
+        self.write();
+        Ok(())
+    }
+
+    /// The worker has followed a plan, or failed to.
+    pub(super) fn followed(&mut self, attempt: Attempt) {
+        let Attempt { plan, outcome, no_names } = attempt;
+        let due = plan.generation;
+        let changes: Vec<_> = self.waiting.extract_if(.., |(at, _)| *at <= due).collect();
+        let askers: Vec<_> = self.settling.extract_if(.., |(at, _)| *at <= due).collect();
+        let outcome = match outcome {
+            Ok(applied) => {
+                self.applied = plan.generation;
+                self.in_force = plan.network;
+                self.condition.names = no_names;
+                self.condition.kernel = None;
+                self.note(&applied);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "the kernel does not follow the plan");
+                self.condition.kernel = Some(error.to_string());
+                Err(refuse::host(&error))
+            }
+        };
+        self.let_go();
+        self.show();
+        self.say_condition();
+        for (_, asker) in askers {
+            // Whoever asked may have gone.
+            let _ = asker.send(outcome.clone());
+        }
+        for (_, mut change) in changes {
+            match &outcome {
+                Ok(()) => change.done(Ok(())),
+                Err(error) => self.undo(change, error.clone()),
+            }
+        }
+    }
+
+    /// Takes back what the kernel did not take, unless there is a later decision.
+    fn undo(&mut self, mut change: Change, error: ToolError) {
+        let current = self.decided.member(change.id) == change.after.as_ref();
+        if let (true, Some(before)) = (current && change.before != change.after, &change.before)
+            && self.decided.admit(change.id, before.clone()).is_ok()
+        {
+            self.enact(change.undone(error));
+        } else {
+            change.done(Err(error));
+        }
+    }
+
+    /// The worker has looked at everything.
+    pub(super) fn checked(&mut self, applied: Applied) {
+        self.note(&applied);
+        self.hold_ports();
+        self.say_condition();
+    }
+
+    /// What came to light beside the plan.
+    fn note(&mut self, applied: &Applied) {
+        if !applied.repaired.is_empty() {
+            tracing::warn!(repaired = ?applied.repaired, "others had changed the network");
+            let data = json!({ "repaired": applied.repaired });
+            self.house.tell("network.repaired", "host", data);
+        }
+        self.condition.obstacles =
+            applied.obstacles.iter().map(|obstacle| obstacle.chain.clone()).collect();
+    }
+
+    /// Takes the ports of forwards that are not held, and tells of those that it cannot have.
+    pub(super) fn hold_ports(&mut self) {
+        for (id, forward, why) in self.held.take_all(&self.decided) {
+            tracing::warn!(workspace = %id, %why, "a forward's port is not held");
+            let data = json!({ "forward": convert::forward(&forward), "reason": why });
+            self.house.tell("network.port_lost", id, data);
+        }
+    }
+
+    /// Lets go of the ports of forwards that are over, in the kernel too.
+    fn let_go(&mut self) {
+        if self.applied == self.generation && self.unwritten.is_empty() && !self.writing {
+            self.held.keep_only(&self.decided);
+        }
+    }
+
+    /// Lets everyone see the members: as they are in force, or as they are going to be.
+    pub(super) fn show(&self) {
+        let Some(footing) = &self.footing else { return };
+        let subnet = self.durable.subnet();
+        let view = |(id, member): (_, &crate::plan::Member)| {
+            let now = self.in_force.member(id).unwrap_or(member);
+            let view = NetworkView {
+                attachment: footing.attachment(member.seat, subnet),
+                policy: convert::policy(&footing.in_force(&now.policy)),
+                forwards: now.forwards.iter().map(convert::forward).collect(),
+            };
+            (id, view)
+        };
+        let off = matches!(**footing, super::Footing::Off { .. });
+        let members = self.durable.members().filter(|_| !off);
+        self.house.views.store(Arc::new(members.map(view).collect()));
+    }
+}
+
+fn put(network: &mut Network, change: &Change) -> Result<(), Refused> {
+    match &change.after {
+        Some(member) => network.admit(change.id, member.clone()),
+        None => {
+            network.dismiss(change.id);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What is not as it should be, in words that `hivekeep ps` shows.
+
+use serde_json::json;
+
+use super::{Footing, Keeper};
+use crate::Mode;
+
+/// What is wrong now. Empty, and all is well.
+#[derive(Debug, Default)]
+pub(super) struct Condition {
+    /// The kernel does not follow the plan.
+    pub(super) kernel: Option<String>,
+    /// Guests are not served names.
+    pub(super) names: Option<String>,
+    /// Chains of others that drop by policy.
+    pub(super) obstacles: Vec<String>,
+    /// Last told.
+    told: Vec<String>,
+}
+
+impl Keeper {
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some(Footing::User { reason }) = self.footing.as_deref()
+            && self.house.options.mode != Mode::User
+        {
+            reasons.push(format!("no bridge: {reason}"));
+        }
+        if let Some(Footing::Bridge { broken }) = self.footing.as_deref() {
+            reasons.extend(broken.iter().map(|f| format!("not proven: {:?}", f.property)));
+        }
+        let Condition { kernel, names, obstacles, .. } = &self.condition;
+        reasons.extend(kernel.clone());
+        reasons.extend(names.as_ref().map(|why| format!("names are not served: {why}")));
+        if self.durable.leaves_the_host() {
+            let drops = |chain: &String| format!("`{chain}` of others drops by policy");
+            reasons.extend(obstacles.iter().map(drops));
+        }
+        reasons.extend(self.held.lost().map(str::to_owned));
+        reasons
+    }
+
+    /// Shows it, and tells of it when it changes.
+    pub(super) fn say_condition(&mut self) {
+        let reasons = self.reasons();
+        let kind = match self.footing.as_deref() {
+            Some(Footing::Bridge { .. }) => "bridge",
+            Some(Footing::User { .. }) => "user mode",
+            Some(Footing::Off { .. }) | None => "off",
+        };
+        let state = match reasons.is_empty() {
+            true => format!("running, {kind}"),
+            false => format!("degraded, {kind}: {}", reasons.join("; ")),
+        };
+        self.me.address.probe().set_state(state);
+        if reasons == self.condition.told {
+            return;
+        }
+        match reasons.is_empty() {
+            true => self.house.tell("network.recovered", "host", json!({})),
+            false => self.house.tell("network.degraded", "host", json!({ "reasons": reasons })),
+        }
+        self.condition.told = reasons;
+    }
+}

@@ -1,0 +1,230 @@
+//! What is asked of the network, judged by what was decided before.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+
+use super::change::{Change, When};
+use super::footing::{Footing, same_end};
+use super::{Keeper, Reply, convert, refuse};
+use crate::plan::{Forward, MAX_FORWARDS, Member, Policy, Protocol};
+use crate::ports::Reservation;
+
+/// Answers a refusal, or goes on. Whoever asked may have gone.
+macro_rules! or_refuse {
+    ($reply:expr, $decision:expr) => {
+        match $decision {
+            Ok(value) => value,
+            Err(error) => {
+                let _ = $reply.send(Err(error));
+                return;
+            }
+        }
+    };
+}
+
+impl Keeper {
+    pub(super) fn join(&mut self, id: WorkspaceId, wish: NetworkWish, reply: Reply<Attachment>) {
+        let (change, attachment) = or_refuse!(reply, self.decide_join(id, wish));
+        self.enact(change.answering(When::Durable, reply, attachment));
+    }
+
+    fn decide_join(
+        &mut self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<(Change, Attachment), ToolError> {
+        let footing = self.standing()?;
+        let before = self.decided.member(id).cloned();
+        let fresh = || -> Result<Member, ToolError> {
+            let options = &self.house.options;
+            let policy = Policy {
+                allow_internet: options.default_allow_internet,
+                allow_inter_vm: options.default_allow_inter_vm,
+                ..Policy::default()
+            };
+            let seat = self.decided.allot(id).map_err(refuse::plan)?;
+            Ok(Member { seat, policy, forwards: Vec::new() })
+        };
+        let mut after = before.clone().map_or_else(fresh, Ok)?;
+        after.policy = convert::wished(&after.policy, wish)?;
+        footing.keeps(&after.policy)?;
+        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
+        let attachment = footing.attachment(after.seat, self.decided.subnet());
+        Ok((Change::quiet(id, before, Some(after)), attachment))
+    }
+
+    pub(super) fn set_policy(
+        &mut self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+        reply: Reply<NetworkPolicy>,
+    ) {
+        let (change, policy) = or_refuse!(reply, self.decide_policy(id, wish));
+        self.enact(change.answering(When::Applied, reply, policy));
+    }
+
+    fn decide_policy(
+        &mut self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<(Change, NetworkPolicy), ToolError> {
+        let footing = self.standing()?;
+        let before = self.member(id)?;
+        let policy = convert::wished(&before.policy, wish)?;
+        footing.keeps(&policy)?;
+        let after = Member { policy, ..before.clone() };
+        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
+        let policy = convert::policy(&after.policy);
+        Ok((Change::quiet(id, Some(before), Some(after)), policy))
+    }
+
+    pub(super) fn add_forward(
+        &mut self,
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+        reply: Reply<PortForward>,
+    ) {
+        let protocol = convert::protocol(transport);
+        let decision = self.decide_forward(id, protocol, guest_port, host_port);
+        let (change, forward) = or_refuse!(reply, decision);
+        self.enact(change.answering(When::Applied, reply, convert::forward(&forward)));
+    }
+
+    /// The port is taken from other programs before anything is written.
+    fn decide_forward(
+        &mut self,
+        id: WorkspaceId,
+        protocol: Protocol,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<(Change, Forward), ToolError> {
+        self.standing()?.forwards()?;
+        let before = self.member(id)?;
+        if before.forwards.len() >= MAX_FORWARDS {
+            let message = format!("at most {MAX_FORWARDS} port forwards for one workspace");
+            return Err(ToolError::new(Layer::Machine, "too_many_forwards", message)
+                .detail("limit", MAX_FORWARDS));
+        }
+        let host_ip = self.house.options.forward_host_ip;
+        let forward = |host_port| Forward { host_ip, host_port, guest_port, protocol };
+        if guest_port == 0 || host_port == Some(0) {
+            return Err(ToolError::invalid("0 is no port"));
+        }
+        let forward = match host_port {
+            Some(port) => {
+                let forward = forward(port);
+                if let Some(by) = self.who_has(&forward) {
+                    return Err(refuse::port(protocol, port, &by.to_string()));
+                }
+                self.held.take(id, &forward).map_err(|error| refuse::host(&error))?;
+                forward
+            }
+            None => {
+                let used = |port| self.who_has(&forward(port)).is_some();
+                let range = self.house.options.forward_ports();
+                let held = Reservation::automatic(host_ip, protocol, range, used);
+                let held = held.map_err(|error| refuse::host(&error))?;
+                let forward = forward(SocketAddrV4::port(&held.at()));
+                self.held.keep(id, held);
+                forward
+            }
+        };
+        let mut after = before.clone();
+        after.forwards.push(forward);
+        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
+        Ok((Change::quiet(id, Some(before), Some(after)), forward))
+    }
+
+    /// Whose forward, decided or still in force, the host's port is.
+    fn who_has(&self, forward: &Forward) -> Option<WorkspaceId> {
+        let all = self.decided.members().chain(self.in_force.members());
+        let mut taken = all.filter(|(_, m)| m.forwards.iter().any(|one| same_end(one, forward)));
+        taken.next().map(|(id, _)| id)
+    }
+
+    pub(super) fn remove_forward(
+        &mut self,
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+        reply: Reply<Vec<PortForward>>,
+    ) {
+        let protocol = convert::protocol(transport);
+        let meant = |forward: &Forward| {
+            (forward.protocol, forward.guest_port) == (protocol, guest_port)
+                && host_port.is_none_or(|port| port == forward.host_port)
+        };
+        let before = or_refuse!(reply, self.standing().and_then(|_| self.member(id)));
+        let (gone, forwards): (Vec<_>, Vec<_>) = before.forwards.iter().copied().partition(meant);
+        if gone.is_empty() {
+            let _ = reply.send(Err(refuse::no_forward(protocol, guest_port)));
+            return;
+        }
+        let after = Member { forwards, ..before.clone() };
+        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
+        let gone = gone.iter().map(convert::forward).collect();
+        let change = Change::quiet(id, Some(before), Some(after));
+        self.enact(change.answering(When::Applied, reply, gone));
+    }
+
+    /// In user mode: lets go of the ports that a machine is about to take, and says which.
+    pub(super) fn hand_over(&mut self, id: WorkspaceId, reply: Reply<Vec<PortForward>>) {
+        let footing = or_refuse!(reply, self.standing());
+        let member = or_refuse!(reply, self.member(id));
+        or_refuse!(reply, footing.keeps(&member.policy));
+        self.held.hand_over(id, &member);
+        let forwards = member.forwards.iter().map(convert::forward).collect();
+        // Whoever asked may have gone.
+        let _ = reply.send(Ok(forwards));
+    }
+
+    pub(super) fn settled(&mut self, id: WorkspaceId, reply: Reply<()>) {
+        or_refuse!(reply, self.standing());
+        or_refuse!(reply, self.durable.member(id).ok_or_else(|| refuse::stranger(id)));
+        if self.applied >= self.generation {
+            // Whoever asked may have gone.
+            let _ = reply.send(Ok(()));
+        } else {
+            self.settling.push((self.generation, reply));
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: WorkspaceId, reply: Reply<()>) {
+        // Also for one that is not in: it may be on its way out, not durably yet.
+        let before = self.decided.dismiss(id);
+        self.enact(Change::quiet(id, before, None).answering(When::Durable, reply, ()));
+    }
+
+    pub(super) fn retain(&mut self, ids: &[WorkspaceId], reply: Reply<()>) {
+        let all = self.decided.members().map(|(id, _)| id);
+        let gone: Vec<_> = all.filter(|id| !ids.contains(id)).collect();
+        for id in &gone {
+            tracing::info!(workspace = %id, "no workspace has this place in the network any more");
+            let before = self.decided.dismiss(*id);
+            self.unwritten.push(Change::quiet(*id, before, None));
+        }
+        // Behind them, in the same turn.
+        let last = gone.first().copied().unwrap_or_else(WorkspaceId::new);
+        self.enact(Change::quiet(last, None, None).answering(When::Durable, reply, ()));
+    }
+
+    fn standing(&self) -> Result<Arc<Footing>, ToolError> {
+        match self.footing.clone() {
+            Some(footing) => match &*footing {
+                Footing::Off { reason } => Err(refuse::off(reason)),
+                _ => Ok(footing),
+            },
+            None => Err(refuse::off("it is starting").retryable()),
+        }
+    }
+
+    fn member(&self, id: WorkspaceId) -> Result<Member, ToolError> {
+        self.decided.member(id).cloned().ok_or_else(|| refuse::stranger(id))
+    }
+}

@@ -1,0 +1,246 @@
+//! The one worker that owns the [`Enforcer`].
+//!
+//! It always goes for the newest plan: what is decided while it works is one more turn, however
+//! much it is. After a failure it tries again by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hivekeep_kernel::Address;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+
+use super::house::House;
+use super::names::{Names, Wanted};
+use super::{Inner, Msg};
+use crate::plan::Network;
+use crate::{Applied, Enforcer, Error, Opening};
+
+/// First wait after a failure; doubled each time.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// What the kernel should hold.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// Counts the changes that became durable.
+    pub(super) generation: u64,
+    pub(super) network: Arc<Network>,
+}
+
+/// What the worker is asked besides following the plan.
+pub(super) enum Order {
+    /// Open what a name resolved to.
+    Open(Wanted),
+    /// Remove everything, unless machines still hold cables; then end.
+    TakeDown(oneshot::Sender<()>),
+}
+
+/// How an attempt to follow a plan ended.
+pub(super) struct Attempt {
+    pub(super) plan: Plan,
+    pub(super) outcome: Result<Applied, Error>,
+    /// Why guests are not served names, if they are not.
+    pub(super) no_names: Option<String>,
+}
+
+pub(super) struct Worker {
+    house: Arc<House>,
+    keeper: Address<Msg>,
+    plan: watch::Receiver<Plan>,
+    orders: mpsc::Receiver<Order>,
+    enforcer: Enforcer,
+    names: Names,
+    /// There is a bridge, as far as we know.
+    standing: bool,
+    failures: u32,
+    retry: Option<Instant>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        house: Arc<House>,
+        plan: watch::Receiver<Plan>,
+        (orders_in, orders): (mpsc::Sender<Order>, mpsc::Receiver<Order>),
+    ) -> Result<Self, Error> {
+        let enforcer = Enforcer::open(house.options.access())?;
+        let names = Names::new(&house.options, orders_in.downgrade());
+        let (keeper, standing, failures) = (house.address.clone(), false, 0);
+        Ok(Self { house, keeper, plan, orders, enforcer, names, standing, failures, retry: None })
+    }
+
+    pub(super) async fn run(mut self) {
+        if let Err(error) = self.sweep().await {
+            tracing::warn!(%error, "what an earlier daemon left stays for now");
+        }
+        let every = Duration::from_secs(self.house.options.check_interval_secs);
+        let mut check = tokio::time::interval_at(Instant::now() + every, every);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.plan.mark_changed();
+        loop {
+            let retry = self.retry;
+            tokio::select! {
+                biased;
+                changed = self.plan.changed() => match changed {
+                    Ok(()) => self.follow().await,
+                    Err(_) => return,
+                },
+                () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
+                    self.follow().await;
+                }
+                _ = check.tick() => self.check().await,
+                why = self.names.ended() => {
+                    tracing::warn!(why, "guests are not served names any more; starting again");
+                    self.follow().await;
+                }
+                order = self.orders.recv() => match order {
+                    Some(Order::Open(wanted)) => self.open(wanted).await,
+                    Some(Order::TakeDown(done)) => {
+                        self.take_down().await;
+                        // The asker may have run out of patience.
+                        let _ = done.send(());
+                        return;
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Without members there is nothing to keep: removes what an earlier daemon left.
+    async fn sweep(&mut self) -> Result<(), Error> {
+        if self.plan.borrow().network.members().len() > 0 {
+            return Ok(());
+        }
+        let tag = self.house.tag.clone();
+        let held = self.enforcer.taps_in_use(&tag).await?;
+        if held.is_empty() && self.enforcer.is_anything_left(&tag).await? {
+            self.enforcer.remove_all(&tag).await?;
+            tracing::info!(%tag, "removed the network that an earlier daemon left");
+        }
+        Ok(())
+    }
+
+    /// Brings the kernel to the newest plan, and says how it went.
+    async fn follow(&mut self) {
+        let plan = self.plan.borrow_and_update().clone();
+        let (outcome, no_names) = match self.bring(&plan.network).await {
+            Ok((applied, no_names)) => (Ok(applied), no_names),
+            Err(error) => (Err(error), None),
+        };
+        self.retry = None;
+        if outcome.is_ok() {
+            self.failures = 0;
+        } else {
+            let wait = RETRY_FIRST * 2u32.saturating_pow(self.failures.min(16));
+            self.failures += 1;
+            self.retry = Some(Instant::now() + wait.min(RETRY_MAX));
+        }
+        self.say(Inner::Followed(Attempt { plan, outcome, no_names }));
+    }
+
+    /// The keeper that is gone has no use for it.
+    fn say(&self, news: Inner) {
+        let _ = self.keeper.send(Msg(news));
+    }
+
+    /// Rules first, then names, since the bridge must have its address before anyone listens on
+    /// it; and then the rule that lets guests ask.
+    async fn bring(&mut self, plan: &Network) -> Result<(Applied, Option<String>), Error> {
+        if plan.members().len() == 0 && !self.standing {
+            return Ok((Applied::default(), None));
+        }
+        self.standing = true;
+        let mut network = plan.clone();
+        network.serve_names(self.names.serves());
+        let mut applied = self.enforcer.apply(&network).await?;
+        let mut no_names = None;
+        if !self.names.serves() {
+            match self.names.start(&network).await {
+                Ok(()) => {
+                    network.serve_names(true);
+                    let more = self.enforcer.apply(&network).await?;
+                    applied.repaired.extend(more.repaired);
+                }
+                Err(error) => no_names = Some(error.to_string()),
+            }
+        }
+        self.names.permit(&network);
+        Ok((applied, no_names))
+    }
+
+    /// Has everything as planned where others changed it.
+    async fn check(&mut self) {
+        if !self.standing || self.retry.is_some() {
+            return;
+        }
+        if !self.names.serves() {
+            return self.follow().await;
+        }
+        let plan = self.plan.borrow().clone();
+        let mut network = Network::clone(&plan.network);
+        network.serve_names(true);
+        match self.enforcer.check(&network).await {
+            Ok(applied) => self.say(Inner::Checked(applied)),
+            Err(error) => {
+                tracing::warn!(%error, "the network could not be looked at");
+                self.follow().await;
+            }
+        }
+    }
+
+    /// Opens what names resolved to, with everything else that waits to be opened, in one
+    /// transaction. Where that is refused, one entry has gone from the plan: each by itself.
+    async fn open(&mut self, first: Wanted) {
+        const AT_ONCE: usize = 64;
+        let mut all = vec![first];
+        let mut last = None;
+        while all.len() < AT_ONCE
+            && let Ok(order) = self.orders.try_recv()
+        {
+            match order {
+                Order::Open(wanted) => all.push(wanted),
+                other => {
+                    last = Some(other);
+                    break;
+                }
+            }
+        }
+        let openings: Vec<Opening> = all.iter().flat_map(|w| w.openings.iter().cloned()).collect();
+        let together = self.enforcer.open_names(&self.house.tag, &openings).await;
+        let several = all.len() > 1;
+        for wanted in all {
+            let outcome = match &together {
+                Ok(()) => Ok(()),
+                Err(_) if several => {
+                    self.enforcer.open_names(&self.house.tag, &wanted.openings).await
+                }
+                Err(error) => Err(Error::NftBroken(error.to_string())),
+            };
+            // A guest that does not wait for its answer any more.
+            let _ = wanted.done.send(outcome);
+        }
+        if let Some(Order::TakeDown(done)) = last {
+            self.take_down().await;
+            self.orders.close();
+            // As above.
+            let _ = done.send(());
+        }
+    }
+
+    async fn take_down(&mut self) {
+        let tag = self.house.tag.clone();
+        let removed = match self.enforcer.taps_in_use(&tag).await {
+            Ok(held) if held.is_empty() => self.enforcer.remove_all(&tag).await,
+            Ok(held) => {
+                tracing::warn!(?held, "the network stays: machines hold cables");
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        match removed {
+            Ok(()) => tracing::info!(%tag, "the network is removed"),
+            Err(error) => tracing::error!(%error, "the network is not removed"),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What this host can promise, and what it is asked to.
+
+use hivekeep_kernel::ToolError;
+use hivekeep_kernel::ports::{Attachment, NetworkMode};
+
+use super::refuse;
+use crate::plan::{Forward, Policy, Seat, Subnet, UserMode};
+use crate::selftest::{Finding, Property};
+
+/// Without these there is no bridge: nothing could be promised on it.
+pub(super) const ESSENTIAL: [Property; 4] = [
+    Property::GuestsApart,
+    Property::SendersAreTrue,
+    Property::HostIsClosed,
+    Property::PolicyChanges,
+];
+
+/// How machines are connected by this daemon, for its whole life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Footing {
+    /// A bridge; what was not proven on this kernel is refused.
+    Bridge { broken: Vec<Finding> },
+    /// QEMU's own network.
+    User { reason: String },
+    /// None.
+    Off { reason: String },
+}
+
+impl Footing {
+    pub(super) fn mode(&self) -> NetworkMode {
+        match self {
+            Self::Bridge { .. } => NetworkMode::Bridge,
+            Self::User { reason } => NetworkMode::User { reason: reason.clone() },
+            Self::Off { reason } => NetworkMode::Off { reason: reason.clone() },
+        }
+    }
+
+    /// How a guest has to set its interface.
+    pub(super) fn attachment(&self, seat: Seat, subnet: Subnet) -> Attachment {
+        let mac = seat.mac.0;
+        match self {
+            Self::Bridge { .. } => Attachment {
+                mac,
+                address: seat.address,
+                prefix_len: subnet.prefix_len(),
+                gateway: subnet.gateway(),
+                dns: Some(subnet.gateway()),
+            },
+            // What QEMU gives to every guest; cut off, it answers no names.
+            Self::User { .. } | Self::Off { .. } => Attachment {
+                mac,
+                address: [10, 0, 2, 15].into(),
+                prefix_len: 24,
+                gateway: [10, 0, 2, 2].into(),
+                dns: None,
+            },
+        }
+    }
+
+    /// Whether a policy can be kept here.
+    ///
+    /// # Errors
+    /// `network_unavailable`, or `policy_unavailable` with the wish and the reason.
+    pub(super) fn keeps(&self, policy: &Policy) -> Result<(), ToolError> {
+        match self {
+            Self::Bridge { .. } => {
+                let wishes = [
+                    (policy.allow_inter_vm, "allow_inter_vm", Property::InterVm),
+                    (policy.allow_internet, "allow_internet", Property::Internet),
+                    (policy.allow_internet, "allow_internet", Property::PrivateNetworks),
+                    (!policy.egress_allow.is_empty(), "egress_allow", Property::PrivateNetworks),
+                    (policy.names().next().is_some(), "egress_allow", Property::AllowedNames),
+                ];
+                let mut asked = wishes.into_iter().filter(|(asked, ..)| *asked);
+                asked.try_for_each(|(_, wish, property)| self.proven(wish, property))
+            }
+            Self::User { reason } => match UserMode::of(policy, &[]) {
+                Ok(_) => Ok(()),
+                Err(cannot) => Err(refuse::policy(format!("{cannot}; there is none: {reason}"))),
+            },
+            Self::Off { reason } => Err(refuse::off(reason)),
+        }
+    }
+
+    /// Whether forwards work here.
+    ///
+    /// # Errors
+    /// As [`Footing::keeps`].
+    pub(super) fn forwards(&self) -> Result<(), ToolError> {
+        match self {
+            Self::Bridge { .. } => self.proven("a port forward", Property::Forwards),
+            Self::User { .. } => Ok(()),
+            Self::Off { reason } => Err(refuse::off(reason)),
+        }
+    }
+
+    fn proven(&self, wish: &str, property: Property) -> Result<(), ToolError> {
+        let Self::Bridge { broken } = self else { return Ok(()) };
+        let Some(finding) = broken.iter().find(|finding| finding.property == property) else {
+            return Ok(());
+        };
+        let seen = finding.evidence.iter().find(|line| line.starts_with("BROKEN"));
+        let seen = seen.map(String::as_str).unwrap_or_default();
+        let message =
+            format!("{wish} is not promised: the self-test found that {property:?} fails: {seen}");
+        Err(refuse::policy(message).detail("property", format!("{property:?}")))
+    }
+
+    /// What remains of a policy that was given on another footing.
+    pub(super) fn in_force(&self, policy: &Policy) -> Policy {
+        match self.keeps(policy) {
+            Ok(()) => policy.clone(),
+            Err(_) => Policy::default(),
+        }
+    }
+}
+
+/// Of several forwards, those that are led by the same port of the host.
+pub(super) fn same_end(forward: &Forward, other: &Forward) -> bool {
+    (forward.protocol, forward.host_port) == (other.protocol, other.host_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn internet() -> Policy {
+        Policy { allow_internet: true, ..Policy::default() }
+    }
+
+    #[test]
+    fn what_was_not_proven_is_refused_with_the_property_and_the_rest_is_kept() {
+        let evidence = vec!["ok: a".to_owned(), "BROKEN: b: seen".to_owned()];
+        let broken = vec![Finding { property: Property::AllowedNames, holds: false, evidence }];
+        let footing = Footing::Bridge { broken };
+        let egress =
+            |text: &str| Policy { egress_allow: vec![text.parse().unwrap()], ..Policy::default() };
+        let refused = footing.keeps(&egress("a.example")).unwrap_err();
+        assert_eq!(refused.code, "policy_unavailable");
+        assert!(refused.message.contains("AllowedNames"), "{refused}");
+        assert!(refused.message.contains("b: seen"), "{refused}");
+        footing.keeps(&egress("10.0.0.0/8")).unwrap();
+        footing.keeps(&internet()).unwrap();
+        footing.forwards().unwrap();
+    }
+
+    #[test]
+    fn user_mode_keeps_closed_guests_and_nothing_else() {
+        let footing = Footing::User { reason: "CAP_NET_ADMIN: none".into() };
+        footing.keeps(&Policy::default()).unwrap();
+        footing.forwards().unwrap();
+        let refused = footing.keeps(&internet()).unwrap_err();
+        assert_eq!(refused.code, "policy_unavailable");
+        assert!(refused.message.contains("CAP_NET_ADMIN"), "{refused}");
+        assert_eq!(footing.in_force(&internet()), Policy::default());
+        let seat = Seat::at([10, 213, 3, 4].into());
+        let attachment = footing.attachment(seat, Subnet::default());
+        assert_eq!(attachment.mac, seat.mac.0);
+        assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
+        assert_eq!(attachment.dns, None);
+    }
+
+    #[test]
+    fn without_a_network_everything_is_refused_as_that() {
+        let footing = Footing::Off { reason: "network.mode is off".into() };
+        for refused in [footing.keeps(&Policy::default()), footing.forwards()] {
+            assert_eq!(refused.unwrap_err().code, "network_unavailable");
+        }
+    }
+}

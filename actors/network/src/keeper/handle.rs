@@ -1,0 +1,144 @@
+//! The network as everybody else sees it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use hivekeep_kernel::ports::{
+    Attachment, Cable, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
+    Transport,
+};
+use hivekeep_kernel::{ToolError, WorkspaceId};
+
+use super::footing::Footing;
+use super::house::House;
+use super::{Inner, Msg, Reply, refuse};
+use crate::plan::Seat;
+use crate::{Error, apply};
+
+/// How long the keeper may take: above the journal's deadline, and that of nft.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a cable may be held by whoever had it before.
+const CABLE: Duration = Duration::from_secs(2);
+
+/// The network. Cheap to clone.
+#[derive(Clone)]
+pub struct NetworkHandle(pub(super) Arc<House>);
+
+impl NetworkHandle {
+    /// Removes bridge, taps and rules, and gives uplinks their forwarding back, unless machines
+    /// still hold their cables. Nothing is changed in the journal. For an ordered stop with all
+    /// workspaces.
+    pub async fn take_down(&self) {
+        let asked = self.0.address.ask(PATIENCE, |done| Msg(Inner::TakeDown(done)));
+        if let Err(error) = asked.await {
+            tracing::warn!(%error, "the network stays");
+        }
+    }
+
+    /// Asks once it is decided how machines are connected.
+    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Inner) -> Result<T, ToolError> {
+        self.0.footing().await?;
+        self.ask_at_once(question).await
+    }
+
+    async fn ask_at_once<T>(
+        &self,
+        question: impl FnOnce(Reply<T>) -> Inner,
+    ) -> Result<T, ToolError> {
+        self.0.address.ask(PATIENCE, |reply| Msg(question(reply))).await?
+    }
+
+    /// Makes the tap if it is not there, and takes its end. Nothing passes until the worker has
+    /// put its rules into force and joined it to the bridge.
+    async fn tap(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
+        let view = self.view(id).ok_or_else(|| refuse::stranger(id))?;
+        let name = self.0.blank().tap(Seat::at(view.attachment.address));
+        let until = Instant::now() + CABLE;
+        loop {
+            let name = name.clone();
+            let taken = tokio::task::spawn_blocking(move || apply::cable(&name, None)).await;
+            match taken.map_err(|error| ToolError::internal(error.to_string()))? {
+                Ok(tap) => return Ok(Cable::Tap(Arc::new(tap))),
+                // The worker, for a moment, or a machine that is just ending.
+                Err(Error::TapBusy { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => return Err(refuse::host(&error)),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Network for NetworkHandle {
+    async fn mode(&self) -> Result<NetworkMode, ToolError> {
+        Ok(self.0.footing().await?.mode())
+    }
+
+    async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError> {
+        self.ask(|reply| Inner::Join(id, wish, reply)).await
+    }
+
+    async fn cable(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
+        match &*self.0.footing().await? {
+            Footing::Bridge { .. } => self.tap(id).await,
+            Footing::User { .. } => {
+                self.ask(|reply| Inner::HandOver(id, reply)).await.map(Cable::User)
+            }
+            Footing::Off { reason } => Err(refuse::off(reason)),
+        }
+    }
+
+    async fn settled(&self, id: WorkspaceId) -> Result<(), ToolError> {
+        self.ask(|reply| Inner::Settled(id, reply)).await
+    }
+
+    async fn set_policy(
+        &self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<NetworkPolicy, ToolError> {
+        self.ask(|reply| Inner::SetPolicy(id, wish, reply)).await
+    }
+
+    async fn add_forward(
+        &self,
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<PortForward, ToolError> {
+        let question = |reply| Inner::AddForward { id, transport, guest_port, host_port, reply };
+        self.ask(question).await
+    }
+
+    async fn remove_forward(
+        &self,
+        id: WorkspaceId,
+        transport: Transport,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<Vec<PortForward>, ToolError> {
+        let question = |reply| Inner::RemoveForward { id, transport, guest_port, host_port, reply };
+        self.ask(question).await
+    }
+
+    fn view(&self, id: WorkspaceId) -> Option<NetworkView> {
+        self.0.views.load().get(&id).cloned()
+    }
+
+    async fn leave(&self, id: WorkspaceId) -> Result<(), ToolError> {
+        self.ask_at_once(|reply| Inner::Leave(id, reply)).await
+    }
+
+    async fn retain(&self, ids: Vec<WorkspaceId>) -> Result<(), ToolError> {
+        self.ask_at_once(|reply| Inner::Retain(ids, reply)).await
+    }
+}
+
+impl std::fmt::Debug for NetworkHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetworkHandle").field("tag", &self.0.tag).finish_non_exhaustive()
+    }
+}

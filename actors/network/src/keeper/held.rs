@@ -1,0 +1,153 @@
+//! The host's ends of all forwards, held from other programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+
+use hivekeep_kernel::WorkspaceId;
+
+use crate::Error;
+use crate::plan::{Forward, Member, Network, Protocol};
+use crate::ports::Reservation;
+
+type End = (Protocol, SocketAddrV4);
+
+fn end(forward: &Forward) -> End {
+    (forward.protocol, forward.host())
+}
+
+/// Which ends are held, and which should be and are not.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    ends: BTreeMap<End, Reservation>,
+    /// With the reason.
+    lost: BTreeMap<End, String>,
+    /// In user mode: those whose machines have, or may have, their ports themselves.
+    with_machines: BTreeSet<WorkspaceId>,
+}
+
+impl Held {
+    /// Takes the ends of all forwards that are not held yet. Those that could not be taken, each
+    /// once as long as it lasts.
+    pub(super) fn take_all(&mut self, network: &Network) -> Vec<(WorkspaceId, Forward, String)> {
+        let mut news = Vec::new();
+        for (id, member) in network.members() {
+            if self.with_machines.contains(&id) {
+                continue;
+            }
+            for forward in &member.forwards {
+                let end = end(forward);
+                if self.ends.contains_key(&end) {
+                    continue;
+                }
+                match Reservation::take(forward.host(), forward.protocol) {
+                    Ok(held) => {
+                        self.lost.remove(&end);
+                        self.ends.insert(end, held);
+                    }
+                    Err(error) => {
+                        let why = error.to_string();
+                        if self.lost.insert(end, why.clone()).as_ref() != Some(&why) {
+                            news.push((id, *forward, why));
+                        }
+                    }
+                }
+            }
+        }
+        news
+    }
+
+    /// Takes the end of a forward that is going to be.
+    ///
+    /// # Errors
+    /// As [`Reservation::take`].
+    pub(super) fn take(&mut self, id: WorkspaceId, forward: &Forward) -> Result<(), Error> {
+        let end = end(forward);
+        if !self.ends.contains_key(&end) {
+            let held = Reservation::take(forward.host(), forward.protocol)?;
+            self.keep(id, held);
+        }
+        Ok(())
+    }
+
+    /// Keeps an end; one whose machine takes it itself was only tried.
+    pub(super) fn keep(&mut self, id: WorkspaceId, held: Reservation) {
+        if !self.with_machines.contains(&id) {
+            self.ends.insert((held.protocol(), held.at()), held);
+        }
+    }
+
+    /// In user mode, before a machine takes its ports itself.
+    pub(super) fn hand_over(&mut self, id: WorkspaceId, member: &Member) {
+        self.with_machines.insert(id);
+        for forward in &member.forwards {
+            self.ends.remove(&end(forward));
+        }
+    }
+
+    /// Lets go of what is nobody's any more.
+    pub(super) fn keep_only(&mut self, network: &Network) {
+        let members = || network.members().flat_map(|(_, member)| &member.forwards);
+        let wanted: BTreeSet<End> = members().map(end).collect();
+        self.ends.retain(|end, _| wanted.contains(end));
+        self.lost.retain(|end, _| wanted.contains(end));
+        self.with_machines.retain(|id| network.member(*id).is_some());
+    }
+
+    /// Why ends are not held, for people.
+    pub(super) fn lost(&self) -> impl Iterator<Item = &str> {
+        self.lost.values().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::plan::{Policy, Subnet};
+
+    fn with_forward(port: u16) -> (Network, WorkspaceId, Forward) {
+        let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
+        let id = WorkspaceId::new();
+        let (host_ip, protocol) = ([127, 0, 0, 1].into(), Protocol::Tcp);
+        let forward = Forward { host_ip, host_port: port, guest_port: 80, protocol };
+        let seat = network.allot(id).unwrap();
+        let member = Member { seat, policy: Policy::default(), forwards: vec![forward] };
+        network.admit(id, member).unwrap();
+        (network, id, forward)
+    }
+
+    #[test]
+    fn a_port_that_is_lost_is_told_once_and_taken_when_it_is_free() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = other.local_addr().unwrap();
+        let (network, id, forward) = with_forward(at.port());
+        let mut held = Held::default();
+        let news = held.take_all(&network);
+        assert!(matches!(&news[..], [(who, which, _)] if *who == id && *which == forward));
+        assert_eq!(held.take_all(&network), []);
+        assert_eq!(held.lost().count(), 1);
+        drop(other);
+        assert_eq!(held.take_all(&network), []);
+        assert_eq!(held.lost().count(), 0);
+        assert!(TcpListener::bind(at).is_err());
+        held.keep_only(&Network::new("hk".parse().unwrap(), Subnet::default()));
+        TcpListener::bind(at).unwrap();
+    }
+
+    #[test]
+    fn a_machine_takes_its_ports_itself() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (network, id, forward) = with_forward(free.port());
+        let mut held = Held::default();
+        assert_eq!(held.take_all(&network), []);
+        assert!(TcpListener::bind(free).is_err());
+        held.hand_over(id, network.member(id).unwrap());
+        let machine = TcpListener::bind(free).unwrap();
+        assert_eq!(held.take_all(&network), []);
+        assert!(held.take(id, &forward).is_err());
+        drop(machine);
+        held.take(id, &forward).unwrap();
+        TcpListener::bind(free).unwrap();
+    }
+}

@@ -1,0 +1,107 @@
+//! What the keeper and its handles share; it outlives the keeper's restarts.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hivekeep_kernel::ports::NetworkView;
+use hivekeep_kernel::{Address, Layer, ToolError, WorkspaceId};
+use hivekeep_store::{Events, Journal, NewEvent};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::footing::Footing;
+use super::handle::NetworkHandle;
+use super::{Msg, start};
+use crate::plan::{Network, Tag};
+use crate::{Error, Mode, Options};
+
+/// How long the self-test may take until callers are told to come again.
+const FOOTING_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the daemon brings.
+pub struct Parts {
+    /// Section `[network]`.
+    pub options: Options,
+    /// The daemon's state directory.
+    pub state_dir: PathBuf,
+    /// The journal.
+    pub journal: Journal,
+    /// The keeper's place in the tree.
+    pub address: Address<Msg>,
+}
+
+/// What an incarnation of the keeper is made from.
+#[derive(Clone)]
+pub struct Seed(pub(super) Arc<House>);
+
+pub(super) struct House {
+    pub(super) options: Options,
+    pub(super) tag: Tag,
+    pub(super) state_dir: PathBuf,
+    pub(super) journal: Journal,
+    pub(super) events: Events,
+    pub(super) address: Address<Msg>,
+    /// Decided once, when the self-test is over.
+    pub(super) footing: watch::Sender<Option<Arc<Footing>>>,
+    pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,
+    /// Held by the one daemon of this tag in this network namespace.
+    pub(super) lock: OnceLock<OwnedFd>,
+}
+
+/// Makes the network's handle and the seed of its keeper. With `mode = "bridge"` it looks first
+/// whether there can be one.
+///
+/// # Errors
+/// What a bridge needs and this host lacks, if there has to be one.
+pub async fn open(parts: Parts) -> Result<(NetworkHandle, Seed), Error> {
+    let Parts { options, state_dir, journal, address } = parts;
+    let (footing, _) = watch::channel(None);
+    let house = House {
+        tag: options.tag(&state_dir),
+        options,
+        state_dir,
+        events: journal.events(),
+        journal,
+        address,
+        footing,
+        views: ArcSwap::default(),
+        lock: OnceLock::new(),
+    };
+    if house.options.mode == Mode::Bridge {
+        start::possible(&house).await?;
+    }
+    let house = Arc::new(house);
+    Ok((NetworkHandle(house.clone()), Seed(house)))
+}
+
+impl House {
+    /// A plan without members.
+    pub(super) fn blank(&self) -> Network {
+        Network::new(self.tag.clone(), self.options.subnet)
+    }
+
+    /// Waits until it is decided how machines are connected.
+    pub(super) async fn footing(&self) -> Result<Arc<Footing>, ToolError> {
+        let mut watch = self.footing.subscribe();
+        let decided = watch.wait_for(Option::is_some);
+        match tokio::time::timeout(FOOTING_PATIENCE, decided).await {
+            Ok(Ok(footing)) => Ok(footing.clone().expect("it was waited for")),
+            _ => {
+                let waited = FOOTING_PATIENCE.as_secs();
+                let message = format!("the network has not started within {waited} s");
+                let unavailable = ToolError::new(Layer::Machine, "network_unavailable", message);
+                Err(unavailable.next("`hivekeep ps` shows the network's state").retryable())
+            }
+        }
+    }
+
+    /// Tells the event bus; a full queue loses the event and says so later.
+    pub(super) fn tell(&self, kind: &str, subject: impl ToString, data: Value) {
+        let event = NewEvent { kind: kind.to_owned(), subject: subject.to_string(), data };
+        let _counted_when_lost = self.events.publish_later(event);
+    }
+}

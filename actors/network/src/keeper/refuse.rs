@@ -1,0 +1,76 @@
+//! What callers are told when something is refused or fails.
+
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+
+use crate::Error;
+use crate::plan::{MAX_FORWARDS, Protocol, Refused};
+
+pub(super) fn off(reason: &str) -> ToolError {
+    let message = format!("workspaces have no network: {reason}");
+    ToolError::new(Layer::Machine, "network_unavailable", message)
+        .next("`network.mode` in the configuration says what is wanted; `hivekeep check` looks")
+}
+
+pub(super) fn policy(why: impl std::fmt::Display) -> ToolError {
+    ToolError::new(Layer::Machine, "policy_unavailable", why.to_string())
+        .next("run `hivekeep check` on the host to see what is missing")
+}
+
+pub(super) fn stranger(id: WorkspaceId) -> ToolError {
+    ToolError::new(Layer::Machine, "not_in_network", format!("{id} has no place in the network"))
+}
+
+pub(super) fn port(protocol: Protocol, port: u16, by: &str) -> ToolError {
+    let message = format!("{protocol} port {port} of the host leads to {by} already");
+    ToolError::new(Layer::Machine, "port_taken", message)
+        .next("choose another port, or none to be given a free one")
+        .detail("by", by)
+}
+
+pub(super) fn no_forward(protocol: Protocol, guest_port: u16) -> ToolError {
+    let message = format!("no forward leads to {protocol} port {guest_port}");
+    ToolError::new(Layer::Machine, "forward_not_found", message)
+        .next("workspace_info lists the forwards")
+}
+
+/// What the plan does not admit.
+pub(super) fn plan(refused: Refused) -> ToolError {
+    let message = refused.to_string();
+    match refused {
+        Refused::PortTaken { protocol, host_port, by } => {
+            port(protocol, host_port, &by.to_string())
+        }
+        Refused::TooMany { limit: MAX_FORWARDS, what: "port forwards" } => {
+            ToolError::new(Layer::Machine, "too_many_forwards", message).detail("limit", 64)
+        }
+        Refused::SubnetFull(_) => ToolError::new(Layer::Machine, "subnet_full", message)
+            .next("destroy a workspace, or set `network.subnet` to a larger network"),
+        Refused::TooMany { .. } | Refused::BadForward(..) => ToolError::invalid(message),
+        _ => ToolError::internal(message),
+    }
+}
+
+/// What the host does not do.
+pub(super) fn host(error: &Error) -> ToolError {
+    let message = error.to_string();
+    match error {
+        Error::PortTaken { .. } => ToolError::new(Layer::Machine, "port_taken", message)
+            .next("choose another port, or none to be given a free one")
+            .detail("by", "another program"),
+        Error::NotOurAddress(_) => ToolError::new(Layer::Machine, "address_unavailable", message)
+            .next("set `network.forward_host_ip` to an address of this host"),
+        Error::TapBusy { .. } => ToolError::new(Layer::Machine, "cable_taken", message)
+            .next("the machine before still holds it; wait for its end")
+            .retryable(),
+        _ => ToolError::new(Layer::Machine, "network_failed", message)
+            .next("`hivekeep ps` says whether the network is degraded; the daemon tries again")
+            .retryable(),
+    }
+}
+
+/// The journal's failure.
+pub(super) fn store(error: &hivekeep_store::Error) -> ToolError {
+    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+        .next("free disk space in the state directory; `hivekeep check` looks at it")
+        .retryable()
+}

@@ -1,0 +1,111 @@
+//! The self-test's outcome, kept for as long as it says something of this kernel.
+//!
+//! A start of the daemon need not repeat what a start before has proven on the same kernel since
+//! the same boot, with the same nft, the same rules and the same settings of the host. A file
+//! that is missing, broken or of anything else means that the test runs. `hivekeep check` always
+//! runs it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::selftest::{self, Report};
+use crate::{Access, Error, capability};
+
+/// What the outcome depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Ground {
+    boot_id: String,
+    kernel: String,
+    nft: String,
+    version: String,
+    /// Of a plan with every kind of rule.
+    rules: String,
+    /// Of the host, that bear upon the rules.
+    settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    ground: Ground,
+    report: Report,
+}
+
+/// The outcome for this kernel, from the file or from a test that runs now.
+///
+/// # Errors
+/// When the test cannot be set up.
+pub(super) async fn find(access: &Access, nft: &str, state_dir: &Path) -> Result<Report, Error> {
+    let file = state_dir.join("network-selftest.json");
+    let ground = ground(nft)?;
+    if let Some(report) = stored(&file, &ground).await {
+        tracing::info!("the network's self-test was passed on this kernel before");
+        return Ok(report);
+    }
+    let began = std::time::Instant::now();
+    let report = selftest::run(access.clone()).await?;
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let broken: Vec<_> = report.broken().map(|finding| finding.property).collect();
+    tracing::info!(took_ms, ?broken, "the network's self-test");
+    keep(file, Stored { ground, report: report.clone() }).await;
+    Ok(report)
+}
+
+fn ground(nft: &str) -> Result<Ground, Error> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot_id = std::fs::read_to_string(path).map_err(Error::io(format!("read {path}")))?;
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    Ok(Ground {
+        boot_id: boot_id.trim().to_owned(),
+        kernel,
+        nft: nft.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        rules: capability::fingerprint()?,
+        settings: selftest::stage::configure::settings(),
+    })
+}
+
+async fn stored(file: &Path, ground: &Ground) -> Option<Report> {
+    let bytes = tokio::fs::read(file).await.ok()?;
+    let stored: Stored = serde_json::from_slice(&bytes).ok()?;
+    (stored.ground == *ground).then_some(stored.report)
+}
+
+/// Whole or not at all. Without it the next start takes some seconds longer to promise things.
+async fn keep(file: PathBuf, stored: Stored) {
+    let write = move || -> std::io::Result<()> {
+        let fresh = file.with_extension("new");
+        std::fs::write(&fresh, serde_json::to_vec(&stored)?)?;
+        std::fs::rename(fresh, file)
+    };
+    let written = tokio::task::spawn_blocking(write).await;
+    if !matches!(written, Ok(Ok(()))) {
+        tracing::warn!(?written, "the self-test's outcome was not kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_outcome_counts_on_the_ground_it_was_found_on_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("outcome.json");
+        let ground = ground("nftables v1").unwrap();
+        assert_eq!(stored(&file, &ground).await, None);
+        let report = Report { findings: Vec::new() };
+        keep(file.clone(), Stored { ground: ground.clone(), report: report.clone() }).await;
+        assert_eq!(stored(&file, &ground).await, Some(report));
+        for other in [
+            Ground { boot_id: "another".into(), ..ground.clone() },
+            Ground { nft: "nftables v2".into(), ..ground.clone() },
+            Ground { rules: "others".into(), ..ground.clone() },
+            Ground { settings: vec![("rp_filter".into(), "1".into())], ..ground.clone() },
+        ] {
+            assert_eq!(stored(&file, &other).await, None, "{other:?}");
+        }
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(stored(&file, &ground).await, None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Members come, change and go.
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, NetworkWish, Transport};
+use hivekeep_network::selftest::stage::Stage;
+use hivekeep_network::{Access, Mode};
+
+use super::super::needs_root;
+use super::{Daemon, ids, options, said, taps, until, wish};
+
+/// Runs a test on a stage's host.
+fn on_stage<F: Future<Output = ()>>(work: impl FnOnce(std::path::PathBuf) -> F + Send + 'static) {
+    let stage = Stage::new(Access::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    stage.host.block_on(move || work(path));
+}
+
+fn internet() -> NetworkPolicy {
+    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+}
+
+#[test]
+fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let network = &daemon.network;
+        let [id] = ids();
+        assert_eq!(taps(), Vec::<String>::new());
+        let attachment = network.join(id, wish(&internet())).await.unwrap();
+        assert_eq!(attachment.prefix_len, 16);
+        assert_eq!(attachment.dns, Some(attachment.gateway));
+        let Cable::Tap(cable) = network.cable(id).await.unwrap() else { panic!("no tap") };
+        let taken = network.cable(id).await.unwrap_err();
+        assert_eq!(taken.code, "cable_taken");
+        network.settled(id).await.unwrap();
+        let view = network.view(id).unwrap();
+        assert_eq!((view.attachment, &view.policy), (attachment, &internet()));
+        assert_eq!(taps().len(), 1);
+        let rules = said("nft list ruleset");
+        assert!(rules.contains(&attachment.address.to_string()), "{rules}");
+        assert!(rules.contains("dport 53 goto served"), "names are not served: {rules}");
+        // Again, and with another wish, it stays where it is.
+        let again = network.join(id, NetworkWish::default()).await.unwrap();
+        assert_eq!(again, attachment);
+        assert_eq!(daemon.state(), "running, bridge");
+        drop(cable);
+        network.leave(id).await.unwrap();
+        network.leave(id).await.unwrap();
+        assert_eq!(network.view(id), None);
+        assert_eq!(network.settled(id).await.unwrap_err().code, "not_in_network");
+        until("its tap is gone", || taps().is_empty()).await;
+        assert!(!said("nft list ruleset").contains(&attachment.address.to_string()));
+        network.take_down().await;
+        assert_eq!(said("nft list tables"), "");
+        assert!(!said("ip link show").contains("test-br"));
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn many_who_join_together_cost_one_turn_more_not_one_each() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let [first] = ids();
+        daemon.network.join(first, NetworkWish::default()).await.unwrap();
+        daemon.network.settled(first).await.unwrap();
+        let before = daemon.handled();
+        let joins = ids::<20>().map(|id| {
+            let network = daemon.network.clone();
+            async move {
+                network.join(id, NetworkWish::default()).await.unwrap();
+                network.settled(id).await.unwrap();
+            }
+        });
+        futures::future::join_all(joins).await;
+        assert_eq!(taps().len(), 21);
+        // Twenty joins and twenty questions; the rest are turns of the journal and the kernel.
+        let turns = daemon.handled() - before - 40;
+        println!("{turns} turns");
+        assert!(turns <= 8, "{turns}");
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let [kept, gone] = ids();
+        let wished = NetworkPolicy {
+            allow_inter_vm: true,
+            allowed_ports: vec![80],
+            egress_allow: vec!["a.example:443/tcp".into()],
+            ..NetworkPolicy::default()
+        };
+        for id in [kept, gone] {
+            daemon.network.join(id, wish(&wished)).await.unwrap();
+        }
+        let tcp = Transport::Tcp;
+        let forward = daemon.network.add_forward(kept, tcp, 80, None).await.unwrap();
+        assert!(std::net::TcpListener::bind(forward.host()).is_err(), "the port is not held");
+        let before = daemon.network.view(kept).unwrap();
+        let (rules, links) = (said("nft list ruleset"), taps());
+        assert!(rules.contains(&format!("dport {}", forward.host_port)), "{rules}");
+        daemon.stop().await;
+        assert_eq!((said("nft list ruleset"), taps()), (rules.clone(), links.clone()));
+
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        daemon.network.settled(kept).await.unwrap();
+        assert_eq!(daemon.network.view(kept).unwrap(), before);
+        assert_eq!(taps(), links);
+        assert!(std::net::TcpListener::bind(forward.host()).is_err(), "the port is not held");
+        daemon.network.retain(vec![kept]).await.unwrap();
+        assert_eq!(daemon.network.view(gone), None);
+        until("one tap is left", || taps().len() == 1).await;
+        daemon.stop().await;
+
+        // And those who are gone stay gone.
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        assert_eq!(daemon.network.view(gone), None);
+        daemon.network.retain(Vec::new()).await.unwrap();
+        daemon.stop().await;
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        until("a start without members removes it all", || {
+            said("nft list tables").is_empty() && !said("ip link show").contains("test-br")
+        })
+        .await;
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn forwards_are_taken_found_free_and_given_back() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let network = &daemon.network;
+        let [id, other] = ids();
+        let tcp = Transport::Tcp;
+        for id in [id, other] {
+            network.join(id, NetworkWish::default()).await.unwrap();
+        }
+        let stranger = network.add_forward(WorkspaceId::new(), tcp, 80, None).await.unwrap_err();
+        assert_eq!(stranger.code, "not_in_network");
+        let first = network.add_forward(id, tcp, 80, Some(18_080)).await.unwrap();
+        let taken = network.add_forward(other, tcp, 80, Some(18_080)).await.unwrap_err();
+        assert_eq!((&*taken.code, &taken.details["by"]), ("port_taken", &id.to_string().into()));
+        let foreign = std::net::TcpListener::bind("127.0.0.1:18081").unwrap();
+        let taken = network.add_forward(other, tcp, 80, Some(18_081)).await.unwrap_err();
+        assert_eq!(taken.details["by"], "another program");
+        drop(foreign);
+        let udp = network.add_forward(other, Transport::Udp, 80, Some(18_080)).await.unwrap();
+        assert_eq!(udp.host_port, 18_080);
+        let second = network.add_forward(id, tcp, 80, None).await.unwrap();
+        assert!((20_000..30_000).contains(&second.host_port));
+        assert_eq!(network.view(id).unwrap().forwards, [first, second]);
+        let missing = network.remove_forward(id, tcp, 81, None).await.unwrap_err();
+        assert_eq!(missing.code, "forward_not_found");
+        assert_eq!(network.remove_forward(id, tcp, 80, Some(18_080)).await.unwrap(), [first]);
+        std::net::TcpListener::bind(first.host()).expect("it is free again");
+        assert!(!said("nft list ruleset").contains("tcp dport 18080"));
+        for port in 0..64 {
+            let answer = network.add_forward(other, tcp, 1000 + port, None).await;
+            assert_eq!(answer.is_ok(), port < 63, "{port}: {answer:?}");
+        }
+        let many = network.add_forward(other, tcp, 80, None).await.unwrap_err();
+        assert_eq!(many.code, "too_many_forwards");
+        daemon.stop().await;
+    });
+}
