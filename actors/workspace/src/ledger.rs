@@ -336,6 +336,7 @@ mod tests {
             slot: 3,
             uuid: uuid::Uuid::nil(),
             fork: None,
+            network: Default::default(),
         }
     }
 

@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod link;
 mod machine;
 pub mod name;
+mod network;
 mod open;
 mod options;
 pub mod phase;

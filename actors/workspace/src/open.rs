@@ -86,16 +86,8 @@ impl Shared {
     /// # Errors
     /// When a folder or the image store cannot be opened.
     pub async fn open(parts: Parts) -> Result<Arc<Self>, ToolError> {
-        let Parts {
-            mut options,
-            state_dir,
-            run_dir,
-            log_dir,
-            journal,
-            sessions,
-            network,
-            census,
-        } = parts;
+        let Parts { mut options, state_dir, run_dir, log_dir, journal, sessions, network, census } =
+            parts;
         let folders = Folders {
             disks: state_dir.join("disks"),
             layers: state_dir.join("layers"),

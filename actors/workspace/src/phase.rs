@@ -56,6 +56,8 @@ pub enum Want {
     Resume,
     /// Go back to a snapshot.
     Restore,
+    /// Change what it may reach and what leads to it.
+    Network,
     /// Remove everything.
     Destroy,
 }
@@ -86,6 +88,9 @@ impl Phase {
             (Want::Guest, Self::Running) => Ok(Self::Running),
             (Want::Start, Self::Stopped | Self::Crashed) => Ok(Self::Starting),
             (Want::Stop, Self::Running | Self::Paused | Self::Crashed) => Ok(Self::Stopping),
+            (Want::Network, Self::Running | Self::Paused | Self::Stopped | Self::Crashed) => {
+                Ok(self)
+            }
             (Want::Pause, Self::Running) => Ok(Self::Paused),
             (Want::Resume, Self::Paused) => Ok(Self::Running),
             (Want::Restore, Self::Running | Self::Paused | Self::Stopped | Self::Crashed) => {
@@ -146,7 +151,7 @@ mod tests {
     #[test]
     fn passing_states_say_that_they_pass() {
         for phase in ALL {
-            for want in [Want::Guest, Want::Start, Want::Stop] {
+            for want in [Want::Guest, Want::Start, Want::Stop, Want::Network] {
                 if let Err(error) = phase.on(want) {
                     let passing = matches!(phase, Creating | Starting | Stopping | Destroying);
                     assert_eq!(error.retryable, passing, "{phase:?} {want:?}");

@@ -7,7 +7,9 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{JobId, LayerId, Resources, SessionId, SnapshotId, WorkspaceId};
+use hivekeep_kernel::{
+    JobId, LayerId, Resources, SessionId, SnapshotId, WorkspaceId, ports::NetworkWish,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +191,9 @@ pub struct Planned {
     /// What it is a fork of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Box<Fork>>,
+    /// What its creation asked of the network. What holds is known there.
+    #[serde(default)]
+    pub network: NetworkWish,
 }
 
 /// Where a fork begins.

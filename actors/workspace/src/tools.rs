@@ -4,6 +4,7 @@ pub mod diagnostics;
 pub mod execution;
 pub mod files;
 pub mod lifecycle;
+pub mod network;
 pub mod parallel;
 pub mod session;
 pub mod snapshots;
@@ -11,8 +12,14 @@ pub mod snapshots;
 use hivekeep_kernel::ToolInfo;
 
 /// Families served by one workspace.
-pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Workspace>] =
-    &[&lifecycle::ONE, &execution::FAMILY, &files::FAMILY, &snapshots::ONE, &diagnostics::FAMILY];
+pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Workspace>] = &[
+    &lifecycle::ONE,
+    &execution::FAMILY,
+    &files::FAMILY,
+    &snapshots::ONE,
+    &network::FAMILY,
+    &diagnostics::FAMILY,
+];
 
 /// Families served by the keeper of all workspaces.
 pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] =

@@ -16,6 +16,8 @@ mod halt;
 mod identity;
 mod jobs;
 mod line;
+mod network;
+mod policy;
 mod recover;
 mod rewind;
 mod snapshot;
@@ -151,6 +153,8 @@ pub struct Workspace {
     token: watch::Sender<LinkToken>,
     /// What goes on with disk and snapshots.
     changing: Option<&'static str>,
+    /// Held by changes of forwards that are under way.
+    forwarding: Arc<()>,
     /// An adoption is under way.
     adopting: bool,
     /// The start under way takes up a machine that runs already.
@@ -194,6 +198,7 @@ impl Entity for Workspace {
             line,
             token,
             changing: None,
+            forwarding: Arc::default(),
             adopting: false,
             reattaching: false,
             ops: Workers::default(),

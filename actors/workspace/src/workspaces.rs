@@ -5,6 +5,7 @@ mod boot;
 mod create;
 mod fork;
 mod hatch;
+mod network;
 mod parallel;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 pub(crate) use fork::{Held, Stem};
+pub(crate) use network::inherited;
 
 use crate::{
     phase::Phase,
@@ -114,7 +116,7 @@ impl Workspaces {
                 name: card.name.to_string(),
                 state: card.phase,
                 process: card.process,
-                ip: None,
+                ip: self.shared.ip(card.id),
                 owned: card.owner == Some(session),
                 orphaned: card.owner.is_none(),
                 resources: Size::of(&card.spec),

@@ -216,7 +216,8 @@ impl Driver for FakeDriver {
 
     async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
         self.note("prepare", &plan.workspace);
-        plan.check()
+        plan.check()?;
+        snapshots::make_layer(&plan.disk().top)
     }
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
@@ -312,7 +313,13 @@ impl Driver for FakeDriver {
     async fn discard(&self, plan: &Plan, _logs: LogsOnDiscard) -> Result<(), Error> {
         self.note("discard", &plan.workspace);
         self.state().machines.remove(&plan.workspace);
-        Ok(())
+        let disk = &plan.folders.disk_dir;
+        match std::fs::remove_dir_all(disk) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove", disk)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

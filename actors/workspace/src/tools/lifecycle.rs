@@ -11,7 +11,10 @@ use crate::{
     driver::{AcceleratorKind, AppliedLimits, Isolation},
     phase::{Phase, Want},
     records::{Spec, StopHow},
-    tools::snapshots::{ForkedFrom, SnapshotSummary},
+    tools::{
+        network::NetworkState,
+        snapshots::{ForkedFrom, SnapshotSummary},
+    },
     workspace::{MachineProcess, Workspace},
     workspaces::Workspaces,
 };
@@ -31,7 +34,7 @@ pub struct WorkspaceCreate {
     pub memory_mb: Option<u64>,
     /// Usable disk size in GiB.
     pub disk_gb: Option<u64>,
-    /// Give the workspace access to the internet. Refused where the daemon offers guests no network.
+    /// Let the workspace reach public addresses of the internet; network_policy changes it later and can allow more. Refused where that cannot be kept: in a sandbox, and where the daemon has no bridge. Default: `network.default_allow_internet` of the configuration.
     pub allow_internet: Option<bool>,
     /// How to isolate it: `vm` is a machine with a kernel of its own, `sandbox` shares the host's kernel and starts faster. Never substituted for one another.
     pub isolation: Option<Isolation>,
@@ -207,8 +210,8 @@ pub struct WorkspaceDetails {
     pub ip: Option<String>,
     /// Its size.
     pub resources: Size,
-    /// What its network allows.
-    pub network: Network,
+    /// How it is connected, what it may reach, what leads to it.
+    pub network: NetworkState,
     /// Its snapshots, oldest first; snapshot with action `list` shows their sizes.
     pub snapshots: Vec<SnapshotSummary>,
     /// What it is a fork of.
@@ -241,28 +244,6 @@ pub struct WorkspaceDetails {
     /// How long its last start took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_time_ms: Option<u64>,
-}
-
-/// What a workspace's network allows.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Network {
-    /// The internet.
-    pub allow_internet: bool,
-    /// Other workspaces.
-    pub allow_inter_vm: bool,
-    /// TCP ports reachable in it.
-    pub allowed_ports: Vec<u16>,
-    /// Ports of the host forwarded to it.
-    pub port_forwards: Vec<PortForward>,
-}
-
-/// One forwarded port.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct PortForward {
-    /// On the host.
-    pub host_port: u16,
-    /// In the guest.
-    pub guest_port: u16,
 }
 
 /// A running machine.

@@ -161,6 +161,12 @@ pub struct WorkspaceFork {
     pub vcpus: Option<u32>,
     /// Memory in MiB; default: as the source. Other than the source's only without memory.
     pub memory_mb: Option<u64>,
+    /// Let them reach public addresses of the internet; default: as the source. Port forwards are never inherited.
+    pub allow_internet: Option<bool>,
+    /// Let them and other workspaces that allow it too reach each other; default: as the source.
+    pub allow_inter_vm: Option<bool>,
+    /// What else they may reach, as network_policy takes it; default: as the source.
+    pub egress_allow: Option<Vec<String>>,
 }
 
 /// Freeze a running workspace as it is and fork it, in one call: a snapshot with

@@ -9,7 +9,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, SnapshotId, ToolError, fault_point};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, identity};
+use super::{Line, Msg, Workspace, identity, network};
 use crate::{
     driver::{Images, Isolation, LogsOnDiscard, SnapshotFolder},
     image::ImageName,
@@ -80,7 +80,7 @@ impl Workspace {
                         workspace_id: plan.id,
                         name: plan.name.to_string(),
                         state: Phase::Running,
-                        ip: None,
+                        ip: desk.shared.ip(plan.id),
                         boot_time_ms,
                     })
                 }
@@ -213,7 +213,9 @@ pub(super) async fn bring_up(
     machine.images = images;
     machine.disk = super::take_down::disk_files(desk, &start.disk);
     fault_point!("start.before_prepare");
-    driver.prepare(&machine).await?;
+    let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
+    let ((seat, nic), ()) = tokio::try_join!(network::cable(desk, plan), prepared)?;
+    machine.nic = nic;
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
@@ -250,17 +252,23 @@ pub(super) async fn bring_up(
         snapshots.resume(&handle).await?;
     }
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
-    let link = first_link(&mut line, boot).await?;
+    let settled = network::settled(desk, seat, &handle);
+    let (link, seat) = tokio::try_join!(first_link(&mut line, boot), settled)?;
 
     step(3, "configuring the guest");
-    if copy || (plan.fork.is_some() && start.planned) {
-        identity::reidentify(&link, plan).await?;
-        desk.actor.send(Msg::OwnToken)?;
-    }
-    if !copy {
-        let grow = plan.spec.isolation == Isolation::Vm;
-        identity::configure(&link, plan, grow).await?;
-    }
+    let itself = async {
+        if copy || (plan.fork.is_some() && start.planned) {
+            identity::reidentify(&link, plan).await?;
+            desk.actor.send(Msg::OwnToken)?;
+        }
+        if !copy {
+            let grow = plan.spec.isolation == Isolation::Vm;
+            identity::configure(&link, plan, grow).await?;
+        }
+        Ok(())
+    };
+    let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
+    tokio::try_join!(itself, network::configure(seat, &link, unplugged))?;
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     step(4, "running");
     Ok(Up { boot_time_ms })
@@ -352,6 +360,7 @@ async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
         tracing::error!(workspace = %desk.id, %left, "a failed creation could not be undone");
         return settle(desk, Phase::Crashed, Some(left.to_text())).await;
     }
+    network::leave(desk).await;
     let record =
         Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
     let event = ("workspace.create_failed", json!({ "name": plan.name, "error": error.code }));

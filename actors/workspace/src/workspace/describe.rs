@@ -11,7 +11,8 @@ use crate::{
     link::Wait,
     tools::{
         diagnostics::{LogType, Logs},
-        lifecycle::{MachineDetails, Network, Size, WorkspaceDetails},
+        lifecycle::{MachineDetails, Size, WorkspaceDetails},
+        network::NetworkState,
         snapshots::ForkedFrom,
     },
 };
@@ -33,7 +34,7 @@ impl Workspace {
             base_image: plan.spec.image.clone(),
             ip: None,
             resources: Size::of(&plan.spec),
-            network: Network::default(),
+            network: NetworkState::default(),
             snapshots: self.snapshot_summaries(),
             forked_from: plan.fork.as_deref().map(ForkedFrom::of),
             created_at: plan.at,
@@ -48,12 +49,20 @@ impl Workspace {
             guest_error: None,
             boot_time_ms: ledger.boot_time_ms,
         };
-        let MachineFact::Launched { handle, limits, .. } = ledger.machine.clone() else {
-            return Reply::Now(details);
-        };
         let (line, desk) = (self.line.borrow().clone(), self.desk.clone());
+        let machine = ledger.machine.clone();
         Reply::later(async move {
-            let driver = desk.shared.driver(plan.spec.isolation)?;
+            let (id, isolation) = (plan.id, plan.spec.isolation);
+            details.network = desk.shared.network_state(id, isolation).await;
+            let MachineFact::Launched { handle, limits, .. } = machine else {
+                details.ip = desk.shared.ip(id);
+                return Ok(details);
+            };
+            match handle.nic {
+                true => details.ip = desk.shared.ip(id),
+                false => details.network.cut_off(),
+            }
+            let driver = desk.shared.driver(isolation)?;
             details.machine = Some(MachineDetails {
                 pid: handle.process.pid,
                 accelerator: driver.facts().accelerator,

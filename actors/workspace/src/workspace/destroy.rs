@@ -68,6 +68,8 @@ async fn remove(desk: &Desk, plan: &Planned, event: &'static str) -> Result<(), 
     fault_point!("destroy.after_intent");
     take_down::remove_machine(desk, plan, LogsOnDiscard::Remove).await?;
     fault_point!("destroy.after_discard");
+    desk.shared.network.leave(desk.id).await?;
+    fault_point!("destroy.after_leave");
     desk.tell(event, json!({ "name": plan.name }));
     desk.shared.journal.forget(&desk.stream).await.map_err(store_error)
 }

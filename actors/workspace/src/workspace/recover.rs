@@ -9,7 +9,8 @@ use hivekeep_kernel::ToolError;
 use serde_json::json;
 
 use super::{
-    Line, Msg, Workspace, bring_up::settle, identity::configure, rewind::settle_change, take_down,
+    Line, Msg, Workspace, bring_up::settle, identity::configure, network, rewind::settle_change,
+    take_down,
 };
 use crate::{
     driver::MachineHandle,
@@ -122,7 +123,7 @@ async fn reattach(
         Some(snapshots) => snapshots.is_paused(&handle).await?,
         None => false,
     };
-    let patience = Duration::from_secs(10);
+    let (patience, machine) = (Duration::from_secs(10), handle.clone());
     let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
     if paused {
         // It stands still because it was told to; its guest answers when it goes on.
@@ -132,7 +133,8 @@ async fn reattach(
     }
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
     let link = super::line::usable(&mut line, boot).await?;
-    configure(&link, &plan, false).await?;
+    let networked = network::verify(&desk, &plan, &link, driver.as_ref(), &machine);
+    tokio::try_join!(configure(&link, &plan, false), networked)?;
     desk.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
     desk.tell("workspace.reattached", json!({ "name": plan.name }));
     settle(&desk, Phase::Running, None).await;

@@ -169,6 +169,9 @@ impl Workspace {
     /// # Errors
     /// `workspace_busy`.
     pub(crate) fn idle(&self) -> Result<(), ToolError> {
+        if std::sync::Arc::strong_count(&self.forwarding) > 1 {
+            return Err(changing("having its ports forwarded"));
+        }
         self.changing.map_or(Ok(()), |what| Err(changing(what)))
     }
 

@@ -4,7 +4,7 @@ use hivekeep_kernel::{CallCx, SessionId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, snapshot};
-use crate::workspaces::{Held, Stem};
+use crate::workspaces::{Held, Stem, inherited};
 
 /// A snapshot with memory on behalf of a call that forks it at once.
 pub struct SnapshotRequest {
@@ -34,6 +34,7 @@ impl Workspace {
             base: base.ok_or_else(|| ToolError::internal("a disk without a base"))?,
             node: node.clone(),
             env: self.ledger.env.clone(),
+            network: inherited(&self.desk.shared, self.desk.id),
             _held: Held::new(self.desk.shared.clone(), node),
         })
     }

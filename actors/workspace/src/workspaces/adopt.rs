@@ -47,7 +47,7 @@ async fn one(
         workspace_id: Some(card.id),
         name: Some(card.name.to_string()),
         state: Some(card.phase),
-        ip: None,
+        ip: shared.ip(card.id),
         adopted_one: Some(taken.is_some()),
         forced: Some(taken.unwrap_or(false)),
         adopted_count: usize::from(taken.is_some()),

@@ -20,6 +20,11 @@ impl Workspaces {
         let ledgers = self.ledgers().await?;
         self.sweep(&ledgers).await?;
         self.sweep_snapshots(&ledgers).await?;
+        // Those that failed have let go of their place already.
+        let members = ledgers.iter().filter(|ledger| ledger.failed.is_none());
+        let members = members.map(|ledger| ledger.plan.id).collect();
+        let retained = self.shared.network.retain(members).await;
+        retained.map_err(|error| Fault::new(error.to_text()))?;
         let first_boot = self.shared.first_boot();
         // A creation that was under way when an earlier keeper ended is undone.
         self.shared.young.clear();

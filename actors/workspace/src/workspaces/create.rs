@@ -3,18 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point};
-use hivekeep_store::StreamId;
+use hivekeep_kernel::{
+    Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
+};
 
-use super::{Msg, Workspaces};
+use super::{Msg, Workspaces, network::plan_and_join};
 use crate::{
     Options,
     image::ImageName,
     link::LinkToken,
     name::Name,
     phase::Phase,
-    records::{Planned, Record, Spec},
-    shared::{STREAM, Shared, store_error},
+    records::{Planned, Spec},
+    shared::Shared,
     tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     workspace,
 };
@@ -54,6 +55,7 @@ impl Workspaces {
             at: Utc::now(),
             token,
             fork: None,
+            network: NetworkWish { allow_internet: input.allow_internet, ..Default::default() },
         };
         plan.slot = claim(&self.shared, &plan)?;
         self.prune_failed();
@@ -69,7 +71,7 @@ impl Workspaces {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
                 state: Phase::Running,
-                ip: None,
+                ip: shared.ip(plan.id),
                 boot_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
                 from_pool: false,
                 resources: Size::of(&plan.spec),
@@ -90,14 +92,6 @@ impl Workspaces {
 
     fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
         let options = &self.shared.options;
-        if input.allow_internet == Some(true) {
-            return Err(ToolError::new(
-                Layer::Machine,
-                "network_unavailable",
-                "this daemon gives guests no network",
-            )
-            .next("leave allow_internet out; move data with file_transfer"));
-        }
         let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
         image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
         let spec = Spec {
@@ -151,16 +145,15 @@ async fn make_claimed(
     plan: &Planned,
 ) -> Result<u64, ToolError> {
     let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
+    // A fork's wish was looked at before, without what it inherits.
+    if plan.fork.is_none() {
+        shared.may_wish(plan.spec.isolation, &plan.network).await?;
+    }
     shared.sessions.reserve(cx.session, plan.spec.resources()).await?;
-    let guard = guard.holding_quota();
-    let stream = StreamId::new(STREAM, &plan.id.to_string()).map_err(store_error)?;
-    let record = serde_json::to_vec(&Record::Planned(plan.clone()))
-        .map_err(|error| ToolError::internal(error.to_string()))?;
-    shared.young.insert(plan.id);
-    shared.journal.append(&stream, vec![record]).await.map_err(store_error)?;
-    fault_point!("create.after_plan");
     // From here on the workspace's own actor undoes what fails.
-    guard.disarm();
+    let guard = guard.holding_quota();
+    plan_and_join(shared, plan, || guard.disarm()).await?;
+    fault_point!("create.after_plan");
     let patience = Duration::from_secs(10);
     let address = keeper
         .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))

@@ -12,9 +12,11 @@ use std::{
 
 use chrono::Utc;
 use futures::StreamExt;
-use hivekeep_kernel::{Address, CallCx, LayerId, Reply, SessionId, ToolError, WorkspaceId};
+use hivekeep_kernel::{
+    Address, CallCx, LayerId, Reply, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
+};
 
-use super::{Msg, Workspaces, create::make_one};
+use super::{Msg, Workspaces, create::make_one, network};
 use crate::{
     directory::Card,
     link::LinkToken,
@@ -40,6 +42,7 @@ pub struct Stem {
     pub(crate) base: PathBuf,
     pub(crate) node: Node,
     pub(crate) env: BTreeMap<String, String>,
+    pub(crate) network: NetworkWish,
     pub(crate) _held: Held,
 }
 
@@ -74,6 +77,7 @@ struct Wish {
     with_memory: Option<bool>,
     vcpus: Option<u32>,
     memory_mb: Option<u64>,
+    network: NetworkWish,
 }
 
 enum Names {
@@ -99,6 +103,12 @@ impl Workspaces {
             with_memory: input.with_memory,
             vcpus: input.vcpus,
             memory_mb: input.memory_mb,
+            network: NetworkWish {
+                allow_internet: input.allow_internet,
+                allow_inter_vm: input.allow_inter_vm,
+                allowed_ports: None,
+                egress_allow: input.egress_allow,
+            },
         };
         let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
@@ -122,6 +132,7 @@ impl Workspaces {
             with_memory: Some(true),
             vcpus: None,
             memory_mb: None,
+            network: NetworkWish::default(),
         };
         let name = input.snapshot_name.unwrap_or_else(|| {
             let hex = uuid::Uuid::new_v4().simple().to_string();
@@ -175,7 +186,7 @@ async fn fork(
     shared: &Arc<Shared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
-    stem: Stem,
+    mut stem: Stem,
     wish: Wish,
 ) -> Result<Forked, ToolError> {
     let with_memory = with_memory(&stem, &wish)?;
@@ -185,6 +196,8 @@ async fn fork(
         ..stem.spec.clone()
     };
     super::create::check_size(&shared.options, &spec)?;
+    shared.may_wish(spec.isolation, &wish.network).await?;
+    stem.network = network::over(wish.network, stem.network);
     let common = Forked {
         source_workspace_id: Some(stem.source),
         snapshot_name: Some(stem.node.name.clone()),
@@ -227,6 +240,7 @@ impl Seedling<'_> {
             workspace_id: Some(id),
             name: Some(name.to_string()),
             state: Some(Phase::Running),
+            ip: self.shared.ip(id),
             forked_from: Some(ForkedFrom {
                 source_workspace_id: self.stem.source,
                 source_workspace_name: self.stem.source_name.to_string(),
@@ -253,7 +267,7 @@ impl Seedling<'_> {
                     Ok(_) => Ok(Worker {
                         workspace_id: id,
                         name: name.to_string(),
-                        ip: None,
+                        ip: self.shared.ip(id),
                         boot_time_ms: u64::try_from(took).unwrap_or(u64::MAX),
                     }),
                     Err(error) => Err(NotForked {
@@ -359,5 +373,6 @@ fn plan(
             memory: memory.map(|memory| memory.token.clone()),
             env: stem.env.clone(),
         })),
+        network: stem.network.clone(),
     })
 }

@@ -76,6 +76,9 @@ impl Workspaces {
                 Ok(stream) => stream,
                 Err(error) => return tracing::error!(%error, "a plan without a stream"),
             };
+            if let Err(error) = shared.network.leave(plan.id).await {
+                tracing::error!(workspace = %plan.id, %error, "a place in the network stays taken");
+            }
             if let Err(error) = shared.journal.forget(&stream).await {
                 // What the record holds stays held: the next start undoes it.
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");

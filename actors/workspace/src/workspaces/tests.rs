@@ -1,6 +1,8 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
+mod network;
 mod stage;
+mod wires;
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_store::StreamId;
@@ -157,6 +159,7 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
         at: chrono::Utc::now(),
         token: LinkToken::from_bytes([7; 32]),
         fork: None,
+        network: Default::default(),
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

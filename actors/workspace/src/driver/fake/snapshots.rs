@@ -59,7 +59,7 @@ impl FakeDriver {
     }
 }
 
-fn make_layer(path: &Path) -> Result<(), Error> {
+pub(super) fn make_layer(path: &Path) -> Result<(), Error> {
     if path.exists() {
         return Ok(());
     }
@@ -121,8 +121,8 @@ impl Snapshots for FakeDriver {
             ram.and_then(|ram| ram.set_len(plan.memory_mb << 20))
                 .and_then(|()| fs::write(folder.device(), "fake"))
                 .map_err(Error::io("write", folder.path()))?;
-            let shape = held(plan, Ram::Private).shape;
-            folder.complete(&Description::new(shape, memory))?;
+            let held = handle.memory.clone().unwrap_or_else(|| held(plan, Ram::Private));
+            folder.complete(&Description::new(held.shape, memory))?;
             saved.memory = Some(memory);
         }
         Ok(saved)

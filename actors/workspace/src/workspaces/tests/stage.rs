@@ -10,15 +10,17 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Census, Door, Policy, Resources, SessionId, ToolCall, ToolError,
+    Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, SessionId, ToolCall,
+    ToolError,
     entity::spawn_root,
-    ports::{Sessions, Standing},
+    ports::{NetworkMode, Sessions, Standing},
 };
 use hivekeep_protocol::{Configured, FromGuest, ToGuest};
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::wires::Wires;
 use crate::{
     Options,
     driver::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper},
@@ -64,6 +66,7 @@ pub(super) struct Stage {
     images: Fixture,
     pub(super) journal: Journal,
     pub(super) driver: Arc<FakeDriver>,
+    pub(super) network: Arc<Wires>,
     pub(super) session: SessionId,
     pub(super) daemon: Daemon,
 }
@@ -78,17 +81,27 @@ pub(super) struct Daemon {
 }
 
 impl Stage {
+    /// Without a network.
     pub(super) async fn open() -> Self {
+        Self::with(Wires::new(NetworkMode::Off { reason: "off".to_owned() }), guest).await
+    }
+
+    /// With a network, and guests that act like this.
+    pub(super) async fn with(
+        network: Arc<Wires>,
+        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let options =
             hivekeep_store::Options { dir: home.path().join("journal"), ..Default::default() };
         let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
         let (journal, _) = opened.unwrap().unwrap();
-        let (guest, _) = FakeGuest::new(guest);
+        let (guest, _) = FakeGuest::new(script);
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
         let images = fixture(4096);
-        let daemon = Daemon::start(&home, &journal, &images, &driver).await;
-        let stage = Self { home, images, journal, driver, session: SessionId::new(), daemon };
+        let daemon = Daemon::start(&home, &journal, &images, &driver, &network).await;
+        let session = SessionId::new();
+        let stage = Self { home, images, journal, driver, network, session, daemon };
         stage.opened().await;
         stage
     }
@@ -102,7 +115,8 @@ impl Stage {
     pub(super) async fn restart(&mut self) {
         self.daemon.cell.stop(None);
         (&mut self.daemon.ended).await.unwrap();
-        self.daemon = Daemon::start(&self.home, &self.journal, &self.images, &self.driver).await;
+        let Self { home, journal, images, driver, network, .. } = &*self;
+        self.daemon = Daemon::start(home, journal, images, driver, network).await;
         self.opened().await;
     }
 
@@ -124,7 +138,8 @@ impl Stage {
         let tool = tools::catalogue().into_iter().find(|tool| tool.spec.name == name);
         let tool = tool.expect("a tool of this crate");
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let workspace = args["workspace_id"].as_str().map(str::to_owned);
+        let singleton = matches!(tool.spec.addressing, Addressing::Singleton(_));
+        let workspace = args["workspace_id"].as_str().filter(|_| !singleton).map(str::to_owned);
         let call = ToolCall { tool, cx: self.cx(tool.spec.name), args, reply };
         match workspace {
             Some(workspace) => {
@@ -172,6 +187,7 @@ impl Daemon {
         journal: &Journal,
         images: &Fixture,
         driver: &Arc<FakeDriver>,
+        network: &Arc<Wires>,
     ) -> Self {
         let below = |name: &str| home.path().join(name);
         let folders = Folders {
@@ -198,6 +214,7 @@ impl Daemon {
             journal: journal.clone(),
             events: journal.events(),
             sessions: quota.clone(),
+            network: network.clone(),
             images: images.store.clone(),
             drivers: vec![driver.clone()],
             census: Census::default(),
@@ -214,7 +231,7 @@ impl Daemon {
 }
 
 /// Takes its configuration; shuts down when it is told to only by being killed.
-fn guest(request: &ToGuest) -> Act {
+pub(super) fn guest(request: &ToGuest) -> Act {
     match request {
         ToGuest::Configure(configure) => Act::Reply(Ok(FromGuest::Configure(Configured {
             hostname: configure.hostname.clone(),

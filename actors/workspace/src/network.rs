@@ -1,0 +1,145 @@
+//! Which workspaces have a network, and how each is told apart in it.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{
+    Layer, ToolError, WorkspaceId,
+    ports::{Attachment, NetworkMode, NetworkView, NetworkWish},
+};
+
+use crate::{
+    driver::Isolation,
+    shared::Shared,
+    tools::network::{Forwarded, NetworkKind, NetworkState},
+};
+
+/// A network that is still testing itself is described without its mode after this.
+const MODE_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Shared {
+    /// A workspace's address, as callers are told; `None` while it has none.
+    pub(crate) fn ip(&self, id: WorkspaceId) -> Option<String> {
+        self.network.view(id).map(|view| view.attachment.address.to_string())
+    }
+
+    /// Whether a machine of this kind gets an interface here.
+    ///
+    /// # Errors
+    /// When the network does not start.
+    pub(crate) async fn has_network(&self, isolation: Isolation) -> Result<bool, ToolError> {
+        Ok(isolation == Isolation::Vm && missing(&self.network.mode().await?).is_none())
+    }
+
+    /// Refuses a wish that a workspace of this kind cannot have here at all.
+    ///
+    /// # Errors
+    /// `network_unavailable`, with the reason.
+    pub(crate) async fn may_wish(
+        &self,
+        isolation: Isolation,
+        wish: &NetworkWish,
+    ) -> Result<(), ToolError> {
+        if asks_for_nothing(wish) { Ok(()) } else { self.needs_network(isolation).await }
+    }
+
+    /// Refuses a workspace that has no interface.
+    ///
+    /// # Errors
+    /// `network_unavailable`, with the reason.
+    pub(crate) async fn needs_network(&self, isolation: Isolation) -> Result<(), ToolError> {
+        if isolation == Isolation::Sandbox {
+            let message = "a sandbox has no network interface";
+            return Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+                .next("make the workspace with isolation `vm`"));
+        }
+        match missing(&self.network.mode().await?) {
+            None => Ok(()),
+            Some(reason) => {
+                let message = format!("this daemon gives guests no network: {reason}");
+                Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+                    .next("leave the network out; move data with file_transfer"))
+            }
+        }
+    }
+
+    /// A workspace's network for `workspace_info`.
+    pub(crate) async fn network_state(
+        &self,
+        id: WorkspaceId,
+        isolation: Isolation,
+    ) -> NetworkState {
+        let (mode, reason) = match isolation {
+            Isolation::Sandbox => {
+                (NetworkKind::None, Some("a sandbox has no network interface".to_owned()))
+            }
+            Isolation::Vm => {
+                let mode = tokio::time::timeout(MODE_PATIENCE, self.network.mode()).await;
+                match mode {
+                    Ok(Ok(NetworkMode::Bridge)) => (NetworkKind::Bridge, None),
+                    Ok(Ok(NetworkMode::User { reason })) => (NetworkKind::User, Some(reason)),
+                    Ok(Ok(NetworkMode::Off { reason })) => (NetworkKind::Off, Some(reason)),
+                    Ok(Err(error)) => (NetworkKind::Off, Some(error.message)),
+                    Err(_) => (NetworkKind::Starting, None),
+                }
+            }
+        };
+        NetworkState::new(mode, reason, self.network.view(id))
+    }
+}
+
+impl NetworkState {
+    /// Of a machine that was started without an interface.
+    pub(crate) fn cut_off(&mut self) {
+        if matches!(self.mode, NetworkKind::Off | NetworkKind::None) {
+            return;
+        }
+        let reason = "its machine was started without a network: stop and start it";
+        *self = Self { mode: self.mode, reason: Some(reason.to_owned()), ..Self::default() };
+    }
+
+    fn new(mode: NetworkKind, reason: Option<String>, view: Option<NetworkView>) -> Self {
+        let (place, policy, forwards) = match view {
+            Some(view) => (Some(view.attachment), view.policy, view.forwards),
+            None => Default::default(),
+        };
+        let Attachment { mac, address, prefix_len, gateway, dns } = match place {
+            Some(place) => place,
+            None => return Self { mode, reason, ..Self::default() },
+        };
+        Self {
+            mode,
+            reason,
+            allow_internet: policy.allow_internet,
+            allow_inter_vm: policy.allow_inter_vm,
+            allowed_ports: policy.allowed_ports,
+            egress_allow: policy.egress_allow,
+            port_forwards: forwards.iter().map(Forwarded::of).collect(),
+            address: Some(format!("{address}/{prefix_len}")),
+            mac: Some(mac_text(mac)),
+            gateway: Some(gateway.to_string()),
+            dns: dns.map(|dns| dns.to_string()),
+        }
+    }
+}
+
+/// As people and tools write it.
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
+    let [a, b, c, d, e, f] = mac;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}
+
+/// Why machines get no interface, if they do not.
+fn missing(mode: &NetworkMode) -> Option<&str> {
+    match mode {
+        NetworkMode::Bridge | NetworkMode::User { .. } => None,
+        NetworkMode::Off { reason } => Some(reason),
+    }
+}
+
+/// Whether a workspace without a network keeps this wish all the same.
+fn asks_for_nothing(wish: &NetworkWish) -> bool {
+    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow } = wish;
+    allow_internet != &Some(true)
+        && allow_inter_vm != &Some(true)
+        && egress_allow.as_ref().is_none_or(Vec::is_empty)
+}

@@ -1,0 +1,201 @@
+//! A machine's place in the network: its cable before it starts, its address once it answers.
+//!
+//! ```text
+//! join ─── while the plan becomes durable     settled ──── while the machine boots
+//! cable ── while the disk is prepared          SetNetwork ─ beside what the guest is told of itself
+//!                                              plug ─────── after that, for a copy of another one
+//! ```
+//! A workspace joins after its plan is on its way into the journal, and leaves before its records
+//! are forgotten: what a crash leaves in between is either undone with the plan or, without one,
+//! dismissed by the next start. A machine that runs has a member behind it.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{
+    Layer, ToolError,
+    ports::{Attachment, Cable, NetworkMode, NetworkPolicy},
+};
+use hivekeep_protocol::{NetworkSet, SetNetwork};
+
+use super::line;
+use crate::{
+    driver::{Driver, Isolation, MachineHandle, Nic, NicEnd},
+    link::{Link, Wait},
+    network::mac_text,
+    records::Planned,
+    shared::Desk,
+};
+
+/// Time for the guest to set its interface and to hear of its gateway, under emulation.
+const GUEST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a machine that starts, or runs, has been promised.
+pub(super) struct Seat {
+    attachment: Attachment,
+    /// By a bridge, whose gateway answers.
+    bridge: bool,
+}
+
+/// The seat of a workspace; `None` where it has none. One that was made before there was a network
+/// joins now, with what its creation asked for.
+async fn seat(desk: &Desk, plan: &Planned) -> Result<Option<Seat>, ToolError> {
+    if plan.spec.isolation == Isolation::Sandbox {
+        return Ok(None);
+    }
+    let network = &desk.shared.network;
+    let bridge = match network.mode().await? {
+        NetworkMode::Bridge => true,
+        NetworkMode::User { .. } => false,
+        NetworkMode::Off { .. } => return Ok(None),
+    };
+    let attachment = match network.view(desk.id) {
+        Some(view) => view.attachment,
+        None => network.join(desk.id, plan.network.clone()).await?,
+    };
+    Ok(Some(Seat { attachment, bridge }))
+}
+
+/// The seat of a workspace whose machine is about to be launched, and the interface for it.
+///
+/// # Errors
+/// When the network does not start, does not take it in, or the machine before holds the cable.
+pub(super) async fn cable(
+    desk: &Desk,
+    plan: &Planned,
+) -> Result<(Option<Seat>, Option<Nic>), ToolError> {
+    let Some(seat) = seat(desk, plan).await? else { return Ok((None, None)) };
+    let Attachment { mac, .. } = seat.attachment;
+    let end = match desk.shared.network.cable(desk.id).await? {
+        Cable::Tap(queue) => NicEnd::Tap(queue),
+        Cable::User(forwards) => NicEnd::User { attachment: seat.attachment, forwards },
+    };
+    Ok((Some(seat), Some(Nic { mac, end })))
+}
+
+/// Waits until the kernel keeps what was promised to the seat of a machine that was launched.
+///
+/// A machine whose memory has no interface has no seat: its workspace is out of the network until
+/// its next start.
+///
+/// # Errors
+/// When the kernel could not be brought there; `guest_network_failed` when a machine without an
+/// interface was promised more than an address.
+pub(super) async fn settled(
+    desk: &Desk,
+    seat: Option<Seat>,
+    handle: &MachineHandle,
+) -> Result<Option<Seat>, ToolError> {
+    let (Some(seat), network) = (seat, &desk.shared.network) else { return Ok(None) };
+    if handle.nic {
+        network.settled(desk.id).await?;
+        return Ok(Some(seat));
+    }
+    let closed = network
+        .view(desk.id)
+        .is_none_or(|view| view.policy == NetworkPolicy::default() && view.forwards.is_empty());
+    if !closed {
+        let message = "the memory it begins with was saved without a network interface";
+        return Err(failed(message.to_owned()).next("begin without the snapshot's memory"));
+    }
+    network.leave(desk.id).await?;
+    Ok(None)
+}
+
+/// Has the guest set its interface; what it says it has is checked, not assumed.
+///
+/// A machine that begins with the memory of another one is `unplugged`: it is plugged in only once
+/// it has let go of that one's address, and asked for its gateway after that.
+///
+/// # Errors
+/// `guest_network_failed`; when it cannot be plugged in.
+pub(super) async fn configure(
+    seat: Option<Seat>,
+    link: &Link,
+    unplugged: Option<(&dyn Driver, &MachineHandle)>,
+) -> Result<(), ToolError> {
+    let Some(seat) = seat else { return Ok(()) };
+    if let Some((driver, handle)) = unplugged {
+        seat.check(&seat.ask(link).await?, false)?;
+        driver.plug(handle).await?;
+        if !seat.bridge {
+            return Ok(());
+        }
+    }
+    seat.check(&seat.ask(link).await?, seat.bridge)
+}
+
+/// Checks that a machine that outlived the daemon still has what it was promised.
+///
+/// # Errors
+/// As [`settled`] and [`configure`].
+pub(super) async fn verify(
+    desk: &Desk,
+    plan: &Planned,
+    link: &Link,
+    driver: &dyn Driver,
+    handle: &MachineHandle,
+) -> Result<(), ToolError> {
+    if !handle.nic {
+        return Ok(());
+    }
+    let seat = settled(desk, seat(desk, plan).await?, handle).await?;
+    // A crash may have come before it was plugged in.
+    configure(seat, link, Some((driver, handle))).await
+}
+
+/// Gives up the place of a workspace that could not be made.
+pub(super) async fn leave(desk: &Desk) {
+    if let Err(left) = desk.shared.network.leave(desk.id).await {
+        // A start of the daemon dismisses what no living record names.
+        tracing::error!(workspace = %desk.id, %left, "a place in the network stays taken");
+    }
+}
+
+impl Seat {
+    async fn ask(&self, link: &Link) -> Result<NetworkSet, ToolError> {
+        let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
+        let request = SetNetwork {
+            mac,
+            address: address.octets(),
+            prefix_len,
+            gateway: gateway.octets(),
+            dns: dns.map(|dns| dns.octets()),
+        };
+        link.ask(request, Wait::at_most(GUEST_PATIENCE)).await.map_err(|error| {
+            let error = line::link_error(error);
+            match error.layer {
+                Layer::Guest => failed(format!("the guest could not: {}", error.message)),
+                _ => error,
+            }
+        })
+    }
+
+    fn check(&self, set: &NetworkSet, gateway_answers: bool) -> Result<(), ToolError> {
+        let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
+        let wrong = match () {
+            () if set.mac != mac => format!("its own address is {}", mac_text(set.mac)),
+            () if (set.address, set.prefix_len) != (address.octets(), prefix_len) => {
+                format!("its address is {}/{}", dotted(set.address), set.prefix_len)
+            }
+            () if set.gateway != gateway.octets() => {
+                format!("its gateway is {}", dotted(set.gateway))
+            }
+            () if set.dns != dns.map(|dns| dns.octets()) => "it asks another name server".into(),
+            () if gateway_answers && !set.gateway_answers => {
+                format!("its gateway {gateway} does not answer")
+            }
+            () => return Ok(()),
+        };
+        Err(failed(format!("the guest's interface is not as asked: {wrong}"))
+            .detail("address", address.to_string()))
+    }
+}
+
+fn dotted(address: [u8; 4]) -> String {
+    std::net::Ipv4Addr::from(address).to_string()
+}
+
+fn failed(message: String) -> ToolError {
+    ToolError::new(Layer::Guest, "guest_network_failed", message)
+        .next("workspace_logs shows the guest's console")
+}

@@ -1,0 +1,207 @@
+//! `network_policy` and `port_forward`.
+
+use std::{sync::Arc, time::Instant};
+
+use hivekeep_kernel::{
+    Layer, Reply, ToolError, WorkspaceId,
+    ports::{self, NetworkMode, NetworkView, NetworkWish},
+};
+use serde_json::json;
+
+use super::Workspace;
+use crate::{
+    driver::{Driver, MachineHandle},
+    phase::{Phase, Want},
+    records::Planned,
+    shared::Desk,
+    tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
+};
+
+/// Ports of the host below are for its own services.
+const FIRST_PORT: u16 = 1024;
+
+impl Workspace {
+    /// `network_policy`.
+    ///
+    /// # Errors
+    /// When the workspace is on its way somewhere, or has no network.
+    pub(crate) fn network_policy(
+        &mut self,
+        wish: NetworkWish,
+    ) -> Result<Reply<PolicyInForce>, ToolError> {
+        self.phase.on(Want::Network)?;
+        let begun = Instant::now();
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let launched = self.ledger.handle().is_some();
+        Ok(Reply::later(async move {
+            let before = member(&desk, &plan, launched).await?.policy;
+            let network = &desk.shared.network;
+            let policy = if wish == NetworkWish::default() {
+                // What was acknowledged is what the kernel keeps; that is looked at, not believed.
+                network.settled(desk.id).await?;
+                network.view(desk.id).map_or(before.clone(), |view| view.policy)
+            } else {
+                network.set_policy(desk.id, wish).await?
+            };
+            let changed = policy != before;
+            if changed {
+                desk.tell("network.policy_changed", json!({ "policy": policy }));
+            }
+            Ok(PolicyInForce {
+                workspace_id: desk.id,
+                network_policy: policy,
+                changed,
+                applied: true,
+                verified: true,
+                took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            })
+        }))
+    }
+
+    /// `port_forward`.
+    ///
+    /// # Errors
+    /// When the workspace is on its way somewhere, has no network, or the ports make no sense.
+    pub(crate) fn port_forward(
+        &mut self,
+        input: PortForward,
+    ) -> Result<Reply<ForwardResult>, ToolError> {
+        if input.action == ForwardAction::List {
+            return Ok(Reply::Now(self.forwards(&input)));
+        }
+        check(&input)?;
+        self.phase.on(Want::Network)?;
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let machine = match (self.phase, self.ledger.handle()) {
+            (Phase::Running | Phase::Paused, Some(handle)) => {
+                let driver = self.desk.shared.driver(plan.spec.isolation)?;
+                Some((driver, handle.clone()))
+            }
+            _ => None,
+        };
+        // A start waits for it: the machine would be launched with the forwards before.
+        let under_way = Arc::clone(&self.forwarding);
+        Ok(Reply::later(async move {
+            member(&desk, &plan, machine.is_some()).await?;
+            let done = match input.action {
+                ForwardAction::Add => add(&desk, &input, machine.as_ref()).await,
+                _ => remove(&desk, &input, machine.as_ref()).await,
+            };
+            drop(under_way);
+            done
+        }))
+    }
+
+    fn forwards(&self, input: &PortForward) -> ForwardResult {
+        let forwards = self.desk.shared.network.view(self.desk.id).map(|view| view.forwards);
+        let forwards = forwards.iter().flatten().map(Forwarded::of);
+        let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&input.guest_port);
+        ForwardResult {
+            forwards: Some(forwards.filter(asked).collect()),
+            ..ForwardResult::of(self.desk.id)
+        }
+    }
+}
+
+/// A workspace's place in the network. One that was made before there was a network gets its place
+/// now, unless its machine runs without an interface.
+async fn member(desk: &Desk, plan: &Planned, launched: bool) -> Result<NetworkView, ToolError> {
+    desk.shared.needs_network(plan.spec.isolation).await?;
+    let network = &desk.shared.network;
+    if network.view(desk.id).is_none() {
+        if launched {
+            let message = "its machine was started without a network";
+            return Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+                .next("call workspace_stop and workspace_start"));
+        }
+        network.join(desk.id, plan.network.clone()).await?;
+    }
+    network.view(desk.id).ok_or_else(|| ToolError::internal("a member without a place"))
+}
+
+fn check(input: &PortForward) -> Result<(), ToolError> {
+    if input.guest_port == 0 {
+        return Err(ToolError::invalid("guest_port must be 1 to 65535"));
+    }
+    let adds = input.action == ForwardAction::Add;
+    if let (true, Some(port)) = (adds, input.host_port.filter(|port| *port < FIRST_PORT)) {
+        return Err(ToolError::invalid(format!(
+            "host_port must be {FIRST_PORT} or above, not {port}"
+        ))
+        .next("leave host_port out for a free one"));
+    }
+    Ok(())
+}
+
+async fn add(
+    desk: &Desk,
+    input: &PortForward,
+    machine: Option<&Running>,
+) -> Result<ForwardResult, ToolError> {
+    let PortForward { guest_port, host_port, protocol, .. } = *input;
+    let network = &desk.shared.network;
+    let added = network.add_forward(desk.id, protocol, guest_port, host_port).await;
+    let added = added.map_err(|error| name_holder(desk, error))?;
+    if let Err(error) = tell_machine(desk, machine, &[added], &[]).await {
+        // Not promised, so it must not come with the machine's next start either.
+        network.remove_forward(desk.id, protocol, guest_port, Some(added.host_port)).await?;
+        return Err(error);
+    }
+    let forward = Forwarded::of(&added);
+    desk.tell("network.forward_added", json!({ "forward": forward }));
+    Ok(ForwardResult {
+        guest_port: Some(forward.guest_port),
+        host_port: Some(forward.host_port),
+        host_ip: Some(forward.host_ip),
+        protocol: Some(protocol),
+        ..ForwardResult::of(desk.id)
+    })
+}
+
+async fn remove(
+    desk: &Desk,
+    input: &PortForward,
+    machine: Option<&Running>,
+) -> Result<ForwardResult, ToolError> {
+    let PortForward { guest_port, host_port, protocol, .. } = *input;
+    let network = &desk.shared.network;
+    let removed = network.remove_forward(desk.id, protocol, guest_port, host_port).await?;
+    tell_machine(desk, machine, &[], &removed).await?;
+    let removed: Vec<_> = removed.iter().map(Forwarded::of).collect();
+    desk.tell("network.forward_removed", json!({ "forwards": removed }));
+    Ok(ForwardResult {
+        guest_port: Some(guest_port),
+        protocol: Some(protocol),
+        removed: Some(removed),
+        ..ForwardResult::of(desk.id)
+    })
+}
+
+/// The machine that has to be told.
+type Running = (Arc<dyn Driver>, MachineHandle);
+
+/// In user mode the forwards are the hypervisor's own.
+async fn tell_machine(
+    desk: &Desk,
+    machine: Option<&Running>,
+    add: &[ports::PortForward],
+    remove: &[ports::PortForward],
+) -> Result<(), ToolError> {
+    match (machine, desk.shared.network.mode().await?) {
+        (Some((driver, handle)), NetworkMode::User { .. }) => {
+            Ok(driver.set_forwards(handle, add, remove).await?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The network knows ids; people know names.
+fn name_holder(desk: &Desk, error: ToolError) -> ToolError {
+    let by = error.details.get("workspace_id").and_then(|id| id.as_str());
+    let by = by.and_then(|id| id.parse::<WorkspaceId>().ok());
+    let card = by.and_then(|id| desk.shared.directory.card(&id.to_string()).ok());
+    match card {
+        Some(card) => error.detail("workspace", card.name.to_string()),
+        None => error,
+    }
+}
