@@ -1,23 +1,28 @@
 //! Starting a machine's program: own session, own user, no privileges, in its cgroup, with a given
 //! set of descriptors and nothing else.
 //!
-//! Descriptors keep their numbers in the child. Giving them chosen numbers would close whatever the
-//! child still needs at that number, such as the pipe by which a failed exec is told.
-#![allow(unsafe_code)]
+//! The new process shares the daemon's memory until it executes the program, and the thread that
+//! made it waits for that (`CLONE_VM`, `CLONE_VFORK`). [`std::process::Command`] would copy the page
+//! tables of the whole daemon instead, which takes longer than all the rest of a start and has every
+//! thread of the daemon fault its pages in anew. What happens in between is in [`child`], the making
+//! of the process in [`birth`].
+//!
+//! Where the machine has a user of its own the kernel makes the shared memory "not dumpable" when
+//! the child switches to that user, so that nobody else of that user may look into it. It stays so:
+//! a daemon that has started a machine as another user leaves core dumps only where
+//! `fs.suid_dumpable` asks for them.
+//!
+//! Descriptors keep their numbers in the child, but for the three standard streams.
 
-mod rebirth;
+mod birth;
+mod child;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use command_fds::CommandFdExt;
-
-use self::rebirth::Announce;
+use self::child::Child;
 use super::cgroup::Door;
 use super::handle::ProcessId;
 use super::options::MachineUser;
@@ -43,112 +48,16 @@ pub(super) struct Spawn {
 }
 
 impl Spawn {
-    /// Forks and executes; blocks until the exec succeeded or failed.
+    /// Makes the process; blocks until it executes the program, or cannot.
     pub(super) fn start(self) -> Result<ProcessId, Error> {
         let program = self.program.clone();
-        let (announce, heard) = match self.door.unified {
-            Some(_) => rebirth::announcement().map(|(say, hear)| (Some(say), Some(hear))),
-            None => Ok((None, None)),
-        }
-        .map_err(Error::io("make a pipe for", &program))?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.args)
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LANG", "C.UTF-8")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(self.stdout)
-            .stderr(self.stderr)
-            .preserved_fds(self.fds);
-        let child = Child {
-            listen: self.listen,
-            user: self.user,
-            groups: self.groups,
-            door: self.door,
-            rebirth: announce,
-            layout: self.layout,
-        };
-        // SAFETY: `enter` makes system calls on data made before the fork; it takes no lock and
-        // allocates nothing.
-        unsafe { command.pre_exec(move || child.enter()) };
-        let spawned = command.spawn();
-        // With it goes this process's end of the announcement.
-        drop(command);
-        let reborn = heard.and_then(rebirth::Hear::pid);
-        // The `Child` is dropped: the process is reaped through its pidfd.
-        let pid = match (spawned, reborn) {
-            (Ok(child), None) => child.id() as i32,
-            (Ok(mut former), Some(pid)) => {
-                former.wait().map_err(Error::io("start", &program))?;
-                pid
-            }
-            (Err(error), reborn) => {
-                reborn.into_iter().for_each(rebirth::reap);
-                return Err(Error::io("start", &program)(error));
-            }
-        };
+        let null = Path::new("/dev/null");
+        let stdin = File::open(null).map_err(Error::io("open", null))?;
+        let pid = Child::new(self, stdin)
+            .and_then(|child| birth::give(&child))
+            .map_err(Error::io("start", &program))?;
         ProcessId::of_pid(pid).map_err(|_| Error::Gone(Gone::Ended { pid }))
     }
-}
-
-/// What happens between fork and exec.
-struct Child {
-    listen: Vec<RawFd>,
-    user: MachineUser,
-    groups: Vec<u32>,
-    door: Door,
-    /// Set where the child may be born anew in its group.
-    rebirth: Option<Announce>,
-    layout: Option<super::sandbox::Layout>,
-}
-
-impl Child {
-    fn enter(&self) -> io::Result<()> {
-        if let (Some(group), Some(announce)) = (&self.door.unified, &self.rebirth)
-            && !announce.born_in(&group.dir)
-        {
-            rustix::io::write(&group.procs, b"0")?;
-        }
-        for tasks in &self.door.tasks {
-            rustix::io::write(tasks, b"0")?;
-        }
-        rustix::process::setsid()?;
-        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-        if let Some(layout) = &self.layout {
-            layout.enter()?;
-        }
-        if self.user.switch {
-            self.switch_user()?;
-        }
-        // SAFETY: takes no pointers.
-        check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
-        for fd in &self.listen {
-            // SAFETY: takes no pointers; a bad descriptor is an error.
-            check(unsafe { libc::listen(*fd, 16) })?;
-        }
-        Ok(())
-    }
-
-    fn switch_user(&self) -> io::Result<()> {
-        let mut capability = 0;
-        // SAFETY: takes no pointers. Ends with EINVAL behind the kernel's last capability.
-        while unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0 {
-            capability += 1;
-        }
-        // SAFETY: the pointer and length are those of a living vector of gid_t.
-        check(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;
-        let (uid, gid) = (self.user.uid, self.user.gid);
-        // SAFETY: takes no pointers; the child has one thread.
-        check(unsafe { libc::setresgid(gid, gid, gid) })?;
-        // SAFETY: as above.
-        check(unsafe { libc::setresuid(uid, uid, uid) })
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A log that the child appends to.
@@ -202,3 +111,6 @@ pub(super) fn reachable(path: &Path, user: MachineUser) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
