@@ -188,6 +188,7 @@ macro_rules! tools {
                     rate: RateClass::Default,
                     addressing: $addressing,
                     timeout_secs: 60,
+                    limit_secs: $crate::tool::own_timeout,
                     result_budget_bytes: 4 * 1024 * 1024,
                     weight: $crate::tool::one_token,
                 };

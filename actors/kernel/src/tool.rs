@@ -89,6 +89,8 @@ pub struct Spec {
     pub addressing: Addressing,
     /// A call's time limit when its input names none.
     pub timeout_secs: u64,
+    /// The time that a call's input asks for, if it does. A margin for the answer is added.
+    pub limit_secs: fn(&serde_json::Value) -> Option<u64>,
     /// Largest result in bytes of JSON that reaches a client whole.
     pub result_budget_bytes: usize,
     /// Extra tokens a call takes, from its input (a call for five workspaces takes five).
@@ -136,6 +138,11 @@ fn schema<T: JsonSchema>() -> Schema {
 fn output_schema<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     settings.into_generator().into_root_schema_for::<T>()
+}
+
+/// The input's field `timeout_secs` is the limit of the whole call.
+pub fn own_timeout(input: &serde_json::Value) -> Option<u64> {
+    input.get("timeout_secs")?.as_u64()
 }
 
 /// A call takes one token.

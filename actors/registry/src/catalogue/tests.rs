@@ -1,4 +1,7 @@
-use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Spec, Tier, tool::one_token};
+use hivekeep_kernel::{
+    Addressing, Effect, RateClass, Risk, Spec, Tier,
+    tool::{one_token, own_timeout},
+};
 use schemars::{Schema, json_schema};
 use serde_json::json;
 
@@ -20,6 +23,7 @@ const SPEC: Spec = Spec {
     rate: RateClass::Default,
     addressing: Addressing::Singleton("odd"),
     timeout_secs: 1,
+    limit_secs: own_timeout,
     result_budget_bytes: 100,
     weight: one_token,
 };

@@ -87,11 +87,9 @@ pub(super) async fn pass(
 
 /// The caller's limit, else the input's own with a margin, else the tool's.
 fn time_limit(entry: &Entry, args: &Value, timeout: Option<Duration>) -> Duration {
-    let named = || {
-        let secs = args.get("timeout_secs").and_then(Value::as_u64)?;
-        Some(Duration::from_secs(secs).saturating_add(MARGIN))
-    };
-    let declared = Duration::from_secs(entry.info.spec.timeout_secs);
+    let spec = &entry.info.spec;
+    let named = || Some(Duration::from_secs((spec.limit_secs)(args)?).saturating_add(MARGIN));
+    let declared = Duration::from_secs(spec.timeout_secs);
     timeout.or_else(named).unwrap_or(declared).min(LONGEST)
 }
 
