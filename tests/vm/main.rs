@@ -29,6 +29,13 @@ mod sandbox {
             crate::scenes::snapshots::a_sandbox_refuses_snapshots(house);
         }
     }
+
+    #[test]
+    fn a_sandbox_is_not_prepared() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::prepare::a_sandbox_is_not_prepared(house);
+        }
+    }
 }
 
 /// The same on virtual machines, and what only they can show.

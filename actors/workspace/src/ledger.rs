@@ -24,6 +24,9 @@ pub struct Ledger {
     pub owner: Option<SessionId>,
     /// Set once creation was acknowledged.
     pub created: bool,
+    /// The snapshot that its preparation ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub golden: Option<SnapshotId>,
     /// Set when creation failed: code and message.
     pub failed: Option<(String, String)>,
     /// What the machine is, or was meant to be when the daemon last wrote.
@@ -154,6 +157,7 @@ impl Ledger {
             env: env.unwrap_or_default(),
             plan,
             created: false,
+            golden: None,
             failed: None,
             machine: MachineFact::Stopped,
             snapshots: Tree::default(),
@@ -173,6 +177,7 @@ impl Ledger {
                 self.created = true;
                 self.boot_time_ms = Some(boot_time_ms);
             }
+            Record::Prepared { snapshot } => self.golden = Some(snapshot),
             Record::CreateFailed { code, message } => {
                 self.failed = Some((code, message));
                 self.machine = MachineFact::Stopped;
@@ -337,6 +342,7 @@ mod tests {
             uuid: uuid::Uuid::nil(),
             fork: None,
             network: Default::default(),
+            recipe: None,
         }
     }
 

@@ -24,6 +24,7 @@ mod events;
 mod exec;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
+mod follow;
 mod handshake;
 mod inbox;
 mod keeper;

@@ -4,6 +4,8 @@
 //! touched, or a fact learnt after. Records are JSON; new kinds and new optional
 //! fields may be added, none may change its meaning.
 
+mod recipe;
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
@@ -12,6 +14,9 @@ use hivekeep_kernel::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use recipe::Recipe;
+pub(crate) use recipe::differences;
 
 use crate::{
     driver::{AppliedLimits, Isolation, MachineHandle},
@@ -31,6 +36,11 @@ pub enum Record {
     Created {
         /// From the call to the first answer of the guest.
         boot_time_ms: u64,
+    },
+    /// It was made to be forked, and its snapshot is complete.
+    Prepared {
+        /// The snapshot `golden`.
+        snapshot: SnapshotId,
     },
     /// Making it failed; its logs are kept, its resources are not.
     CreateFailed {
@@ -194,6 +204,9 @@ pub struct Planned {
     /// What its creation asked of the network. What holds is known there.
     #[serde(default)]
     pub network: NetworkWish,
+    /// What it is prepared with before it counts as made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Box<Recipe>>,
 }
 
 /// Where a fork begins.

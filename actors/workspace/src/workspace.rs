@@ -18,6 +18,7 @@ mod jobs;
 mod line;
 mod network;
 mod policy;
+pub(crate) mod prepare;
 mod recover;
 mod rewind;
 mod snapshot;
@@ -74,6 +75,8 @@ pub enum Msg {
     OwnToken,
     /// A change of disk or snapshots came to its end.
     Unchanged,
+    /// Of `workspace_prepare`.
+    Prepare(prepare::Ask),
     /// Make a snapshot with memory on behalf of a call that forks it.
     Snapshot(Box<SnapshotRequest>),
     /// What do forks of a snapshot begin from?
@@ -236,6 +239,7 @@ impl Entity for Workspace {
             }
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
             Msg::Unchanged => self.changing = None,
+            Msg::Prepare(ask) => self.preparation(ask),
             Msg::Snapshot(request) => self.snapshot_for(*request),
             Msg::Stem { session, snapshot, reply } => {
                 let _asker_gone = reply.send(self.stem(session, &snapshot));

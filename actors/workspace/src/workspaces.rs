@@ -7,6 +7,7 @@ mod fork;
 mod hatch;
 mod network;
 mod parallel;
+mod prepare;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use fork::{Held, Stem};
 pub(crate) use network::inherited;
+pub(crate) use prepare::GitUrl;
 
 use crate::{
     phase::Phase,
@@ -62,6 +64,7 @@ pub struct Workspaces {
     me: Me<Msg>,
     shared: Arc<Shared>,
     nursery: Nursery,
+    preparing: prepare::Preparing,
 }
 
 impl Entity for Workspaces {
@@ -71,7 +74,7 @@ impl Entity for Workspaces {
     async fn start(shared: Arc<Shared>, me: Me<Msg>) -> Result<Self, Fault> {
         let nursery =
             Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, shared, nursery };
+        let mut keeper = Self { me, shared, nursery, preparing: Default::default() };
         keeper.boot().await?;
         Ok(keeper)
     }

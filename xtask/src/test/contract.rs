@@ -12,7 +12,7 @@ use super::passed;
 use crate::repo::Repo;
 use crate::steps::Outcome;
 
-/// The families that are built.
+/// The families that are built whole.
 const FAMILIES: [&str; 6] = [
     "workspace lifecycle",
     "execution",
@@ -21,6 +21,9 @@ const FAMILIES: [&str; 6] = [
     "diagnostics",
     "session management",
 ];
+
+/// Tools of families that are built in part.
+const TOOLS: [&str; 1] = ["workspace_prepare"];
 
 pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     let shared = repo.root.join("../shared");
@@ -35,15 +38,14 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     }
     let reference = fs::read_to_string(shared.join("reference/tools.json"))?;
     let dialect = dialect_of(&reference, "workspace_create")?;
-    let frozen = fs::read_to_string(repo.root.join("tests/contract/tools.json"))?;
+    let contract = repo.root.join("tests/contract/tools.json");
+    let frozen = fs::read_to_string(&contract)?;
     ensure!(same(&frozen, &reference, &dialect)?, "tests/contract/tools.json is not the reference");
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
     let listing = cmd!(shell, "{hivekeep} tools --json").output()?.stdout;
-    let families = FAMILIES.iter().flat_map(|family| ["--family", family]);
-    let verdict = cmd!(shell, "{checker} --dialect {dialect} {families...}")
-        .stdin(listing)
-        .ignore_status()
-        .output()?;
+    // The frozen one is the reference's part that is built.
+    let verdict =
+        cmd!(shell, "{checker} --contract {contract}").stdin(listing).ignore_status().output()?;
     let text = String::from_utf8_lossy(&verdict.stdout);
     println!("{text}");
     if !verdict.status.success() {
@@ -52,12 +54,15 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     Ok(passed(text.lines().last().unwrap_or_default()))
 }
 
-/// Whether the frozen contract is the reference's, but for the name of the dialect.
+/// Whether the frozen contract is what the reference says of the tools that are built, but for the
+/// name of the dialect.
 fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
     let mut wanted: Vec<Value> = serde_json::from_str(reference)?;
-    wanted.retain(|row| {
-        row["dialect"] == dialect && FAMILIES.iter().any(|family| row["family"] == *family)
-    });
+    let built = |row: &Value| {
+        FAMILIES.iter().any(|family| row["family"] == *family)
+            || TOOLS.iter().any(|tool| row["name"] == *tool)
+    };
+    wanted.retain(|row| row["dialect"] == dialect && built(row));
     for row in wanted.iter_mut().filter_map(Value::as_object_mut) {
         row.remove("dialect");
     }
@@ -80,11 +85,13 @@ mod tests {
     const REFERENCE: &str = r#"[
         {"name": "exec", "dialect": "one", "family": "execution", "params": []},
         {"name": "exec", "dialect": "two", "family": "execution", "params": []},
-        {"name": "fork", "dialect": "one", "family": "forks", "params": []}]"#;
+        {"name": "workspace_prepare", "dialect": "one", "family": "others", "params": []},
+        {"name": "fork", "dialect": "one", "family": "others", "params": []}]"#;
 
     #[test]
-    fn the_frozen_contract_is_compared_with_its_dialect_and_families_only() {
-        let frozen = r#"[{"name": "exec", "family": "execution", "params": []}]"#;
+    fn the_frozen_contract_is_compared_with_its_dialect_families_and_tools_only() {
+        let frozen = r#"[{"name": "exec", "family": "execution", "params": []},
+            {"name": "workspace_prepare", "family": "others", "params": []}]"#;
         assert!(same(frozen, REFERENCE, "one").unwrap());
         assert!(!same("[]", REFERENCE, "one").unwrap());
         assert_eq!(dialect_of(REFERENCE, "fork").unwrap(), "one");

@@ -90,8 +90,10 @@ pub struct FakeDriver {
     capabilities: Capabilities,
     state: Mutex<State>,
     guest: Option<FakeGuest>,
-    /// False: re-attachments wait.
-    reattaching: watch::Sender<bool>,
+    /// Calls that wait.
+    held: watch::Sender<HashSet<&'static str>>,
+    /// How many calls there were.
+    count: watch::Sender<usize>,
 }
 
 #[derive(Default)]
@@ -129,8 +131,8 @@ impl FakeDriver {
             disk_limit: support.clone(),
             several_users: support,
         };
-        let (state, reattaching) = (Mutex::default(), watch::channel(true).0);
-        Self { isolation, facts, capabilities, state, guest: None, reattaching }
+        let (held, count) = (watch::channel(HashSet::new()).0, watch::channel(0).0);
+        Self { isolation, facts, capabilities, state: Mutex::default(), guest: None, held, count }
     }
 
     /// The same with this guest behind each machine's socket.
@@ -158,9 +160,19 @@ impl FakeDriver {
         self.state().reattach_failures.push(gone);
     }
 
-    /// Re-attachments wait until they are let go on.
-    pub fn hold_reattachments(&self, hold: bool) {
-        self.reattaching.send_replace(!hold);
+    /// Calls of this name, such as `launch`, wait until they are let go on.
+    pub fn hold(&self, call: &'static str, hold: bool) {
+        self.held.send_modify(|held| {
+            let _was_so = if hold { held.insert(call) } else { held.remove(call) };
+        });
+    }
+
+    /// Returns once there was such a call, as [`FakeDriver::calls`] names it, after the first
+    /// `seen` ones.
+    pub async fn called(&self, call: &str, seen: usize) {
+        let mut count = self.count.subscribe();
+        let there = count.wait_for(|_| self.calls().iter().skip(seen).any(|is| is == call));
+        let _the_driver_is_here = there.await.is_ok();
     }
 
     /// Whether machines that run withstand a kill.
@@ -197,6 +209,13 @@ impl FakeDriver {
 
     fn note(&self, call: &str, workspace: &str) {
         self.state().calls.push(format!("{call} {workspace}"));
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    /// Waits while calls of this name are held.
+    async fn held(&self, call: &'static str) {
+        let mut held = self.held.subscribe();
+        let _the_driver_is_here = held.wait_for(|held| !held.contains(call)).await.is_ok();
     }
 }
 
@@ -222,6 +241,7 @@ impl Driver for FakeDriver {
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
         self.note("launch", &plan.workspace);
+        self.held("launch").await;
         let mut state = self.state();
         if let Some(error) = state.failures.pop() {
             return Err(error);
@@ -263,8 +283,7 @@ impl Driver for FakeDriver {
 
     async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
         self.note("reattach", &handle.workspace);
-        let mut going = self.reattaching.subscribe();
-        let _the_driver_is_here = going.wait_for(|going| *going).await.is_ok();
+        self.held("reattach").await;
         if let Some(gone) = self.state().reattach_failures.pop() {
             return Err(gone);
         }

@@ -354,7 +354,7 @@ async fn first_link(
 }
 
 /// Undoes a creation that failed, and keeps its logs.
-async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
+pub(super) async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
     if let Err(left) = super::take_down::remove_machine(desk, plan, LogsOnDiscard::Keep).await {
         // Not recorded as failed: the next start of the daemon undoes it again.
         tracing::error!(workspace = %desk.id, %left, "a failed creation could not be undone");

@@ -29,8 +29,8 @@ use crate::{
 const MAX_NAME: usize = 128;
 
 /// What a snapshot is made of, decided in the mailbox.
-pub(super) struct Making {
-    pub(super) node: Node,
+pub struct Making {
+    pub(crate) node: Node,
     frozen: LayerId,
     top: LayerId,
     /// The workspace's first layer has another name until it is frozen.
@@ -98,9 +98,14 @@ impl Workspace {
         self.unchanging()?;
         check_name(&name)?;
         self.may_snapshot(&name, include_memory)?;
+        let live = matches!(self.phase, Phase::Running | Phase::Paused);
+        Ok(self.making(name, include_memory, live))
+    }
+
+    /// What a snapshot is made of now. `live`: of a machine that runs or is paused.
+    pub(super) fn making(&self, name: String, include_memory: bool, live: bool) -> Making {
         let plan = &self.ledger.plan;
         let top = self.ledger.disk.top;
-        let live = matches!(self.phase, Phase::Running | Phase::Paused);
         let handle = self.ledger.handle().filter(|_| live).cloned();
         let node = Node {
             id: SnapshotId::new(),
@@ -111,7 +116,7 @@ impl Workspace {
             jobs: self.ledger.jobs.clone(),
             at: Utc::now(),
         };
-        Ok(Making {
+        Making {
             node,
             frozen: top.unwrap_or_else(LayerId::new),
             top: LayerId::new(),
@@ -120,7 +125,7 @@ impl Workspace {
             first: top.is_none().then(|| take_down::folders(&self.desk).disk()),
             machine: handle.map(|handle| (handle, self.line.borrow().clone())),
             paused: self.phase == Phase::Paused,
-        })
+        }
     }
 
     fn may_snapshot(&self, name: &str, include_memory: bool) -> Result<(), ToolError> {

@@ -27,7 +27,15 @@ impl Workspaces {
     }
 }
 
-async fn take(card: &Card, by: SessionId, force: bool) -> Result<Option<bool>, ToolError> {
+/// Gives a workspace another owner: `None` when it was the caller's, else whether that took force.
+///
+/// # Errors
+/// `owner_active`, `quota_exceeded`.
+pub(super) async fn take(
+    card: &Card,
+    by: SessionId,
+    force: bool,
+) -> Result<Option<bool>, ToolError> {
     card.address.ask(PATIENCE, |reply| workspace::Msg::Adopt(Adopt { by, force, reply })).await?
 }
 

@@ -56,6 +56,7 @@ impl Workspaces {
             token,
             fork: None,
             network: NetworkWish { allow_internet: input.allow_internet, ..Default::default() },
+            recipe: None,
         };
         plan.slot = claim(&self.shared, &plan)?;
         self.prune_failed();
@@ -90,7 +91,7 @@ impl Workspaces {
         }
     }
 
-    fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
+    pub(super) fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
         let options = &self.shared.options;
         let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
         image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
@@ -107,7 +108,7 @@ impl Workspaces {
 }
 
 /// A name and a slot, or a refusal that holds neither.
-fn claim(shared: &Shared, plan: &Planned) -> Result<u32, ToolError> {
+pub(super) fn claim(shared: &Shared, plan: &Planned) -> Result<u32, ToolError> {
     let directory = &shared.directory;
     directory.claim(&plan.name, plan.id)?;
     directory.take_slot(plan.id, shared.options.max_workspaces).ok_or_else(|| {
@@ -144,6 +145,22 @@ async fn make_claimed(
     cx: &CallCx,
     plan: &Planned,
 ) -> Result<u64, ToolError> {
+    let address = hatch_claimed(shared, keeper, cx, plan).await?;
+    let boot_time_ms = ask_to_create(&address, cx).await?;
+    tracing::debug!(workspace = %plan.id, boot_time_ms, "created");
+    Ok(boot_time_ms)
+}
+
+/// Reserves, plans and gives the plan its actor, which waits to be told to make it.
+///
+/// # Errors
+/// Whatever stands in the way; then nothing of it is left.
+pub(super) async fn hatch_claimed(
+    shared: &Arc<Shared>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    plan: &Planned,
+) -> Result<Address<workspace::Msg>, ToolError> {
     let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
     // A fork's wish was looked at before, without what it inherits.
     if plan.fork.is_none() {
@@ -155,13 +172,10 @@ async fn make_claimed(
     plan_and_join(shared, plan, || guard.disarm()).await?;
     fault_point!("create.after_plan");
     let patience = Duration::from_secs(10);
-    let address = keeper
+    keeper
         .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
         .await?
-        .map_err(|fault| ToolError::internal(fault.to_string()))?;
-    let boot_time_ms = ask_to_create(&address, cx).await?;
-    tracing::debug!(workspace = %plan.id, boot_time_ms, "created");
-    Ok(boot_time_ms)
+        .map_err(|fault| ToolError::internal(fault.to_string()))
 }
 
 /// Refuses a size beyond what is configured.

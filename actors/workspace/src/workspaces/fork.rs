@@ -374,5 +374,6 @@ fn plan(
             env: stem.env.clone(),
         })),
         network: stem.network.clone(),
+        recipe: None,
     })
 }

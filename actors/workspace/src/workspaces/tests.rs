@@ -1,6 +1,7 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
 mod network;
+mod prepare;
 mod stage;
 mod wires;
 
@@ -126,14 +127,14 @@ async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_
     for nth in 0..8 {
         running.push(stage.create(&format!("w{nth}")).await);
     }
-    stage.driver.hold_reattachments(true);
+    stage.driver.hold("reattach", true);
     stage.restart().await;
     // Not one of these is tried again.
     for id in &running {
         assert_eq!(stage.info(id).await["state"], "starting");
     }
     stage.call("workspace_start", json!({ "workspace_id": stopped })).await.unwrap();
-    stage.driver.hold_reattachments(false);
+    stage.driver.hold("reattach", false);
     for id in &running {
         stage.once(id, |info| info["state"] == "running").await;
     }
@@ -160,6 +161,7 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
         token: LinkToken::from_bytes([7; 32]),
         fork: None,
         network: Default::default(),
+        recipe: None,
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

@@ -107,6 +107,7 @@ impl Snapshots for FakeDriver {
         request: &SaveRequest,
     ) -> Result<Saved, Error> {
         self.note("save", &handle.workspace);
+        self.held("save").await;
         self.living(handle)?;
         self.attach(handle, plan, &request.new_top)?;
         if let Some(cause) = self.state().save_failures.pop() {
@@ -130,6 +131,7 @@ impl Snapshots for FakeDriver {
 
     async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error> {
         self.note("launch_from", &plan.workspace);
+        self.held("launch_from").await;
         let (mut held, saved) = (held(plan, Ram::Private), snapshot.describe()?.shape);
         held.shape.nic = saved.nic;
         held.shape.must_fit(&saved)?;

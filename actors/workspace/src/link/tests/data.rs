@@ -45,6 +45,21 @@ async fn output_is_collected_by_stream_and_seen_as_it_comes() {
 }
 
 #[tokio::test]
+async fn output_that_is_only_followed_may_be_longer_than_what_is_held() {
+    let content: Vec<u8> = (0..5 * INITIAL_CREDIT_BYTES + 7).map(|n| n as u8).collect();
+    let sent = content.clone();
+    let (link, _seen) = link_to(move |_| {
+        let done = exec_done(sent.len() as u64, 0);
+        Act::Send(vec![(Stream::Stdout, sent.clone())], Ok(FromGuest::Exec(done)))
+    })
+    .await;
+    let mut followed = Vec::new();
+    let follow = |_, bytes: &[u8]| followed.extend_from_slice(bytes);
+    let done = link.exec_followed(shell("x", u64::MAX), wait(), follow).await.unwrap();
+    assert!(followed == content && done.stdout_total_bytes == content.len() as u64);
+}
+
+#[tokio::test]
 async fn output_past_64_kib_and_past_the_credit_arrives_whole() {
     let content: Vec<u8> = (0..3 * INITIAL_CREDIT_BYTES + 7).map(|n| n as u8).collect();
     let sent = content.clone();

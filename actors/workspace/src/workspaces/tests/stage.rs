@@ -15,17 +15,20 @@ use hivekeep_kernel::{
     entity::spawn_root,
     ports::{NetworkMode, Sessions, Standing},
 };
-use hivekeep_protocol::{Configured, FromGuest, ToGuest};
+use hivekeep_protocol::{
+    Argv, Configured, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified, Stream,
+    Thawed, ToGuest,
+};
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::wires::Wires;
 use crate::{
     Options,
     driver::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper},
     image::fixture::{Fixture, fixture},
-    link::fake::{Act, FakeGuest, obliging},
+    link::fake::{Act, FakeGuest, Seen, exec_done, obliging},
     shared::{Folders, Shared},
     tools,
     workspaces::{Msg, Workspaces},
@@ -67,6 +70,8 @@ pub(super) struct Stage {
     pub(super) journal: Journal,
     pub(super) driver: Arc<FakeDriver>,
     pub(super) network: Arc<Wires>,
+    /// What the guests saw; every test has it to itself.
+    seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Seen>>,
     pub(super) session: SessionId,
     pub(super) daemon: Daemon,
 }
@@ -96,12 +101,12 @@ impl Stage {
             hivekeep_store::Options { dir: home.path().join("journal"), ..Default::default() };
         let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
         let (journal, _) = opened.unwrap().unwrap();
-        let (guest, _) = FakeGuest::new(script);
+        let (guest, seen) = FakeGuest::new(script);
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
         let images = fixture(4096);
         let daemon = Daemon::start(&home, &journal, &images, &driver, &network).await;
-        let session = SessionId::new();
-        let stage = Self { home, images, journal, driver, network, session, daemon };
+        let (seen, session) = (seen.into(), SessionId::new());
+        let stage = Self { home, images, journal, driver, network, seen, session, daemon };
         stage.opened().await;
         stage
     }
@@ -135,19 +140,66 @@ impl Stage {
 
     /// One call, handed to the actor that serves it and never tried again.
     pub(super) async fn call(&self, name: &str, args: Value) -> Result<Value, ToolError> {
+        self.send(name, args, |_| {})?.await.expect("every call is answered")
+    }
+
+    /// A call that is on its way when this returns. What is sent to one actor is taken up in the
+    /// order in which it was sent.
+    pub(super) fn send(
+        &self,
+        name: &str,
+        args: Value,
+        change: impl FnOnce(&mut CallCx),
+    ) -> Result<oneshot::Receiver<Result<Value, ToolError>>, ToolError> {
         let tool = tools::catalogue().into_iter().find(|tool| tool.spec.name == name);
         let tool = tool.expect("a tool of this crate");
-        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (reply, answer) = oneshot::channel();
+        let mut cx = self.cx(tool.spec.name);
+        change(&mut cx);
         let singleton = matches!(tool.spec.addressing, Addressing::Singleton(_));
         let workspace = args["workspace_id"].as_str().filter(|_| !singleton).map(str::to_owned);
-        let call = ToolCall { tool, cx: self.cx(tool.spec.name), args, reply };
+        let call = ToolCall { tool, cx, args, reply };
         match workspace {
             Some(workspace) => {
                 self.daemon.shared.directory.card(&workspace)?.address.send(call.into())?;
             }
             None => self.daemon.keeper.send(call.into())?,
         }
-        answer.await.expect("every call is answered")
+        Ok(answer)
+    }
+
+    /// Commands that guests were told to run since this was asked last.
+    pub(super) fn commands(&self) -> Vec<hivekeep_protocol::Exec> {
+        let mut seen = self.seen.lock().expect("no test panics with it");
+        let mut commands = Vec::new();
+        while let Ok(seen) = seen.try_recv() {
+            if let Seen::Request(_, ToGuest::Exec(exec)) = seen {
+                commands.push(exec);
+            }
+        }
+        commands
+    }
+
+    /// Every file below the daemon's folders, but for the journal.
+    pub(super) fn files(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for folder in ["disks", "layers", "memories"] {
+            let entries = std::fs::read_dir(self.home.path().join(folder)).into_iter().flatten();
+            let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+            found.extend(entries.flatten().map(|entry| format!("{folder}/{}", name(entry))));
+        }
+        found
+    }
+
+    /// Everything that the journal holds of workspaces, as text.
+    pub(super) fn records(&self) -> String {
+        let mut text = String::new();
+        for stream in self.journal.streams("workspace/").unwrap() {
+            for (_, bytes) in self.journal.replay(&stream).unwrap().records {
+                text.push_str(&String::from_utf8_lossy(&bytes));
+            }
+        }
+        text
     }
 
     /// A workspace of this name; its id.
@@ -169,6 +221,15 @@ impl Stage {
                 return info;
             }
             assert!(begun.elapsed() < PATIENCE, "{info}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits for what goes on beside the calls.
+    pub(super) async fn until(&self, so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !so() {
+            assert!(begun.elapsed() < PATIENCE, "{:?} {}", self.files(), self.records());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -216,7 +277,7 @@ impl Daemon {
             sessions: quota.clone(),
             network: network.clone(),
             images: images.store.clone(),
-            drivers: vec![driver.clone()],
+            drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
             census: Census::default(),
             directory: Default::default(),
             holds: Default::default(),
@@ -230,9 +291,23 @@ impl Daemon {
     }
 }
 
-/// Takes its configuration; shuts down when it is told to only by being killed.
+/// Takes its configuration; shuts down when it is told to only by being killed. The script `exit N`
+/// does so after a long output, `stall` never ends, and git finds no repository `missing`.
 pub(super) fn guest(request: &ToGuest) -> Act {
     match request {
+        ToGuest::Exec(exec) => command(&exec.argv).unwrap_or_else(|| obliging(request)),
+        ToGuest::Quiesce(quiesce) => {
+            Act::Reply(Ok(FromGuest::Quiesce(Quiesced { frozen: quiesce.freeze_ms.is_some() })))
+        }
+        ToGuest::Thaw(_) => Act::Reply(Ok(FromGuest::Thaw(Thawed { was_frozen: true }))),
+        ToGuest::Reidentify(wish) => Act::Reply(Ok(FromGuest::Reidentify(Reidentified {
+            hostname: wish.hostname.clone(),
+            machine_id: wish.machine_id.clone(),
+            instance_id: wish.instance_id.clone(),
+            clock_unix_ms: i64::try_from(wish.clock_unix_ms).unwrap(),
+            clock_step_ms: 0,
+            entropy_bytes: 64,
+        }))),
         ToGuest::Configure(configure) => Act::Reply(Ok(FromGuest::Configure(Configured {
             hostname: configure.hostname.clone(),
             clock_step_ms: 0,
@@ -241,5 +316,32 @@ pub(super) fn guest(request: &ToGuest) -> Act {
             grow_error: None,
         }))),
         other => obliging(other),
+    }
+}
+
+fn command(argv: &Argv) -> Option<Act> {
+    let ends = |output: Vec<u8>, code| {
+        let mut done = exec_done(0, output.len() as u64);
+        done.exit = Exit::Code(code);
+        Act::Send(vec![(Stream::Stderr, output)], Ok(FromGuest::Exec(done)))
+    };
+    match argv {
+        Argv::Shell(script) if script == "stall" => Some(Act::Stall),
+        Argv::Shell(script) => {
+            let code = script.strip_prefix("exit ")?.parse().unwrap();
+            Some(ends([vec![b'x'; 100_000], b"the end".to_vec()].concat(), code))
+        }
+        Argv::Direct(words) => match words.get(3).map_or("", |url| url.rsplit('/').next().unwrap())
+        {
+            "missing" => {
+                let said = format!("fatal: '{}' does not appear to be a repository", words[3]);
+                Some(ends(said.into_bytes(), 128))
+            }
+            "nogit" => {
+                let error = GuestError::new(GuestCode::CannotStart, "git: not found in PATH");
+                Some(Act::Reply(Err(error)))
+            }
+            _ => None,
+        },
     }
 }

@@ -1,0 +1,32 @@
+use hivekeep_protocol::{Exec, ExecDone, Stream, ToGuest};
+
+use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
+
+impl Link {
+    /// Runs a command as [`Link::exec`] does and keeps nothing of its output: `on_output` sees
+    /// each piece as it comes; it must not block.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub async fn exec_followed(
+        &self,
+        request: Exec,
+        wait: Wait,
+        mut on_output: impl FnMut(Stream, &[u8]) + Send,
+    ) -> Result<ExecDone, LinkError> {
+        let core = self.core();
+        let request = ToGuest::Exec(request);
+        let mut call = core.open(request, Exchange::Output, Slot::Ordinary, &wait).await?;
+        loop {
+            let taken = call.turn(&wait).await?;
+            for chunk in &taken.chunks {
+                let content = chunk.content();
+                on_output(chunk.stream, content);
+                call.consumed(content.len());
+            }
+            if let Some(reply) = taken.reply {
+                return core.typed::<Exec>(reply);
+            }
+        }
+    }
+}

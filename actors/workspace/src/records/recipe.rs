@@ -1,0 +1,68 @@
+//! What a prepared workspace is made from.
+
+use serde::{Deserialize, Serialize};
+
+use super::Spec;
+
+/// What is done in a workspace between its first boot and its snapshot `golden`. The image and
+/// the size are in its [`Spec`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// What is cloned to `/workspace`, without credentials: another token is the same recipe.
+    pub git_url: Option<String>,
+    /// What is run after that, in this order.
+    pub setup_commands: Vec<String>,
+    /// Whether `golden` keeps the memory.
+    pub include_memory: bool,
+}
+
+/// Names of the fields in which two recipes differ, as the tool's input has them.
+pub(crate) fn differences(one: (&Spec, &Recipe), other: (&Spec, &Recipe)) -> Vec<&'static str> {
+    let ((spec, recipe), (other_spec, other_recipe)) = (one, other);
+    [
+        ("base_image", spec.image != other_spec.image),
+        ("git_url", recipe.git_url != other_recipe.git_url),
+        ("setup_commands", recipe.setup_commands != other_recipe.setup_commands),
+        ("include_memory", recipe.include_memory != other_recipe.include_memory),
+        ("isolation", spec.isolation != other_spec.isolation),
+        ("vcpus", spec.vcpus != other_spec.vcpus),
+        ("memory_mb", spec.memory_mb != other_spec.memory_mb),
+        ("disk_gb", spec.disk_gb != other_spec.disk_gb),
+    ]
+    .into_iter()
+    .filter_map(|(field, differs)| differs.then_some(field))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Isolation;
+
+    #[test]
+    fn each_field_that_differs_is_named() {
+        let spec = Spec {
+            image: "base".to_owned(),
+            isolation: Isolation::Vm,
+            vcpus: 1,
+            memory_mb: 256,
+            disk_gb: 1,
+        };
+        let recipe = Recipe {
+            git_url: None,
+            setup_commands: vec!["a".to_owned(), "b".to_owned()],
+            include_memory: true,
+        };
+        assert!(differences((&spec, &recipe), (&spec, &recipe)).is_empty());
+        let other_spec = Spec { image: "debian".to_owned(), disk_gb: 2, ..spec.clone() };
+        let turned = Recipe {
+            git_url: Some("https://example.org/r".to_owned()),
+            setup_commands: vec!["b".to_owned(), "a".to_owned()],
+            include_memory: false,
+        };
+        assert_eq!(
+            differences((&spec, &recipe), (&other_spec, &turned)),
+            ["base_image", "git_url", "setup_commands", "include_memory", "disk_gb"]
+        );
+    }
+}

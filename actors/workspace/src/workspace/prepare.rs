@@ -1,0 +1,205 @@
+//! `workspace_prepare` in its workspace: boot, setup in the guest, snapshot; all of it or nothing.
+//!
+//! It is one creation: until the snapshot `golden` is complete the workspace is `creating`, and
+//! its record `Created` is not written. A daemon that dies in between therefore undoes it at its
+//! next start as any creation that was cut short.
+
+mod steps;
+mod tail;
+
+use std::time::Instant;
+
+use hivekeep_kernel::{CallCx, Layer, Progress, SessionId, SnapshotId, ToolError, fault_point};
+use serde_json::json;
+use tokio::sync::{oneshot, watch};
+
+pub(crate) use steps::Setup;
+
+use super::{
+    Line, Workspace,
+    bring_up::{self, bring_up, settle},
+    snapshot::{self, Making},
+};
+use crate::{
+    phase::Phase,
+    records::{Planned, Recipe, Record, Spec},
+    shared::Desk,
+    tools::prepare::{PrepareStep, StepKind},
+};
+
+/// Name of the snapshot that a prepared workspace is forked from.
+pub(crate) const GOLDEN: &str = "golden";
+
+/// What a preparation asks of its workspace.
+pub enum Ask {
+    /// Make it, for the first time.
+    Make(Box<Request>),
+    /// The setup is done: what is the snapshot made of?
+    Freeze(oneshot::Sender<Making>),
+    /// The preparation failed: remove everything, then answer its call.
+    Undo(ToolError, oneshot::Sender<Result<Golden, ToolError>>),
+    /// What are you?
+    Standing(oneshot::Sender<Standing>),
+}
+
+/// A workspace that shall be prepared.
+pub struct Request {
+    pub(crate) cx: CallCx,
+    pub(crate) setup: Setup,
+    /// Answered when it is golden, or gone.
+    pub(crate) reply: oneshot::Sender<Result<Golden, ToolError>>,
+}
+
+/// A workspace that was prepared.
+pub struct Golden {
+    pub(crate) snapshot: SnapshotId,
+    pub(crate) boot_time_ms: u64,
+    pub(crate) steps: Vec<PrepareStep>,
+}
+
+/// What a preparation of the same name has to know.
+pub struct Standing {
+    pub(crate) phase: Phase,
+    pub(crate) owner: Option<SessionId>,
+    pub(crate) spec: Spec,
+    pub(crate) recipe: Option<Recipe>,
+    /// Its snapshot, unless that was deleted.
+    pub(crate) golden: Option<SnapshotId>,
+}
+
+impl Workspace {
+    pub(super) fn preparation(&mut self, ask: Ask) {
+        match ask {
+            Ask::Make(request) => self.prepare(*request),
+            Ask::Freeze(reply) => drop(reply.send(self.golden())),
+            Ask::Undo(error, reply) => {
+                self.changing = None;
+                self.set_phase(Phase::Destroying);
+                let work = self.destruction("workspace.prepare_undone");
+                let work = async move {
+                    let error = match work.await {
+                        Ok(()) => error,
+                        // The daemon's next start tries again.
+                        Err(left) => error.detail("not_undone", left.to_text()),
+                    };
+                    let _caller_gone = reply.send(Err(error));
+                };
+                let _detached = self.ops.spawn(work);
+            }
+            Ask::Standing(reply) => drop(reply.send(self.standing())),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let plan = &self.ledger.plan;
+        let there = |id: &SnapshotId| self.ledger.snapshots.get(*id).is_some();
+        Standing {
+            phase: self.phase,
+            owner: self.ledger.owner,
+            spec: plan.spec.clone(),
+            recipe: plan.recipe.as_deref().cloned(),
+            golden: self.ledger.golden.filter(there),
+        }
+    }
+
+    /// The machine runs, and nothing else goes on with it.
+    fn golden(&self) -> Making {
+        let memory = self.ledger.plan.recipe.as_ref().is_some_and(|recipe| recipe.include_memory);
+        self.making(GOLDEN.to_owned(), memory, true)
+    }
+
+    fn prepare(&mut self, request: Request) {
+        let Request { cx, setup, reply } = request;
+        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let start = bring_up::Start { planned: true, ..self.start_point() };
+        let line = self.line.subscribe();
+        // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
+        self.changing = Some("being prepared");
+        let span = cx.span.clone();
+        let work = prepare(desk, plan, start, line, setup, cx, reply);
+        let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
+    }
+}
+
+async fn prepare(
+    desk: Desk,
+    plan: Planned,
+    start: bring_up::Start,
+    line: watch::Receiver<Line>,
+    setup: Setup,
+    cx: CallCx,
+    reply: oneshot::Sender<Result<Golden, ToolError>>,
+) {
+    let mut teller = steps::Teller::new(&cx, setup.len() + 2);
+    teller.begin("starting the machine");
+    // The steps within a step are not told: what is done never becomes less.
+    let quiet = CallCx { progress: Progress::default(), ..cx.clone() };
+    let begun = Instant::now();
+    let up = match cx.guard(bring_up(&desk, &plan, start, &quiet)).await {
+        Ok(up) => up,
+        Err(error) => {
+            // As of any creation: the logs of a machine that did not boot are kept.
+            bring_up::fail_creation(&desk, &plan, &error).await;
+            let _actor_gone = desk.actor.send(super::Msg::Unchanged);
+            let _caller_gone = reply.send(Err(error));
+            return;
+        }
+    };
+    fault_point!("prepare.after_boot");
+    let boot = step(StepKind::Boot, "start the machine", begun);
+    match furnish(&desk, &plan, (up, boot), line, &setup, &mut teller, &quiet).await {
+        Ok(golden) => {
+            let _actor_gone = desk.actor.send(super::Msg::Unchanged);
+            settle(&desk, Phase::Running, None).await;
+            fault_point!("prepare.after_created");
+            let _caller_gone = reply.send(Ok(golden));
+        }
+        Err(error) => {
+            // Ends with the end of the actor, and of this work: the answer is given there.
+            let _actor_gone = desk.actor.send(super::Msg::Prepare(Ask::Undo(error, reply)));
+        }
+    }
+}
+
+fn step(kind: StepKind, what: &str, begun: Instant) -> PrepareStep {
+    let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    PrepareStep { kind, what: what.to_owned(), elapsed_ms }
+}
+
+/// From a guest that answers to a golden snapshot and the record that says so.
+async fn furnish(
+    desk: &Desk,
+    plan: &Planned,
+    (up, boot): (bring_up::Up, PrepareStep),
+    mut line: watch::Receiver<Line>,
+    setup: &Setup,
+    teller: &mut steps::Teller<'_>,
+    quiet: &CallCx,
+) -> Result<Golden, ToolError> {
+    let mut done = vec![boot];
+    done.extend(steps::run(&mut line, setup, teller).await?);
+    fault_point!("prepare.after_setup");
+    teller.begin("making the snapshot `golden`");
+    let begun = Instant::now();
+    let patience = std::time::Duration::from_secs(10);
+    let freeze = |reply| super::Msg::Prepare(Ask::Freeze(reply));
+    let making = quiet.guard(async { Ok(desk.actor.ask(patience, freeze).await?) }).await?;
+    // Not cut short by the caller: a machine that is being saved is no place to stop.
+    let made = snapshot::make(desk, plan, making, quiet).await?;
+    done.push(step(StepKind::Snapshot, "make the snapshot `golden`", begun));
+    fault_point!("prepare.before_created");
+    let (snapshot, boot_time_ms) = (made.node.id, up.boot_time_ms);
+    let records =
+        vec![up.record(), Record::Created { boot_time_ms }, Record::Prepared { snapshot }];
+    let event = json!({ "name": plan.name, "boot_time_ms": boot_time_ms, "prepared": true });
+    desk.commit(records, Some(("workspace.created", event))).await?;
+    Ok(Golden { snapshot, boot_time_ms, steps: done })
+}
+
+/// A workspace of that name is there, and `workspace_prepare` did not make it, or its snapshot
+/// was deleted.
+pub(crate) fn not_prepared(name: &str, what: &str) -> ToolError {
+    let message = format!("a workspace `{name}` exists, and {what}");
+    ToolError::new(Layer::Actor, "not_prepared", message)
+        .next("choose another name, or call workspace_destroy first")
+}

@@ -1,0 +1,208 @@
+//! What is run in a guest before its workspace is golden.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_protocol::{Argv, Exec, GuestCode};
+use tokio::{sync::watch, time::Instant};
+
+use super::tail::Tail;
+use crate::{
+    link::{LinkError, Wait},
+    tools::prepare::{PrepareStep, StepKind},
+    workspace::{Line, exec::exit_code, line},
+    workspaces::GitUrl,
+};
+
+/// Where a repository goes, as commands without a working directory expect it.
+const INTO: &str = "/workspace";
+/// The end of a failed command's output that its caller gets.
+const TAIL_BYTES: usize = 8 * 1024;
+/// How much longer than the command's own limit the guest's answer is awaited.
+const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+/// Time for a link that is being made anew.
+const LINK_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest part of a command that progress and answers show, in characters.
+const SHOWN: usize = 200;
+
+/// What shall be done in the guest.
+pub struct Setup {
+    /// Cloned first.
+    pub(crate) git_url: Option<GitUrl>,
+    /// Run one after the other; the first that fails ends it.
+    pub(crate) commands: Vec<String>,
+    /// For each of them, and for the clone.
+    pub(crate) timeout_secs: u64,
+}
+
+impl Setup {
+    /// How many steps it has.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.git_url.is_some()) + self.commands.len()
+    }
+}
+
+/// Tells each step as it begins.
+pub(super) struct Teller<'c> {
+    cx: &'c CallCx,
+    begun: usize,
+    all: usize,
+}
+
+impl<'c> Teller<'c> {
+    pub(super) fn new(cx: &'c CallCx, all: usize) -> Self {
+        Self { cx, begun: 0, all }
+    }
+
+    pub(super) fn begin(&mut self, what: &str) {
+        self.begun += 1;
+        let (done, all) = (self.begun - 1, self.all);
+        let text = format!("step {} of {all}: {what}", self.begun);
+        #[allow(clippy::cast_precision_loss, reason = "at most some dozens")]
+        self.cx.progress.report(done as f64, Some(all as f64), text);
+    }
+}
+
+/// Runs all of it.
+///
+/// # Errors
+/// `git_missing`, `git_clone_failed`, `setup_failed`; what stands in the way to the guest.
+pub(super) async fn run(
+    line: &mut watch::Receiver<Line>,
+    setup: &Setup,
+    teller: &mut Teller<'_>,
+) -> Result<Vec<PrepareStep>, ToolError> {
+    let mut steps = Vec::new();
+    let mut guest = Guest { line, cx: teller.cx, timeout_secs: setup.timeout_secs };
+    if let Some(url) = &setup.git_url {
+        teller.begin(&format!("git clone {}", url.plain()));
+        steps.push(guest.clone(url).await?);
+    }
+    for (index, command) in setup.commands.iter().enumerate() {
+        teller.begin(&shown(command));
+        steps.push(guest.command(index, command).await?);
+    }
+    Ok(steps)
+}
+
+fn shown(command: &str) -> String {
+    let plain: String = command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match plain.char_indices().nth(SHOWN) {
+        None => plain,
+        Some((end, _)) => format!("{}…", &plain[..end]),
+    }
+}
+
+/// How a command came to its end.
+struct Ended {
+    exit_code: i32,
+    timed_out: bool,
+    output: String,
+    elapsed_ms: u64,
+}
+
+struct Guest<'l> {
+    line: &'l mut watch::Receiver<Line>,
+    cx: &'l CallCx,
+    timeout_secs: u64,
+}
+
+impl Guest<'_> {
+    async fn clone(&mut self, url: &GitUrl) -> Result<PrepareStep, ToolError> {
+        let words = ["git", "clone", "--", url.whole(), INTO];
+        let cloned = self.git(words.map(str::to_owned).to_vec()).await?;
+        let mut elapsed_ms = cloned.elapsed_ms;
+        failed_clone(&cloned, url)?;
+        if url.whole() != url.plain() {
+            // What is forked many times holds no credential.
+            let words = ["git", "-C", INTO, "remote", "set-url", "--", "origin", url.plain()];
+            let set = self.git(words.map(str::to_owned).to_vec()).await?;
+            elapsed_ms += set.elapsed_ms;
+            failed_clone(&set, url)?;
+        }
+        let what = format!("git clone {}", url.plain());
+        Ok(PrepareStep { kind: StepKind::Clone, what, elapsed_ms })
+    }
+
+    async fn git(&mut self, words: Vec<String>) -> Result<Ended, ToolError> {
+        // It asks nobody for a password, and follows no address to a program.
+        let env = [
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_ALLOW_PROTOCOL", "https:http:git:ssh:file"),
+            ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        match self.exec(Argv::Direct(words), env).await? {
+            Ok(ended) => Ok(ended),
+            Err(LinkError::Guest(error)) if error.code == GuestCode::CannotStart => {
+                let message = "the image has no git, so git_url cannot be cloned";
+                Err(ToolError::new(Layer::Guest, "git_missing", message)
+                    .next("use an image that has git, or install it and clone with setup_commands"))
+            }
+            Err(error) => Err(line::link_error(error)),
+        }
+    }
+
+    async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {
+        let argv = Argv::Shell(command.to_owned());
+        let ended = self.exec(argv, Vec::new()).await?.map_err(line::link_error)?;
+        let what = shown(command);
+        if ended.exit_code == 0 && !ended.timed_out {
+            let elapsed_ms = ended.elapsed_ms;
+            return Ok(PrepareStep { kind: StepKind::Command, what, elapsed_ms });
+        }
+        let how = match ended.timed_out {
+            true => format!("did not end within {} s", self.timeout_secs),
+            false => format!("exited with {}", ended.exit_code),
+        };
+        let message = format!("setup_commands[{index}] {how}: {what}");
+        Err(ToolError::new(Layer::Guest, "setup_failed", message)
+            .next("the output says why; nothing of the workspace is left, so correct it and repeat")
+            .detail("command_index", index)
+            .detail("exit_code", ended.exit_code)
+            .detail("timed_out", ended.timed_out)
+            .detail("elapsed_ms", ended.elapsed_ms)
+            .detail("output", ended.output))
+    }
+
+    /// Runs one command to its end, or to that of the call.
+    async fn exec(
+        &mut self,
+        argv: Argv,
+        env: Vec<(String, String)>,
+    ) -> Result<Result<Ended, LinkError>, ToolError> {
+        let patience = LINK_PATIENCE.min(self.cx.remaining());
+        let link = self.cx.guard(line::usable(self.line, patience)).await?;
+        let request = Exec {
+            argv,
+            env,
+            workdir: None,
+            timeout_ms: self.timeout_secs * 1000,
+            // All of it passes by here; only its end is kept.
+            max_output_bytes: u64::MAX,
+        };
+        let limit = Duration::from_secs(self.timeout_secs) + ANSWER_MARGIN;
+        let deadline = (Instant::now() + limit).min(self.cx.deadline);
+        let wait = Wait { deadline, cancel: self.cx.cancel.clone() };
+        let mut tail = Tail::new(TAIL_BYTES);
+        let done = link.exec_followed(request, wait, |_, bytes| tail.push(bytes)).await;
+        Ok(done.map(|done| Ended {
+            exit_code: exit_code(done.exit).0,
+            timed_out: done.timed_out,
+            output: tail.text(),
+            elapsed_ms: done.elapsed_ms,
+        }))
+    }
+}
+
+fn failed_clone(ended: &Ended, url: &GitUrl) -> Result<(), ToolError> {
+    if ended.exit_code == 0 && !ended.timed_out {
+        return Ok(());
+    }
+    let message = format!("{} could not be cloned", url.plain());
+    Err(ToolError::new(Layer::Guest, "git_clone_failed", message)
+        .next("git's output says why; nothing of the workspace is left, so correct it and repeat")
+        .detail("exit_code", ended.exit_code)
+        .detail("timed_out", ended.timed_out)
+        .detail("output", url.redact(&ended.output)))
+}

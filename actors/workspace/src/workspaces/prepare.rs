@@ -1,0 +1,234 @@
+//! `workspace_prepare`: answers with the golden workspace that is there, or has one made.
+
+mod git_url;
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use dashmap::DashSet;
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
+
+pub(crate) use git_url::GitUrl;
+
+use super::{Workspaces, adopt, create};
+use crate::{
+    directory::Card,
+    driver::{Isolation, Support},
+    link::LinkToken,
+    name::Name,
+    phase::Phase,
+    records::{Planned, Recipe, Spec, differences},
+    tools::{
+        lifecycle::WorkspaceCreate,
+        prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
+    },
+    workspace::{self, prepare as ask},
+};
+
+/// Most commands of one preparation.
+const MAX_COMMANDS: usize = 64;
+/// Most bytes of all of them together; they are kept with the workspace.
+const MAX_COMMAND_BYTES: usize = 256 * 1024;
+/// Longest command.
+const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
+/// Time for the actor of a workspace to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Names that are being prepared now.
+#[derive(Clone, Default)]
+pub(super) struct Preparing(Arc<DashSet<Name>>);
+
+impl Preparing {
+    /// # Errors
+    /// `prepare_in_progress`.
+    fn enter(&self, name: &Name) -> Result<Entered, ToolError> {
+        if self.0.insert(name.clone()) {
+            return Ok(Entered { all: self.clone(), name: name.clone() });
+        }
+        let message = format!("`{name}` is being prepared by another call");
+        Err(ToolError::new(Layer::Actor, "prepare_in_progress", message)
+            .next("repeat the call when that one has ended: the same recipe is answered at once")
+            .retry_after(Duration::from_secs(5)))
+    }
+}
+
+/// Leaves when dropped.
+struct Entered {
+    all: Preparing,
+    name: Name,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.all.0.remove(&self.name);
+    }
+}
+
+/// A recipe, checked.
+struct Wish {
+    name: Name,
+    spec: Spec,
+    recipe: Recipe,
+    setup: ask::Setup,
+}
+
+impl Workspaces {
+    /// `workspace_prepare`.
+    ///
+    /// # Errors
+    /// When the recipe makes no sense on this host, or the name is another workspace's.
+    pub(crate) fn prepare(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspacePrepare,
+    ) -> Result<Reply<Prepared>, ToolError> {
+        let wish = self.wish(input)?;
+        let entered = self.preparing.enter(&wish.name)?;
+        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        if let Ok(card) = self.shared.directory.card(wish.name.as_str()) {
+            return Ok(Reply::later(async move {
+                let _entered = entered;
+                reuse(&cx, &card, &wish).await
+            }));
+        }
+        let Wish { name, spec, recipe, setup } = wish;
+        let has_memory = recipe.include_memory;
+        let mut plan = plan(&cx, name, spec, recipe)?;
+        plan.slot = create::claim(&self.shared, &plan)?;
+        Ok(Reply::later(async move {
+            let _entered = entered;
+            let address = create::hatch_claimed(&shared, &keeper, &cx, &plan).await?;
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            let request = ask::Request { cx, setup, reply };
+            address.send(workspace::Msg::Prepare(ask::Ask::Make(Box::new(request))))?;
+            // The actor answers on every path, also after a cancellation.
+            let golden = answer.await.map_err(|_| {
+                ToolError::internal("the new workspace's actor ended; it is being undone")
+            })??;
+            Ok(Prepared {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                snapshot_name: ask::GOLDEN.to_owned(),
+                snapshot_id: golden.snapshot,
+                ip: None,
+                reused_existing: false,
+                has_memory,
+                steps: golden.steps,
+                boot_time_ms: Some(golden.boot_time_ms),
+            })
+        }))
+    }
+
+    fn wish(&self, input: WorkspacePrepare) -> Result<Wish, ToolError> {
+        let name =
+            input.name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?;
+        let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
+        let commands = input.setup_commands.unwrap_or_default();
+        check_commands(&commands)?;
+        let timeout_secs = input.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS);
+        if !(1..=MAX_TIMEOUT_SECS).contains(&timeout_secs) {
+            return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
+        }
+        let spec = self.spec(&WorkspaceCreate {
+            base_image: input.base_image,
+            vcpus: input.vcpus,
+            memory_mb: input.memory_mb,
+            disk_gb: input.disk_gb,
+            isolation: input.isolation,
+            ..WorkspaceCreate::default()
+        })?;
+        let recipe = Recipe {
+            git_url: git_url.as_ref().map(|url| url.plain().to_owned()),
+            setup_commands: commands.clone(),
+            include_memory: self.keeps_memory(spec.isolation, input.include_memory)?,
+        };
+        Ok(Wish { name, spec, recipe, setup: ask::Setup { git_url, commands, timeout_secs } })
+    }
+
+    /// Whether the snapshot will have memory. Refused here, not after the setup.
+    fn keeps_memory(&self, isolation: Isolation, asked: Option<bool>) -> Result<bool, ToolError> {
+        let driver = self.shared.driver(isolation)?;
+        let refused = |why: &str| {
+            ToolError::new(Layer::Machine, "snapshot_unsupported", why)
+                .next("call it with isolation `vm`")
+        };
+        if driver.snapshots().is_none() {
+            let why = "a sandbox's disk is a folder of the host, which cannot be frozen";
+            return Err(refused(why));
+        }
+        match (&driver.capabilities().memory_snapshots, asked) {
+            (_, Some(false)) => Ok(false),
+            (Support::Yes, _) => Ok(true),
+            (Support::No { .. }, None) => Ok(false),
+            (Support::No { why }, Some(true)) => Err(refused(why).next("leave include_memory out")),
+        }
+    }
+}
+
+fn check_commands(commands: &[String]) -> Result<(), ToolError> {
+    let bytes: usize = commands.iter().map(String::len).sum();
+    if commands.len() > MAX_COMMANDS || bytes > MAX_COMMAND_BYTES {
+        return Err(ToolError::invalid("setup_commands may be 64 with 256 KiB together")
+            .next("put what is longer into the repository"));
+    }
+    if let Some(index) = commands.iter().position(|command| command.trim().is_empty()) {
+        return Err(ToolError::invalid(format!("setup_commands[{index}] is empty")));
+    }
+    Ok(())
+}
+
+fn plan(cx: &CallCx, name: Name, spec: Spec, recipe: Recipe) -> Result<Planned, ToolError> {
+    let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
+    Ok(Planned {
+        id: WorkspaceId::new(),
+        name,
+        owner: cx.session,
+        spec,
+        slot: u32::MAX,
+        uuid: uuid::Uuid::new_v4(),
+        at: Utc::now(),
+        token,
+        fork: None,
+        network: Default::default(),
+        recipe: Some(Box::new(recipe)),
+    })
+}
+
+/// Answers with a workspace that is there, if it is what was asked for. Takes it over if its
+/// session is gone.
+async fn reuse(cx: &CallCx, card: &Card, wish: &Wish) -> Result<Prepared, ToolError> {
+    let standing = |reply| workspace::Msg::Prepare(ask::Ask::Standing(reply));
+    let is = card.address.ask(PATIENCE, standing).await?;
+    if let Phase::Creating | Phase::Destroying = is.phase {
+        return Err(is.phase.busy());
+    }
+    let Some(recipe) = is.recipe else {
+        return Err(ask::not_prepared(wish.name.as_str(), "workspace_prepare did not make it"));
+    };
+    let differ = differences((&is.spec, &recipe), (&wish.spec, &wish.recipe));
+    if !differ.is_empty() {
+        let message =
+            format!("`{}` was prepared with another {}", wish.name, differ.join(", another "));
+        return Err(ToolError::new(Layer::Actor, "recipe_differs", message)
+            .next("choose another name, or call workspace_destroy first")
+            .detail("fields", differ));
+    }
+    let Some(snapshot_id) = is.golden else {
+        return Err(ask::not_prepared(wish.name.as_str(), "its snapshot `golden` was deleted"));
+    };
+    if is.owner != Some(cx.session) {
+        adopt::take(card, cx.session, false).await?;
+        tracing::debug!(workspace = %card.id, "taken over by a preparation");
+    }
+    Ok(Prepared {
+        workspace_id: card.id,
+        name: card.name.to_string(),
+        snapshot_name: ask::GOLDEN.to_owned(),
+        snapshot_id,
+        ip: None,
+        reused_existing: true,
+        has_memory: recipe.include_memory,
+        steps: Vec::new(),
+        boot_time_ms: None,
+    })
+}
