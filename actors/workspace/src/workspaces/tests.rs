@@ -2,6 +2,7 @@
 
 mod network;
 mod prepare;
+mod races;
 mod stage;
 mod wires;
 
