@@ -194,6 +194,7 @@ impl Config {
         };
         add("daemon", self.daemon.check());
         add("mcp_http", self.mcp_http.check());
+        add("workspace", self.workspace.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }

@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dashmap::DashMap;
-use hivekeep_kernel::{Address, Layer, SnapshotId, Target, ToolError, WorkspaceId, serve};
+use hivekeep_kernel::{
+    Address, Layer, SessionId, SnapshotId, Target, ToolError, WorkspaceId, serve,
+};
 
 use crate::{
     name::Name,
     phase::Phase,
+    pool::Pooled,
     records::{Planned, Spec},
     workspace::{MachineProcess, Msg},
 };
@@ -19,7 +22,11 @@ pub(crate) struct Card {
     pub(crate) name: Name,
     pub(crate) phase: Phase,
     pub(crate) process: MachineProcess,
-    pub(crate) owner: Option<hivekeep_kernel::SessionId>,
+    pub(crate) owner: Option<SessionId>,
+    /// Whose call it was made for.
+    pub(crate) planned_by: SessionId,
+    /// Set while it is the pool's.
+    pub(crate) pool: Option<Pooled>,
     pub(crate) spec: Spec,
     pub(crate) slot: u32,
     /// The snapshot that it is a fork of.
@@ -53,6 +60,13 @@ impl Directory {
                 entry.insert(id);
                 Ok(())
             }
+        }
+    }
+
+    /// A claimed name is another workspace's from now on.
+    pub(crate) fn hand_over(&self, name: &Name, from: WorkspaceId, to: WorkspaceId) {
+        if let Some(mut holder) = self.names.get_mut(name).filter(|holder| **holder == from) {
+            *holder = to;
         }
     }
 
@@ -90,7 +104,10 @@ impl Directory {
     /// Takes the name and slot of a recorded workspace. Two records with one name
     /// cannot be: the name was claimed before the record was written.
     pub(crate) fn claim_recorded(&self, plan: &Planned) -> Result<(), ToolError> {
-        self.claim(&plan.name, plan.id)?;
+        // What the pool keeps has a name for its guest alone.
+        if plan.pool.is_none() {
+            self.claim(&plan.name, plan.id)?;
+        }
         if self.hold_slot(plan.slot, plan.id) {
             return Ok(());
         }
@@ -121,19 +138,35 @@ impl Directory {
     /// Removes a workspace with its name and slot.
     pub(crate) fn remove(&self, id: WorkspaceId) {
         if let Some((_, card)) = self.cards.remove(&id) {
-            self.names.remove_if(&card.name, |_, holder| *holder == id);
+            // Also one that it was about to be given.
+            self.names.retain(|_, holder| *holder != id);
             self.slots.remove_if(&card.slot, |_, holder| *holder == id);
         }
     }
 
-    /// All cards, oldest first.
+    /// Everybody's cards, oldest first: not those of the pool.
     pub(crate) fn cards(&self) -> Vec<Card> {
+        self.all().into_iter().filter(|card| card.pool.is_none()).collect()
+    }
+
+    /// The pool's cards, oldest first.
+    pub(crate) fn pooled(&self) -> Vec<Card> {
+        self.all().into_iter().filter(|card| card.pool.is_some()).collect()
+    }
+
+    /// All cards, oldest first.
+    pub(crate) fn all(&self) -> Vec<Card> {
         let mut cards: Vec<_> = self.cards.iter().map(|card| card.clone()).collect();
         cards.sort_by_key(|card| card.id);
         cards
     }
 
-    /// The card of an id or a unique name.
+    /// The card of an id, also of the pool's.
+    pub(crate) fn any(&self, id: WorkspaceId) -> Option<Card> {
+        self.cards.get(&id).map(|card| card.clone())
+    }
+
+    /// The card of an id or a unique name. What is the pool's cannot be named.
     ///
     /// # Errors
     /// `workspace_not_found`.
@@ -142,7 +175,7 @@ impl Directory {
             let name: Name = id_or_name.parse().ok()?;
             self.names.get(&name).map(|id| *id)
         });
-        id.and_then(|id| self.cards.get(&id).map(|card| card.clone())).ok_or_else(|| {
+        id.and_then(|id| self.any(id)).filter(|card| card.pool.is_none()).ok_or_else(|| {
             let shown: String = id_or_name.chars().take(80).collect();
             ToolError::new(Layer::Resolve, "workspace_not_found", format!("no workspace `{shown}`"))
                 .next("workspace_list shows the workspaces there are")

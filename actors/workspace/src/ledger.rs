@@ -151,7 +151,7 @@ impl Ledger {
         let disk = fork.map(|fork| Disk { layers: fork.layers.clone(), top: Some(fork.top) });
         let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
         Self {
-            owner: Some(plan.owner),
+            owner: plan.holder(),
             disk: disk.unwrap_or_default(),
             base,
             env: env.unwrap_or_default(),
@@ -211,6 +211,12 @@ impl Ledger {
                 };
             }),
             Record::Owned { by } => self.owner = by,
+            Record::Claimed { owner, name, at } => {
+                self.owner = Some(owner);
+                // What it was a copy of was the pool's own affair.
+                let plan = Planned { owner, name, at, pool: None, fork: None, ..self.plan.clone() };
+                self.plan = plan;
+            }
             Record::JobWanted { job, .. } => {
                 self.jobs.insert(job);
             }
@@ -343,6 +349,7 @@ mod tests {
             fork: None,
             network: Default::default(),
             recipe: None,
+            pool: None,
         }
     }
 
@@ -357,6 +364,11 @@ mod tests {
             Just(Record::Crashed { at, reason: "oom".to_owned() }),
             Just(Record::DestroyWanted),
             Just(Record::Owned { by: None }),
+            Just(Record::Claimed {
+                owner: SessionId::new(),
+                name: "w".parse().expect("a name"),
+                at,
+            }),
             "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, Some("1".to_owned()))].into() }),
             "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, None)].into() }),
         ]

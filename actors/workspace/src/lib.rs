@@ -4,7 +4,8 @@
 //! workspaces ─┬─ workspace ─┬─ machine   the hypervisor's or sandbox's process
 //!             │             ├─ link      the connection into the guest
 //!             │             └─ job*      background jobs, followed to their end
-//!             └─ workspace …
+//!             ├─ workspace …
+//!             └─ pool       keeps some workspaces ready for whoever asks next
 //! ```
 //! [`records`] is what is durable, [`ledger`] what it adds up to, [`phase`] what
 //! may be asked when; all three are pure. [`driver`] starts and ends machines,
@@ -12,6 +13,7 @@
 
 mod directory;
 pub mod driver;
+mod gate;
 pub mod image;
 mod job;
 pub mod ledger;
@@ -22,6 +24,7 @@ mod network;
 mod open;
 mod options;
 pub mod phase;
+mod pool;
 pub mod records;
 mod refuse;
 mod shared;
@@ -33,6 +36,7 @@ mod workspaces;
 pub use directory::Directory;
 pub use open::{Parts, guest_binary, image_dir};
 pub use options::Options;
+pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};
 pub use shared::{Folders, Shared};
 pub use tools::catalogue;
 pub use workspaces::{Msg, Workspaces};

@@ -131,6 +131,7 @@ impl Shared {
             directory: Default::default(),
             holds: Default::default(),
             young: Default::default(),
+            traffic: Default::default(),
             booted: Default::default(),
         }))
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     driver::{Isolation, Options as DriverOptions},
     link::KeeperOptions,
+    pool::PoolOptions,
 };
 
 /// Section `[workspace]`.
@@ -55,6 +56,8 @@ pub struct Options {
     pub image_dir: PathBuf,
     /// The guest daemon's binary; empty: `lib/hivekeep/hivekeep-guest` beside the folder of this program.
     pub guest_binary: PathBuf,
+    /// Machines that are kept ready.
+    pub pool: PoolOptions,
     /// The hypervisor and the sandbox.
     pub driver: DriverOptions,
     /// The link into the guest.
@@ -84,6 +87,7 @@ impl Default for Options {
             transfer_dir: PathBuf::new(),
             image_dir: PathBuf::new(),
             guest_binary: PathBuf::new(),
+            pool: PoolOptions::default(),
             driver: DriverOptions::default(),
             link: KeeperOptions::default(),
         }

@@ -22,6 +22,7 @@ use crate::{
     driver::{AppliedLimits, Isolation, MachineHandle},
     link::LinkToken,
     name::Name,
+    pool::Pooled,
     snapshots::Node,
 };
 
@@ -156,6 +157,15 @@ pub enum Record {
         /// Which.
         snapshot: SnapshotId,
     },
+    /// It was the pool's and is somebody's from now on.
+    Claimed {
+        /// Whose.
+        owner: SessionId,
+        /// Its name from now on.
+        name: Name,
+        /// When.
+        at: DateTime<Utc>,
+    },
     /// Everything of the workspace shall be removed.
     DestroyWanted,
 }
@@ -207,6 +217,16 @@ pub struct Planned {
     /// What it is prepared with before it counts as made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Box<Recipe>>,
+    /// Set while it is the pool's and nobody's else: then `owner` is who operates it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pooled>,
+}
+
+impl Planned {
+    /// Whose quota it counts against.
+    pub(crate) fn holder(&self) -> Option<SessionId> {
+        self.pool.is_none().then_some(self.owner)
+    }
 }
 
 /// Where a fork begins.

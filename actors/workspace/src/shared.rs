@@ -13,8 +13,10 @@ use crate::{
     Options,
     directory::Directory,
     driver::{Driver, Isolation, sweep::Sweeper},
+    gate::Gate,
     image::ImageStore,
     ledger::Ledger,
+    pool::Traffic,
     records::Record,
     snapshots::Holds,
     workspace,
@@ -71,6 +73,8 @@ pub struct Shared {
     pub(crate) holds: Holds,
     /// Planned in this daemon's life and not yet taken up by an actor.
     pub(crate) young: dashmap::DashSet<WorkspaceId>,
+    /// Creations that people wait for.
+    pub(crate) traffic: Traffic,
     /// The keeper has started before in this daemon's life.
     pub(crate) booted: std::sync::atomic::AtomicBool,
 }
@@ -148,9 +152,32 @@ pub(crate) struct Desk {
     pub(crate) shared: Arc<Shared>,
     pub(crate) actor: Address<workspace::Msg>,
     pub(crate) stream: StreamId,
+    gate: Gate,
 }
 
 impl Desk {
+    pub(crate) fn new(
+        id: WorkspaceId,
+        shared: Arc<Shared>,
+        actor: Address<workspace::Msg>,
+        stream: StreamId,
+    ) -> Self {
+        Self { id, shared, actor, stream, gate: Gate::default() }
+    }
+
+    /// Removes all records; nothing can be written after them.
+    ///
+    /// # Errors
+    /// When they could not be removed; then they can be added to.
+    pub(crate) async fn forget(&self) -> Result<(), ToolError> {
+        self.gate.close().await;
+        let forgotten = self.shared.journal.forget(&self.stream).await;
+        if forgotten.is_err() {
+            self.gate.open();
+        }
+        forgotten.map_err(store_error)
+    }
+
     /// Appends records, with an event in the same commit, and waits until the
     /// actor has applied them.
     ///
@@ -161,6 +188,9 @@ impl Desk {
         records: Vec<Record>,
         event: Option<(&str, Value)>,
     ) -> Result<(), ToolError> {
+        let _inside = self.gate.enter().ok_or_else(|| {
+            ToolError::new(Layer::Actor, "workspace_state", "the workspace has been removed")
+        })?;
         let bytes = records
             .iter()
             .map(serde_json::to_vec)
@@ -200,6 +230,7 @@ impl Desk {
         });
         let Ok(Ok((last, ledger))) = loaded.await else { return };
         let Ok(bytes) = serde_json::to_vec(&ledger) else { return };
+        let Some(_inside) = self.gate.enter() else { return };
         if let Err(error) = self.shared.journal.snapshot(&self.stream, last, bytes).await {
             tracing::warn!(workspace = %self.id, %error, "no snapshot was made; the stream stays long");
         }

@@ -6,6 +6,7 @@ pub mod files;
 pub mod lifecycle;
 pub mod network;
 pub mod parallel;
+pub mod pool;
 pub mod prepare;
 pub mod session;
 pub mod snapshots;
@@ -23,8 +24,14 @@ pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Work
 ];
 
 /// Families served by the keeper of all workspaces.
-pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] =
-    &[&lifecycle::ALL, &parallel::FAMILY, &snapshots::FORKS, &prepare::FAMILY, &session::FAMILY];
+pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] = &[
+    &lifecycle::ALL,
+    &parallel::FAMILY,
+    &snapshots::FORKS,
+    &prepare::FAMILY,
+    &session::FAMILY,
+    &pool::FAMILY,
+];
 
 /// Every tool of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {

@@ -7,6 +7,7 @@
 mod adoption;
 mod attach;
 mod bring_up;
+mod claim;
 mod describe;
 mod destroy;
 mod env;
@@ -39,6 +40,7 @@ use tokio::sync::{oneshot, watch};
 
 pub(crate) use adoption::Adopt;
 pub(crate) use bring_up::unknown_image;
+pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
 pub(crate) use line::Line;
 pub use standing::MachineProcess;
@@ -110,6 +112,12 @@ pub enum Msg {
     Exec(Box<ExecRequest>),
     /// Stop the machine for the daemon's own stop.
     Stop(oneshot::Sender<()>),
+    /// Become somebody's.
+    Claim(Claim),
+    /// That came to its end.
+    ClaimOver,
+    /// Remove a machine that is the pool's; refused when it is somebody's.
+    Discard(oneshot::Sender<Result<(), ToolError>>),
     /// Remove what a failed creation left.
     Forget,
     /// Nobody will ask for the creation: undo the plan.
@@ -160,6 +168,8 @@ pub struct Workspace {
     forwarding: Arc<()>,
     /// An adoption is under way.
     adopting: bool,
+    /// It is being given to somebody.
+    claiming: bool,
     /// The start under way takes up a machine that runs already.
     reattaching: bool,
     /// Calls' work. A clone held by work keeps that work alive past the actor.
@@ -183,7 +193,7 @@ impl Entity for Workspace {
         let nursery =
             Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
-        let desk = Desk { id, shared, actor: me.address.clone(), stream };
+        let desk = Desk::new(id, shared, me.address.clone(), stream);
         let (line, _) = watch::channel(Line::Absent);
         let (token, _) = watch::channel(ledger.plan.token.clone());
         let mut workspace = Self {
@@ -203,6 +213,7 @@ impl Entity for Workspace {
             changing: None,
             forwarding: Arc::default(),
             adopting: false,
+            claiming: false,
             reattaching: false,
             ops: Workers::default(),
             crashes,
@@ -254,6 +265,9 @@ impl Entity for Workspace {
             Msg::Adopted => self.adopting = false,
             Msg::Exec(request) => self.exec_for(*request),
             Msg::Stop(done) => self.stop_for_daemon(done),
+            Msg::Claim(wish) => self.claim(wish),
+            Msg::ClaimOver => self.claiming = false,
+            Msg::Discard(done) => self.discard(done),
             Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),
             Msg::Abandon if self.phase == Phase::Creating => self.undo("workspace.create_undone"),
             Msg::Forget | Msg::Abandon => {}
@@ -309,7 +323,9 @@ impl Workspace {
     }
 
     fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
-        if self.ledger.owner == Some(session) {
+        // What the pool keeps nobody owns; the pool's own session operates it.
+        let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
+        if self.ledger.owner == Some(session) || pools {
             return Ok(());
         }
         let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };

@@ -2,6 +2,8 @@
 
 mod adopt;
 mod boot;
+mod claim;
+mod claims;
 mod create;
 mod fork;
 mod hatch;
@@ -12,18 +14,21 @@ mod prepare;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Me, Nursery, SessionId, ToolCall, WorkspaceId,
+    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, WorkspaceId,
     nursery::Outcome, serve,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use fork::{Held, Stem};
+pub(crate) use claims::Claims;
+pub(crate) use create::make_one;
+pub(crate) use fork::{Held, Stem, plan as plan_fork};
 pub(crate) use network::inherited;
 pub(crate) use prepare::GitUrl;
 
 use crate::{
     phase::Phase,
+    pool::{self, Pool},
     records::Planned,
     shared::Shared,
     tools::{
@@ -46,6 +51,8 @@ pub enum Msg {
         /// Answered when its name is free again.
         done: oneshot::Sender<()>,
     },
+    /// Something for the pool.
+    Pool(pool::Msg),
     /// Stop every machine, then answer.
     StopAll(oneshot::Sender<()>),
 }
@@ -56,6 +63,9 @@ impl From<ToolCall> for Msg {
     }
 }
 
+/// The pool's place below the keeper.
+const POOL: &str = "pool";
+
 /// What an incarnation is made from.
 pub type Seed = Arc<Shared>;
 
@@ -65,6 +75,7 @@ pub struct Workspaces {
     shared: Arc<Shared>,
     nursery: Nursery,
     preparing: prepare::Preparing,
+    pool: Address<pool::Msg>,
 }
 
 impl Entity for Workspaces {
@@ -74,8 +85,12 @@ impl Entity for Workspaces {
     async fn start(shared: Arc<Shared>, me: Me<Msg>) -> Result<Self, Fault> {
         let nursery =
             Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, shared, nursery, preparing: Default::default() };
+        let pool = nursery.address(POOL, "pool", Policy::ENTITY);
+        let mut keeper = Self { me, shared, nursery, preparing: Default::default(), pool };
         keeper.boot().await?;
+        // After the workspaces, among which it finds its own.
+        let seed = pool::Seed { shared: keeper.shared.clone(), keeper: keeper.me.address.clone() };
+        keeper.nursery.start::<Pool>(POOL, Policy::ENTITY, &keeper.pool, seed)?;
         Ok(keeper)
     }
 
@@ -91,6 +106,8 @@ impl Entity for Workspaces {
                 self.nursery.stop(&id.to_string(), "destroyed");
                 let _asker_gone = done.send(());
             }
+            // Who asks a pool that is down is told by the dropped question.
+            Msg::Pool(message) => drop(self.pool.send(message)),
             Msg::StopAll(done) => self.stop_all(done),
         }
         Ok(())
@@ -98,8 +115,9 @@ impl Entity for Workspaces {
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         if let Outcome::GaveUp { name, reason } = self.nursery.hear(news)? {
-            // Its record and its machine stay as they are; a person has to look.
-            tracing::error!(workspace = %name, %reason, "a workspace's actor was given up");
+            // Its record and its machine stay as they are; a person has to look. Without the pool
+            // every creation boots.
+            tracing::error!(actor = %name, %reason, "an actor was given up");
             if let Ok(id) = name.parse::<WorkspaceId>() {
                 self.shared.tell("actor.gave_up", id, json!({ "reason": reason }));
             }
@@ -129,10 +147,11 @@ impl Workspaces {
     }
 
     fn stop_all(&self, done: oneshot::Sender<()>) {
+        let _pool_is_down = self.pool.send(pool::Msg::Halt);
         let running: Vec<_> = self
             .shared
             .directory
-            .cards()
+            .all()
             .into_iter()
             .filter(|card| card.phase == Phase::Running || card.process != MachineProcess::None)
             .map(|card| card.address)

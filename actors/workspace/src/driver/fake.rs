@@ -236,7 +236,10 @@ impl Driver for FakeDriver {
     async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
         self.note("prepare", &plan.workspace);
         plan.check()?;
-        snapshots::make_layer(&plan.disk().top)
+        match self.isolation {
+            Isolation::Vm => snapshots::make_layer(&plan.disk().top),
+            Isolation::Sandbox => Ok(()),
+        }
     }
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {

@@ -155,10 +155,17 @@ impl Workspace {
 
     /// A link was made anew under a running guest: its clock is set again.
     fn relinked(&self, link: crate::link::Link) {
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (desk, mut plan) = (self.desk.clone(), self.ledger.plan.clone());
         let _detached = self.me.workers.spawn(async move {
-            if let Err(error) = super::identity::configure(&link, &plan, false).await {
-                tracing::warn!(workspace = %desk.id, %error, "the guest was not configured anew");
+            loop {
+                if let Err(error) = super::identity::configure(&link, &plan, false).await {
+                    tracing::warn!(workspace = %desk.id, %error, "the guest was not configured anew");
+                }
+                // One that became somebody's meanwhile has another name.
+                match desk.shared.directory.any(desk.id) {
+                    Some(card) if card.name != plan.name => plan.name = card.name,
+                    _ => return,
+                }
             }
         });
     }

@@ -16,6 +16,7 @@ use crate::{
     ledger::Change,
     link::{Link, LinkToken},
     phase::Phase,
+    pool::Role,
     records::{Planned, Record},
     shared::Desk,
     snapshots::{Disk, Piece},
@@ -39,10 +40,12 @@ impl Workspace {
                 Ok(up) => {
                     fault_point!("create.before_created");
                     let boot_time_ms = up.boot_time_ms;
-                    let event = (
-                        "workspace.created",
-                        json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
-                    );
+                    let kind = match plan.pool.as_ref().map(|pooled| pooled.role) {
+                        None => "workspace.created",
+                        Some(Role::Member) => "pool.ready",
+                        Some(Role::Template) => "pool.template_booted",
+                    };
+                    let event = (kind, json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
                     let records = vec![up.record(), Record::Created { boot_time_ms }];
                     match desk.commit(records, Some(event)).await {
                         Ok(()) => {
@@ -363,11 +366,14 @@ pub(super) async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError
     network::leave(desk).await;
     let record =
         Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
-    let event = ("workspace.create_failed", json!({ "name": plan.name, "error": error.code }));
+    let kind = if plan.pool.is_none() { "workspace.create_failed" } else { "pool.failed" };
+    let event = (kind, json!({ "name": plan.name, "error": error.code }));
     if let Err(error) = desk.commit(vec![record], Some(event)).await {
         tracing::error!(workspace = %desk.id, %error, "a failed creation could not be recorded");
     }
-    desk.shared.sessions.release(plan.owner, plan.spec.resources());
+    if let Some(owner) = plan.holder() {
+        desk.shared.sessions.release(owner, plan.spec.resources());
+    }
     desk.shared.directory.release(plan);
     settle(desk, Phase::Failed, Some(error.to_text())).await;
 }

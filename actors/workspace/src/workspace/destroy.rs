@@ -10,7 +10,7 @@ use crate::{
     driver::LogsOnDiscard,
     phase::Phase,
     records::{Planned, Record},
-    shared::{Desk, store_error},
+    shared::Desk,
     snapshots::files,
     tools::lifecycle::WorkspaceDestroyed,
     workspaces,
@@ -71,5 +71,5 @@ async fn remove(desk: &Desk, plan: &Planned, event: &'static str) -> Result<(), 
     desk.shared.network.leave(desk.id).await?;
     fault_point!("destroy.after_leave");
     desk.tell(event, json!({ "name": plan.name }));
-    desk.shared.journal.forget(&desk.stream).await.map_err(store_error)
+    desk.forget().await
 }

@@ -11,7 +11,9 @@ use super::{Msg, Workspace};
 use crate::{
     driver::{MachineExit, ProcessId},
     phase::Phase,
+    pool,
     records::Record,
+    workspaces,
 };
 
 /// What is known of the machine's process on the host.
@@ -42,6 +44,11 @@ impl Workspace {
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
         self.sync();
+        if self.ledger.plan.pool.is_some() {
+            let changed = pool::Msg::Phase { id: self.desk.id, phase };
+            // A keeper that is gone starts the pool anew, which then looks itself.
+            let _keeper_gone = self.keeper.send(workspaces::Msg::Pool(changed));
+        }
     }
 
     /// Brings the card and the word in `hivekeep ps` up to date.
@@ -53,10 +60,17 @@ impl Workspace {
             _ => phase.word(),
         };
         self.me.address.probe().set_state(word);
+        let plan = &self.ledger.plan;
         self.desk.shared.directory.update(self.desk.id, |card| {
             card.phase = phase;
             card.owner = owner;
             card.process = process;
+            if card.pool.is_some() && plan.pool.is_none() {
+                card.name.clone_from(&plan.name);
+                card.planned_by = plan.owner;
+                card.pool = None;
+                card.fork_of = None;
+            }
         });
     }
 

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    Address, CallCx, Layer, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
+    Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
 
-use super::{Msg, Workspaces, network::plan_and_join};
+use super::{Claims, Msg, Workspaces, claim, network::plan_and_join};
 use crate::{
     Options,
     image::ImageName,
@@ -45,38 +45,47 @@ impl Workspaces {
         };
         let token =
             LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
-        let mut plan = Planned {
-            id,
-            name,
-            owner: cx.session,
-            spec,
-            slot: u32::MAX,
-            uuid: uuid::Uuid::new_v4(),
-            at: Utc::now(),
-            token,
-            fork: None,
-            network: NetworkWish { allow_internet: input.allow_internet, ..Default::default() },
-            recipe: None,
-        };
-        plan.slot = claim(&self.shared, &plan)?;
+        let claims = Claims::of(
+            &self.shared,
+            Planned {
+                id,
+                name,
+                owner: cx.session,
+                spec,
+                slot: u32::MAX,
+                uuid: uuid::Uuid::new_v4(),
+                at: Utc::now(),
+                token,
+                fork: None,
+                network: NetworkWish { allow_internet: input.allow_internet, ..Default::default() },
+                recipe: None,
+                pool: None,
+            },
+        )?;
         self.prune_failed();
-        Ok(self.make(cx.clone(), plan))
+        Ok(self.make(cx.clone(), claims))
     }
 
-    fn make(&self, cx: CallCx, plan: Planned) -> Reply<WorkspaceCreated> {
+    fn make(&self, cx: CallCx, mut claims: Claims) -> Reply<WorkspaceCreated> {
         let (shared, keeper) = (self.shared.clone(), self.me.address.clone());
         Reply::later(async move {
             let begun = std::time::Instant::now();
-            make_claimed(&shared, &keeper, &cx, &plan).await?;
+            let Planned { name, spec, network, .. } = claims.plan().clone();
+            shared.may_wish(spec.isolation, &network).await?;
+            claims.reserve().await?;
+            let (workspace_id, from_pool) = match claim::take(&shared, &keeper, claims).await? {
+                Ok(member) => (member, true),
+                Err(claims) => (make_claimed(&shared, &keeper, &cx, claims).await?.id, false),
+            };
             Ok(WorkspaceCreated {
-                workspace_id: plan.id,
-                name: plan.name.to_string(),
+                workspace_id,
+                name: name.to_string(),
                 state: Phase::Running,
-                ip: shared.ip(plan.id),
+                ip: shared.ip(workspace_id),
                 boot_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-                from_pool: false,
-                resources: Size::of(&plan.spec),
-                isolation: plan.spec.isolation,
+                from_pool,
+                resources: Size::of(&spec),
+                isolation: spec.isolation,
             })
         })
     }
@@ -107,75 +116,64 @@ impl Workspaces {
     }
 }
 
-/// A name and a slot, or a refusal that holds neither.
-pub(super) fn claim(shared: &Shared, plan: &Planned) -> Result<u32, ToolError> {
-    let directory = &shared.directory;
-    directory.claim(&plan.name, plan.id)?;
-    directory.take_slot(plan.id, shared.options.max_workspaces).ok_or_else(|| {
-        directory.release(plan);
-        let most = shared.options.max_workspaces;
-        ToolError::new(
-            Layer::Quota,
-            "too_many_workspaces",
-            format!("the daemon holds its {most} workspaces"),
-        )
-        .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
-        .detail("max_workspaces", most)
-        .retryable()
-    })
+/// A workspace that was made.
+struct Made {
+    id: WorkspaceId,
+    boot_time_ms: u64,
 }
 
 /// Claims, reserves, plans and makes a workspace; the answer is its boot time in ms.
 ///
 /// # Errors
 /// Whatever stands in the way; then nothing of it is left.
-pub(super) async fn make_one(
+pub(crate) async fn make_one(
     shared: &Arc<Shared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
-    mut plan: Planned,
+    plan: Planned,
 ) -> Result<u64, ToolError> {
-    plan.slot = claim(shared, &plan)?;
-    make_claimed(shared, keeper, cx, &plan).await
+    let mut claims = Claims::of(shared, plan)?;
+    claims.reserve().await?;
+    Ok(make_claimed(shared, keeper, cx, claims).await?.boot_time_ms)
 }
 
 async fn make_claimed(
     shared: &Arc<Shared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
-    plan: &Planned,
-) -> Result<u64, ToolError> {
-    let address = hatch_claimed(shared, keeper, cx, plan).await?;
+    claims: Claims,
+) -> Result<Made, ToolError> {
+    let _passing = claims.plan().pool.is_none().then(|| shared.traffic.pass());
+    let (plan, address) = hatch_claimed(shared, keeper, claims).await?;
     let boot_time_ms = ask_to_create(&address, cx).await?;
     tracing::debug!(workspace = %plan.id, boot_time_ms, "created");
-    Ok(boot_time_ms)
+    Ok(Made { id: plan.id, boot_time_ms })
 }
 
-/// Reserves, plans and gives the plan its actor, which waits to be told to make it.
+/// Plans what was claimed and gives the plan its actor, which waits to be told to make it.
 ///
 /// # Errors
 /// Whatever stands in the way; then nothing of it is left.
 pub(super) async fn hatch_claimed(
     shared: &Arc<Shared>,
     keeper: &Address<Msg>,
-    cx: &CallCx,
-    plan: &Planned,
-) -> Result<Address<workspace::Msg>, ToolError> {
-    let guard = Unclaim { shared: shared.clone(), plan: Some(plan.clone()) };
+    mut claims: Claims,
+) -> Result<(Planned, Address<workspace::Msg>), ToolError> {
     // A fork's wish was looked at before, without what it inherits.
-    if plan.fork.is_none() {
-        shared.may_wish(plan.spec.isolation, &plan.network).await?;
+    if claims.plan().fork.is_none() {
+        shared.may_wish(claims.plan().spec.isolation, &claims.plan().network).await?;
     }
-    shared.sessions.reserve(cx.session, plan.spec.resources()).await?;
+    claims.slot(keeper).await?;
+    let plan = claims.plan().clone();
     // From here on the workspace's own actor undoes what fails.
-    let guard = guard.holding_quota();
-    plan_and_join(shared, plan, || guard.disarm()).await?;
+    plan_and_join(shared, &plan, || claims.keep()).await?;
     fault_point!("create.after_plan");
     let patience = Duration::from_secs(10);
-    keeper
+    let address = keeper
         .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
         .await?
-        .map_err(|fault| ToolError::internal(fault.to_string()))
+        .map_err(|fault| ToolError::internal(fault.to_string()))?;
+    Ok((plan, address))
 }
 
 /// Refuses a size beyond what is configured.
@@ -205,41 +203,4 @@ async fn ask_to_create(
     answer
         .await
         .map_err(|_| ToolError::internal("the new workspace's actor ended; it is being undone"))?
-}
-
-/// Gives back what was claimed when the call ends before the plan is durable.
-struct Unclaim {
-    shared: std::sync::Arc<crate::shared::Shared>,
-    plan: Option<Planned>,
-}
-
-impl Unclaim {
-    fn holding_quota(mut self) -> UnclaimAll {
-        UnclaimAll(Self { shared: self.shared.clone(), plan: self.plan.take() })
-    }
-}
-
-impl Drop for Unclaim {
-    fn drop(&mut self) {
-        if let Some(plan) = &self.plan {
-            self.shared.directory.release(plan);
-        }
-    }
-}
-
-/// The same with the session's quota.
-struct UnclaimAll(Unclaim);
-
-impl UnclaimAll {
-    fn disarm(mut self) {
-        self.0.plan = None;
-    }
-}
-
-impl Drop for UnclaimAll {
-    fn drop(&mut self) {
-        if let Some(plan) = &self.0.plan {
-            self.0.shared.sessions.release(plan.owner, plan.spec.resources());
-        }
-    }
 }

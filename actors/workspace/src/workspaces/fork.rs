@@ -343,7 +343,8 @@ fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<Name>, To
     Ok(names)
 }
 
-fn plan(
+/// The plan of a fork that has no slot yet.
+pub(crate) fn plan(
     stem: &Stem,
     cx: &CallCx,
     id: WorkspaceId,
@@ -375,5 +376,6 @@ fn plan(
         })),
         network: stem.network.clone(),
         recipe: None,
+        pool: None,
     })
 }

@@ -56,7 +56,9 @@ impl Workspaces {
             name: plan.name.clone(),
             phase: Phase::Creating,
             process: MachineProcess::None,
-            owner: Some(plan.owner),
+            owner: plan.holder(),
+            planned_by: plan.owner,
+            pool: plan.pool.clone(),
             spec: plan.spec.clone(),
             slot: plan.slot,
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
@@ -87,7 +89,9 @@ impl Workspaces {
             shared.take_young(plan.id);
             shared.directory.remove(plan.id);
             shared.directory.release(&plan);
-            shared.sessions.release(plan.owner, plan.spec.resources());
+            if let Some(owner) = plan.holder() {
+                shared.sessions.release(owner, plan.spec.resources());
+            }
             shared.tell("workspace.create_undone", plan.id, json!({ "name": plan.name }));
         });
     }

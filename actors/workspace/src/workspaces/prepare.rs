@@ -10,7 +10,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 
 pub(crate) use git_url::GitUrl;
 
-use super::{Workspaces, adopt, create};
+use super::{Claims, Workspaces, adopt, create};
 use crate::{
     directory::Card,
     driver::{Isolation, Support},
@@ -18,6 +18,7 @@ use crate::{
     name::Name,
     phase::Phase,
     records::{Planned, Recipe, Spec, differences},
+    shared::Shared,
     tools::{
         lifecycle::WorkspaceCreate,
         prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
@@ -88,16 +89,16 @@ impl Workspaces {
         if let Ok(card) = self.shared.directory.card(wish.name.as_str()) {
             return Ok(Reply::later(async move {
                 let _entered = entered;
-                reuse(&cx, &card, &wish).await
+                reuse(&shared, &cx, &card, &wish).await
             }));
         }
         let Wish { name, spec, recipe, setup } = wish;
         let has_memory = recipe.include_memory;
-        let mut plan = plan(&cx, name, spec, recipe)?;
-        plan.slot = create::claim(&self.shared, &plan)?;
+        let mut claims = Claims::of(&self.shared, plan(&cx, name, spec, recipe)?)?;
         Ok(Reply::later(async move {
             let _entered = entered;
-            let address = create::hatch_claimed(&shared, &keeper, &cx, &plan).await?;
+            claims.reserve().await?;
+            let (plan, address) = create::hatch_claimed(&shared, &keeper, claims).await?;
             let (reply, answer) = tokio::sync::oneshot::channel();
             let request = ask::Request { cx, setup, reply };
             address.send(workspace::Msg::Prepare(ask::Ask::Make(Box::new(request))))?;
@@ -110,7 +111,7 @@ impl Workspaces {
                 name: plan.name.to_string(),
                 snapshot_name: ask::GOLDEN.to_owned(),
                 snapshot_id: golden.snapshot,
-                ip: None,
+                ip: shared.ip(plan.id),
                 reused_existing: false,
                 has_memory,
                 steps: golden.steps,
@@ -191,12 +192,18 @@ fn plan(cx: &CallCx, name: Name, spec: Spec, recipe: Recipe) -> Result<Planned, 
         fork: None,
         network: Default::default(),
         recipe: Some(Box::new(recipe)),
+        pool: None,
     })
 }
 
 /// Answers with a workspace that is there, if it is what was asked for. Takes it over if its
 /// session is gone.
-async fn reuse(cx: &CallCx, card: &Card, wish: &Wish) -> Result<Prepared, ToolError> {
+async fn reuse(
+    shared: &Shared,
+    cx: &CallCx,
+    card: &Card,
+    wish: &Wish,
+) -> Result<Prepared, ToolError> {
     let standing = |reply| workspace::Msg::Prepare(ask::Ask::Standing(reply));
     let is = card.address.ask(PATIENCE, standing).await?;
     if let Phase::Creating | Phase::Destroying = is.phase {
@@ -225,7 +232,7 @@ async fn reuse(cx: &CallCx, card: &Card, wish: &Wish) -> Result<Prepared, ToolEr
         name: card.name.to_string(),
         snapshot_name: ask::GOLDEN.to_owned(),
         snapshot_id,
-        ip: None,
+        ip: shared.ip(card.id),
         reused_existing: true,
         has_memory: recipe.include_memory,
         steps: Vec::new(),

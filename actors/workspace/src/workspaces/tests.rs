@@ -1,6 +1,7 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
 mod network;
+mod pool;
 mod prepare;
 mod races;
 mod stage;
@@ -163,6 +164,7 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
         fork: None,
         network: Default::default(),
         recipe: None,
+        pool: None,
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

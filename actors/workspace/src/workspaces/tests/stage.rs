@@ -72,6 +72,10 @@ pub(super) struct Stage {
     pub(super) network: Arc<Wires>,
     /// What the guests saw; every test has it to itself.
     seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Seen>>,
+    /// So many guests will refuse a name that is not the pool's.
+    pub(super) stubborn: Arc<AtomicI64>,
+    /// What the next daemon is configured with.
+    pub(super) options: Options,
     pub(super) session: SessionId,
     pub(super) daemon: Daemon,
 }
@@ -91,22 +95,51 @@ impl Stage {
         Self::with(Wires::new(NetworkMode::Off { reason: "off".to_owned() }), guest).await
     }
 
+    /// Configured like this.
+    pub(super) async fn open_with(configured: Options) -> Self {
+        let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
+        Self::furnished(network, guest, configured).await
+    }
+
     /// With a network, and guests that act like this.
     pub(super) async fn with(
         network: Arc<Wires>,
         script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        Self::furnished(network, script, Options::default()).await
+    }
+
+    async fn furnished(
+        network: Arc<Wires>,
+        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+        configured: Options,
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let options =
             hivekeep_store::Options { dir: home.path().join("journal"), ..Default::default() };
         let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
         let (journal, _) = opened.unwrap().unwrap();
-        let (guest, seen) = FakeGuest::new(script);
+        let stubborn = Arc::new(AtomicI64::new(0));
+        let (guest, seen) = FakeGuest::new({
+            let stubborn = stubborn.clone();
+            move |request| stubbornly(request, &stubborn).unwrap_or_else(|| script(request))
+        });
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
         let images = fixture(4096);
-        let daemon = Daemon::start(&home, &journal, &images, &driver, &network).await;
+        let daemon = Daemon::start(&home, &journal, &images, &driver, &network, &configured).await;
         let (seen, session) = (seen.into(), SessionId::new());
-        let stage = Self { home, images, journal, driver, network, seen, session, daemon };
+        let stage = Self {
+            home,
+            images,
+            journal,
+            driver,
+            network,
+            seen,
+            stubborn,
+            options: configured,
+            session,
+            daemon,
+        };
         stage.opened().await;
         stage
     }
@@ -120,8 +153,8 @@ impl Stage {
     pub(super) async fn restart(&mut self) {
         self.daemon.cell.stop(None);
         (&mut self.daemon.ended).await.unwrap();
-        let Self { home, journal, images, driver, network, .. } = &*self;
-        self.daemon = Daemon::start(home, journal, images, driver, network).await;
+        let Self { home, journal, images, driver, network, options, .. } = &*self;
+        self.daemon = Daemon::start(home, journal, images, driver, network, options).await;
         self.opened().await;
     }
 
@@ -249,6 +282,7 @@ impl Daemon {
         images: &Fixture,
         driver: &Arc<FakeDriver>,
         network: &Arc<Wires>,
+        options: &Options,
     ) -> Self {
         let below = |name: &str| home.path().join(name);
         let folders = Folders {
@@ -265,7 +299,7 @@ impl Daemon {
         let ground = Ground::open(Default::default(), &folders.run);
         let quota = Arc::new(Quota::default());
         let shared = Arc::new(Shared {
-            options: Options::default(),
+            options: options.clone(),
             sweeper: Sweeper::new(
                 ground,
                 folders.run.clone(),
@@ -282,6 +316,7 @@ impl Daemon {
             directory: Default::default(),
             holds: Default::default(),
             young: Default::default(),
+            traffic: Default::default(),
             booted: Default::default(),
         });
         let probe = shared.census.probe("workspaces", "workspaces", Policy::ESSENTIAL);
@@ -344,4 +379,12 @@ fn command(argv: &Argv) -> Option<Act> {
             _ => None,
         },
     }
+}
+
+/// Keeps its name while there are refusals left.
+fn stubbornly(request: &ToGuest, stubborn: &AtomicI64) -> Option<Act> {
+    let ToGuest::Configure(asked) = request else { return None };
+    let refuses = !asked.hostname.starts_with("pool-")
+        && stubborn.fetch_update(SeqCst, SeqCst, |n| (n > 0).then_some(n - 1)).is_ok();
+    refuses.then(|| Act::Reply(Err(GuestError::new(GuestCode::Internal, "I keep my name"))))
 }

@@ -1,0 +1,322 @@
+//! Machines that are ready before anybody asks for one.
+//!
+//! A member of the pool is a workspace like any other, made and undone by the same journalled
+//! steps, but nobody owns it, it is in no listing and counts against no quota. It runs, was given
+//! an identity of its own, and waits. A creation that asks for exactly its image and size takes
+//! it: the guest is told its new name, one record says whose it is, and that is all
+//! ([`crate::workspaces`]).
+//!
+//! Where machines can be saved, the members of a class are copies of one template that booted
+//! once. The template is made anew when what it was made from changes.
+
+mod made_of;
+mod options;
+mod stock;
+mod traffic;
+mod work;
+
+use std::{sync::Arc, time::Instant};
+
+use hivekeep_kernel::{Address, Entity, Fault, Me, SessionId, ToolError, WorkspaceId};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+pub use made_of::MadeOf;
+pub(crate) use made_of::made_of;
+pub use options::{ClassOptions, PoolOptions};
+use stock::{Order, Outcome, Shelf, Stock};
+pub(crate) use traffic::Traffic;
+
+use crate::{
+    phase::Phase,
+    records::Spec,
+    shared::Shared,
+    tools::pool::{PoolClass, PoolMachine, PoolReport, Production},
+    workspace, workspaces,
+};
+
+/// How often it is looked whether images or programs have changed.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// What the records say of a workspace that is the pool's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// What it is there for.
+    pub role: Role,
+    /// What it was made from.
+    pub made_of: MadeOf,
+}
+
+/// What a machine of the pool is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// To be given away.
+    Member,
+    /// To be copied.
+    Template,
+}
+
+/// What the pool can be told.
+pub enum Msg {
+    /// Give a machine away that is exactly so.
+    Take {
+        /// Its image, isolation and size.
+        spec: Spec,
+        /// What it has to be made from.
+        made_of: MadeOf,
+        /// Where it is, if there is one.
+        taken: oneshot::Sender<Option<(WorkspaceId, Address<workspace::Msg>)>>,
+    },
+    /// One that was given away is of no use: remove it.
+    Spoilt {
+        /// Its image, isolation and size.
+        spec: Spec,
+        /// Which.
+        id: WorkspaceId,
+        /// What was wrong with it.
+        reason: String,
+    },
+    /// Give up a machine for somebody who needs its place; whether one was.
+    Evict(oneshot::Sender<bool>),
+    /// A machine's state changed.
+    Phase {
+        /// Which.
+        id: WorkspaceId,
+        /// The new one.
+        phase: Phase,
+    },
+    /// What there is.
+    Report(oneshot::Sender<PoolReport>),
+    /// The daemon stops its machines: make and remove nothing any more.
+    Halt,
+    /// A piece of work came to its end.
+    Done(Done),
+}
+
+/// The end of a piece of the pool's own work.
+pub struct Done(End);
+
+enum End {
+    Work { at: usize, outcome: Outcome },
+    Discard { id: WorkspaceId, gone: bool },
+    Due,
+    Doubt,
+}
+
+/// What an incarnation is made from.
+#[derive(Clone)]
+pub struct Seed {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) keeper: Address<workspaces::Msg>,
+}
+
+/// The pool.
+pub struct Pool {
+    me: Me<Msg>,
+    shared: Arc<Shared>,
+    keeper: Address<workspaces::Msg>,
+    /// Operates machines that nobody owns.
+    session: SessionId,
+    stock: Stock,
+    /// A wait for what is due is under way.
+    waiting: bool,
+}
+
+impl Entity for Pool {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        let Seed { shared, keeper } = seed;
+        let options = &shared.options;
+        let classes = options.pool.classes.iter().map(|class| {
+            let spec = class.spec(options);
+            let copies = shared.driver(spec.isolation).map(|driver| driver.snapshots().is_some());
+            let boots = (copies.ok() == Some(false))
+                .then(|| format!("a {} cannot be copied", spec.isolation.as_str()));
+            (spec, class.ready as usize, boots)
+        });
+        let mut stock = Stock::new(classes);
+        for card in shared.directory.pooled() {
+            let Some(pooled) = &card.pool else { continue };
+            stock.found(card.id, &card.spec, pooled, card.phase);
+        }
+        let session = SessionId::new();
+        let mut pool = Self { me, shared, keeper, session, stock, waiting: false };
+        if !pool.stock.shelves.is_empty() {
+            pool.doubt_later();
+        }
+        pool.go_on();
+        Ok(pool)
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Take { spec, made_of, taken } => {
+                let id = self.stock.take(&spec, &made_of);
+                let found = id.and_then(|id| self.shared.directory.any(id));
+                let machine = found.map(|card| (card.id, card.address));
+                let _asker_gone = taken.send(machine);
+            }
+            Msg::Spoilt { spec, id, reason } => {
+                tracing::warn!(workspace = %id, %reason, "a machine of the pool was of no use");
+                self.shared.tell("pool.failed", id, json!({ "reason": reason }));
+                self.stock.spoilt(&spec, id);
+            }
+            Msg::Evict(reply) => self.evict(reply),
+            Msg::Phase { id, phase } => self.stock.phase(id, phase),
+            Msg::Report(reply) => drop(reply.send(self.report())),
+            Msg::Halt => self.stock.halt(),
+            Msg::Done(Done(end)) => self.ended(end),
+        }
+        self.go_on();
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn ended(&mut self, end: End) {
+        match end {
+            End::Work { at, outcome } => {
+                if let Outcome::Failed(reason) | Outcome::Unfit(_, reason) = &outcome {
+                    self.me.address.probe().set_error(reason.clone());
+                    tracing::warn!(%reason, "the pool could not be filled");
+                    self.shared.tell("pool.failed", "pool", json!({ "reason": reason }));
+                }
+                let made = match &outcome {
+                    Outcome::Member(id, _) => Some(*id),
+                    _ => None,
+                };
+                self.stock.done(at, outcome, Instant::now());
+                // It may have ended before it was known here.
+                let card = made.and_then(|id| self.shared.directory.any(id));
+                if let Some(card) = card {
+                    self.stock.phase(card.id, card.phase);
+                }
+            }
+            End::Discard { id, gone } => self.stock.discarded(id, gone),
+            End::Due => self.waiting = false,
+            End::Doubt => {
+                let orders = self.stock.doubt();
+                self.obey(orders);
+                self.doubt_later();
+            }
+        }
+    }
+
+    /// Has everything done that is to be done now.
+    fn go_on(&mut self) {
+        let now = Instant::now();
+        let orders = self.stock.orders(now);
+        self.obey(orders);
+        if let (Some(due), false) = (self.stock.due(now), self.waiting) {
+            self.waiting = true;
+            self.later(due, End::Due);
+        }
+        let ready: usize = self.stock.shelves.iter().map(Shelf::ready).sum();
+        let wanted: usize = self.stock.shelves.iter().map(|shelf| shelf.wanted).sum();
+        let word =
+            if wanted == 0 { "off".to_owned() } else { format!("{ready} of {wanted} ready") };
+        self.me.address.probe().set_state(word);
+    }
+
+    fn obey(&self, orders: Vec<Order>) {
+        for order in orders {
+            let work = work::Work {
+                shared: self.shared.clone(),
+                keeper: self.keeper.clone(),
+                session: self.session,
+            };
+            let address = self.me.address.clone();
+            let (at, shelf) = match order {
+                Order::Discard(id) => {
+                    let _detached = self.me.workers.spawn(async move {
+                        let gone = work.discard(id).await;
+                        if !gone {
+                            tokio::time::sleep(work::DISCARD_AGAIN_IN).await;
+                        }
+                        let _gone = address.send(Msg::Done(Done(End::Discard { id, gone })));
+                    });
+                    continue;
+                }
+                Order::Look(at)
+                | Order::Template(at)
+                | Order::Finish(at, _)
+                | Order::Member(at, _) => (at, &self.stock.shelves[at]),
+            };
+            let (spec, known) = (shelf.spec.clone(), shelf.made_of.clone());
+            let _detached = self.me.workers.spawn(async move {
+                let outcome = work.outcome(order, spec, known).await;
+                let _gone = address.send(Msg::Done(Done(End::Work { at, outcome })));
+            });
+        }
+    }
+
+    fn evict(&mut self, reply: oneshot::Sender<bool>) {
+        let Some(id) = self.stock.evict() else {
+            let _asker_gone = reply.send(false);
+            return;
+        };
+        let (shared, keeper, session) = (self.shared.clone(), self.keeper.clone(), self.session);
+        let address = self.me.address.clone();
+        let _detached = self.me.workers.spawn(async move {
+            let gone = work::Work { shared, keeper, session }.discard(id).await;
+            let _asker_gone = reply.send(gone);
+            let _gone = address.send(Msg::Done(Done(End::Discard { id, gone })));
+        });
+    }
+
+    fn later(&self, wait: std::time::Duration, end: End) {
+        let address = self.me.address.clone();
+        let _detached = self.me.workers.spawn(async move {
+            tokio::time::sleep(wait).await;
+            let _gone = address.send(Msg::Done(Done(end)));
+        });
+    }
+
+    fn doubt_later(&self) {
+        self.later(LOOK_EVERY, End::Doubt);
+    }
+
+    fn report(&self) -> PoolReport {
+        let now = Instant::now();
+        let classes = self.stock.shelves.iter().map(|shelf| {
+            let failure = shelf.failure.as_ref();
+            let machine = |id, up| PoolMachine { workspace_id: id, ready: up };
+            PoolClass {
+                image: shelf.spec.image.clone(),
+                isolation: shelf.spec.isolation,
+                resources: crate::tools::lifecycle::Size::of(&shelf.spec),
+                wanted: shelf.wanted,
+                ready: shelf.ready(),
+                at_work: shelf.busy,
+                made_by: match shelf.boots_because {
+                    Some(_) => Production::Boot,
+                    None => Production::Copy,
+                },
+                boots_because: shelf.boots_because.clone(),
+                template: shelf.template.as_ref().map(|template| template.id),
+                machines: shelf.members.iter().map(|it| machine(it.id, it.up)).collect(),
+                claimed: shelf.claimed,
+                missed: shelf.missed,
+                last_failure: failure.map(|failure| failure.reason.clone()),
+                failures_in_a_row: failure.map_or(0, |failure| failure.in_a_row),
+                again_in_ms: failure.map(|failure| {
+                    let wait = failure.again_at.saturating_duration_since(now);
+                    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+                }),
+            }
+        });
+        PoolReport { classes: classes.collect() }
+    }
+}
+
+/// A name for a machine of the pool, which its guest bears until somebody takes it.
+fn name(id: WorkspaceId) -> Result<crate::name::Name, ToolError> {
+    let hex = id.uuid().simple().to_string();
+    format!("pool-{}", &hex[hex.len() - 8..])
+        .parse()
+        .map_err(|error: crate::name::NameError| ToolError::internal(error.to_string()))
+}

@@ -1,0 +1,53 @@
+//! What a machine of the pool was made from.
+
+use hivekeep_kernel::ToolError;
+use serde::{Deserialize, Serialize};
+
+use super::Spec;
+use crate::{image::ImageName, shared::Shared, workspace::unknown_image};
+
+/// A digest of everything besides its size that a machine of the pool was made from: the image's
+/// content, the kernel, the guest daemon, the hypervisor, this program. Two machines with one
+/// digest cannot be told apart by where they come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeOf(String);
+
+#[cfg(test)]
+impl MadeOf {
+    pub(super) fn test(word: &str) -> Self {
+        Self(word.to_owned())
+    }
+}
+
+/// What a machine would be made from now. Reads file stamps; the image's content is read the
+/// first time only.
+///
+/// # Errors
+/// When the image is not there or not whole.
+pub(crate) async fn made_of(shared: &Shared, spec: &Spec) -> Result<MadeOf, ToolError> {
+    let name: ImageName = spec.image.parse().map_err(|_| unknown_image(&spec.image))?;
+    let image = shared.images.resolve(name).await?;
+    let driver = shared.driver(spec.isolation)?;
+    let facts = driver.facts();
+    let mut digest = blake3::Hasher::new();
+    let mut add = |part: &[u8]| {
+        digest.update(&(part.len() as u64).to_le_bytes());
+        digest.update(part);
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    // Objects are named by their content.
+    for path in [image.kernel(), image.initrd(), image.rootfs()] {
+        add(path.as_os_str().as_encoded_bytes());
+    }
+    add(facts.program.as_bytes());
+    add(facts.carrier.as_str().as_bytes());
+    add(format!("{:?}", facts.accelerator).as_bytes());
+    // The guest daemon may be installed anew under a daemon that runs.
+    if let Ok(guest) = tokio::fs::metadata(&shared.options.driver.guest_path).await {
+        use std::os::unix::fs::MetadataExt;
+        let stamp = [guest.dev(), guest.ino(), guest.size(), guest.mtime() as u64];
+        stamp.iter().for_each(|part| add(&part.to_le_bytes()));
+        add(&guest.mtime_nsec().to_le_bytes());
+    }
+    Ok(MadeOf(digest.finalize().to_hex()[..32].to_owned()))
+}

@@ -1,0 +1,222 @@
+//! Making and removing machines of the pool, by the ways that all workspaces are made and removed.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use hivekeep_kernel::{Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId};
+use tokio::time::Instant;
+
+use super::{MadeOf, Order, Outcome, Pooled, Role, Spec, made_of};
+use crate::{
+    directory::Card,
+    link::LinkToken,
+    phase::Phase,
+    records::Planned,
+    shared::Shared,
+    workspace::{self, SnapshotRequest},
+    workspaces::{self, Stem, make_one, plan_fork},
+};
+
+/// Name of a template's snapshot.
+const SNAPSHOT: &str = "pool";
+/// How long creations that people wait for may hold up one of the pool's.
+const GIVE_WAY: Duration = Duration::from_secs(10);
+/// Time for a template to say what it is, and to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DISCARD_PATIENCE: Duration = Duration::from_secs(60);
+/// A removal that failed is tried again after this.
+pub(super) const DISCARD_AGAIN_IN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What a piece of work needs.
+pub(super) struct Work {
+    pub(super) shared: Arc<Shared>,
+    pub(super) keeper: Address<workspaces::Msg>,
+    pub(super) session: SessionId,
+}
+
+impl Work {
+    /// Carries out an order that brings an outcome; `known` is what the class is believed to be
+    /// made from.
+    pub(super) async fn outcome(&self, order: Order, spec: Spec, known: Option<MadeOf>) -> Outcome {
+        let now = match made_of(&self.shared, &spec).await {
+            Ok(now) => now,
+            Err(error) => return Outcome::Failed(error.to_text()),
+        };
+        if known.as_ref() != Some(&now) || matches!(order, Order::Look(_)) {
+            return Outcome::Looked(now);
+        }
+        self.shared.traffic.quiet(GIVE_WAY).await;
+        match order {
+            Order::Template(_) => self.template(spec, now).await,
+            Order::Finish(_, id) => self.finish(id, now).await,
+            Order::Member(_, template) => self.member(spec, now, template).await,
+            Order::Look(_) | Order::Discard(_) => Outcome::Looked(now),
+        }
+    }
+
+    async fn template(&self, spec: Spec, made_of: MadeOf) -> Outcome {
+        let plan = match self.plan(spec, &made_of, Role::Template) {
+            Ok(plan) => plan,
+            Err(error) => return Outcome::Failed(error.to_text()),
+        };
+        let id = plan.id;
+        if let Err(error) = self.make(plan).await {
+            return Outcome::Failed(error.to_text());
+        }
+        if let Err(error) = self.save(id).await {
+            self.discard(id).await;
+            let reason = format!("a machine of it could not be saved: {}", error.to_text());
+            return Outcome::NoCopies(reason);
+        }
+        self.finish(id, made_of).await
+    }
+
+    /// A template that was saved is stopped: its copies need its files alone.
+    async fn finish(&self, id: WorkspaceId, made_of: MadeOf) -> Outcome {
+        let settled = |phase| !matches!(phase, Phase::Creating | Phase::Starting | Phase::Stopping);
+        let stopped = async {
+            let card = self.wait(id, settled).await?;
+            self.stem(&card).await?;
+            if card.phase != Phase::Stopped {
+                card.address.ask(PATIENCE, workspace::Msg::Stop).await?;
+                self.wait(id, |phase| phase == Phase::Stopped).await?;
+            }
+            Ok::<_, ToolError>(())
+        };
+        match stopped.await {
+            Ok(()) => Outcome::Template(id, made_of),
+            Err(error) => Outcome::Unfit(id, error.to_text()),
+        }
+    }
+
+    async fn member(&self, spec: Spec, made_of: MadeOf, template: Option<WorkspaceId>) -> Outcome {
+        let copied = async {
+            let Some(template) = template else { return Ok(None) };
+            let card = self.shared.directory.any(template);
+            let gone = || ToolError::internal("the template is gone");
+            self.stem(&card.ok_or_else(gone)?).await.map(Some)
+        };
+        let stem = match (copied.await, template) {
+            (Ok(stem), _) => stem,
+            (Err(error), Some(template)) => return Outcome::Unfit(template, error.to_text()),
+            (Err(error), None) => return Outcome::Failed(error.to_text()),
+        };
+        let plan = self.plan(spec, &made_of, Role::Member).and_then(|plan| match &stem {
+            None => Ok(plan),
+            Some(stem) => {
+                let Planned { id, name, spec, pool, .. } = plan;
+                let fork = plan_fork(stem, &self.cx(), id, name, spec, true)?;
+                Ok(Planned { pool, ..fork })
+            }
+        });
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => return Outcome::Failed(error.to_text()),
+        };
+        let id = plan.id;
+        match (self.make(plan).await, template) {
+            (Ok(()), _) => Outcome::Member(id, made_of),
+            (Err(error), Some(template)) if of_no_use(&error) => {
+                Outcome::Unfit(template, error.to_text())
+            }
+            (Err(error), _) => Outcome::Failed(error.to_text()),
+        }
+    }
+
+    /// Makes a machine; nothing is left of one that could not be made.
+    async fn make(&self, plan: Planned) -> Result<(), ToolError> {
+        let id = plan.id;
+        let made = make_one(&self.shared, &self.keeper, &self.cx(), plan).await;
+        if made.is_err() {
+            self.discard(id).await;
+        }
+        made.map(drop)
+    }
+
+    async fn save(&self, id: WorkspaceId) -> Result<(), ToolError> {
+        let card = self.wait(id, |phase| phase == Phase::Running).await?;
+        let (cx, session, name) = (self.cx(), card.planned_by, SNAPSHOT.to_owned());
+        let saving = |reply| {
+            workspace::Msg::Snapshot(Box::new(SnapshotRequest { cx, session, name, reply }))
+        };
+        card.address.ask(PATIENCE, saving).await??;
+        Ok(())
+    }
+
+    async fn stem(&self, card: &Card) -> Result<Stem, ToolError> {
+        let (session, snapshot) = (card.planned_by, SNAPSHOT.to_owned());
+        let asking = |reply| workspace::Msg::Stem { session, snapshot, reply };
+        card.address.ask(PATIENCE, asking).await?
+    }
+
+    /// Removes a machine; true when nothing of it is left.
+    pub(super) async fn discard(&self, id: WorkspaceId) -> bool {
+        let Some(card) = self.shared.directory.any(id) else { return true };
+        let outcome = match card.address.ask(DISCARD_PATIENCE, workspace::Msg::Discard).await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(error.into()),
+        };
+        match outcome {
+            Err(error) if self.shared.directory.knows(id) => {
+                tracing::warn!(workspace = %id, %error, "a machine of the pool is not gone yet");
+                false
+            }
+            _ => true,
+        }
+    }
+
+    async fn wait(&self, id: WorkspaceId, like: impl Fn(Phase) -> bool) -> Result<Card, ToolError> {
+        let patience = Duration::from_secs(self.shared.options.boot_timeout_secs);
+        let begun = Instant::now();
+        loop {
+            let card = self.shared.directory.any(id);
+            let card = card.ok_or_else(|| ToolError::internal("the template is gone"))?;
+            if like(card.phase) {
+                return Ok(card);
+            }
+            if begun.elapsed() > patience {
+                let message = format!("the template stays {}", card.phase.word());
+                return Err(ToolError::internal(message));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn plan(&self, spec: Spec, made_of: &MadeOf, role: Role) -> Result<Planned, ToolError> {
+        let id = WorkspaceId::new();
+        Ok(Planned {
+            id,
+            name: super::name(id)?,
+            owner: self.session,
+            spec,
+            at: Utc::now(),
+            token: LinkToken::generate().map_err(|e| ToolError::internal(e.to_string()))?,
+            slot: u32::MAX,
+            uuid: uuid::Uuid::new_v4(),
+            fork: None,
+            network: Default::default(),
+            recipe: None,
+            pool: Some(Pooled { role, made_of: made_of.clone() }),
+        })
+    }
+
+    fn cx(&self) -> CallCx {
+        let patience = Duration::from_secs(self.shared.options.boot_timeout_secs * 2);
+        CallCx {
+            id: CallId::new(),
+            session: self.session,
+            tool: "internal",
+            door: Door::Internal,
+            deadline: Instant::now() + patience,
+            cancel: Default::default(),
+            progress: Default::default(),
+            span: tracing::info_span!("pool"),
+        }
+    }
+}
+
+/// What a template is discarded for at once.
+fn of_no_use(error: &ToolError) -> bool {
+    ["snapshot_does_not_fit", "snapshot_damaged"].contains(&&*error.code)
+}

@@ -1,0 +1,105 @@
+//! What a creation holds before it is durable: a name, a slot, the session's quota.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Address, Layer, ToolError};
+
+use super::Msg;
+use crate::{pool, records::Planned, shared::Shared};
+
+/// Time for the pool to give up a machine.
+const EVICTION: Duration = Duration::from_secs(60);
+
+/// Given back when dropped, unless kept.
+pub(crate) struct Claims {
+    shared: Arc<Shared>,
+    plan: Planned,
+    quota: bool,
+    kept: bool,
+}
+
+impl Claims {
+    /// Takes the name of a plan that has no slot yet.
+    ///
+    /// # Errors
+    /// `name_taken`.
+    pub(super) fn of(shared: &Arc<Shared>, plan: Planned) -> Result<Self, ToolError> {
+        if plan.pool.is_none() {
+            shared.directory.claim(&plan.name, plan.id)?;
+        }
+        Ok(Self { shared: shared.clone(), plan, quota: false, kept: false })
+    }
+
+    /// Counts it against the quota of the session that asked for it. What the pool makes counts
+    /// against none.
+    ///
+    /// # Errors
+    /// `quota_exceeded`.
+    pub(super) async fn reserve(&mut self) -> Result<(), ToolError> {
+        if let Some(owner) = self.plan.holder() {
+            self.shared.sessions.reserve(owner, self.plan.spec.resources()).await?;
+            self.quota = true;
+        }
+        Ok(())
+    }
+
+    /// Takes a slot. When there is none, a machine of the pool makes room for somebody's.
+    ///
+    /// # Errors
+    /// `too_many_workspaces`.
+    pub(super) async fn slot(&mut self, keeper: &Address<Msg>) -> Result<(), ToolError> {
+        let most = self.shared.options.max_workspaces;
+        loop {
+            if let Some(slot) = self.shared.directory.take_slot(self.plan.id, most) {
+                self.plan.slot = slot;
+                return Ok(());
+            }
+            // A slot that became free may be taken by another call before this one looks.
+            if self.plan.pool.is_some() || !evicted(keeper).await {
+                return Err(none_free(most));
+            }
+        }
+    }
+
+    /// What they are for.
+    pub(crate) fn plan(&self) -> &Planned {
+        &self.plan
+    }
+
+    /// It is durable, or may be: from now on somebody else gives it back.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
+    }
+
+    /// It is not durable after all.
+    pub(crate) fn unkeep(&mut self) {
+        self.kept = false;
+    }
+}
+
+async fn evicted(keeper: &Address<Msg>) -> bool {
+    keeper.ask(EVICTION, |reply| Msg::Pool(pool::Msg::Evict(reply))).await.unwrap_or(false)
+}
+
+fn none_free(most: usize) -> ToolError {
+    ToolError::new(
+        Layer::Quota,
+        "too_many_workspaces",
+        format!("the daemon holds its {most} workspaces"),
+    )
+    .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")
+    .detail("max_workspaces", most)
+    .retryable()
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.shared.directory.release(&self.plan);
+        if let (true, Some(owner)) = (self.quota, self.plan.holder()) {
+            self.shared.sessions.release(owner, self.plan.spec.resources());
+        }
+    }
+}
