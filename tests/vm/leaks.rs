@@ -47,9 +47,32 @@ fn below(folder: &Path) -> Vec<String> {
     entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Every process and folder belongs to a listed workspace, and none is left of others.
+/// Machines of the warm pool, which no list shows, with their states; the templates come last.
+fn pooled(house: &House) -> (Vec<(String, String)>, usize) {
+    let status = house.call("pool_status", json!({}));
+    let classes = status["classes"].as_array().expect("classes");
+    let id = |id: &serde_json::Value| id.as_str().expect("id").to_owned();
+    let members = classes.iter().flat_map(|class| class["machines"].as_array().expect("machines"));
+    let mut rows: Vec<_> =
+        members.map(|row| (id(&row["workspace_id"]), "running".to_owned())).collect();
+    let templates = classes.iter().filter(|class| class["template"].is_string());
+    let templates: Vec<_> =
+        templates.map(|class| (id(&class["template"]), "stopped".to_owned())).collect();
+    let count = templates.len();
+    rows.extend(templates);
+    (rows, count)
+}
+
+/// Whether there is a machine, or a disk that is not on its way out.
+pub fn anything(house: &House) -> bool {
+    let disks = below(&house.path().join("state/disks"));
+    !machines(house.path()).is_empty() || disks.iter().any(|name| name != TRASH)
+}
+
+/// Every process and folder belongs to a listed workspace or to the pool, and none is left of
+/// others.
 pub fn check(house: &House) {
-    let listed: Vec<(String, String)> = house
+    let mut listed: Vec<(String, String)> = house
         .list()
         .iter()
         .map(|row| {
@@ -59,6 +82,9 @@ pub fn check(house: &House) {
             )
         })
         .collect();
+    let everybodys = listed.clone();
+    let (pooled, templates) = pooled(house);
+    listed.extend(pooled);
     for (pid, line) in machines(house.path()) {
         let owner = listed.iter().find(|(id, _)| line.contains(id.as_str()));
         assert!(
@@ -76,7 +102,7 @@ pub fn check(house: &House) {
             assert!(known, "{what} {name} belongs to no workspace: {listed:?}");
         }
     }
-    snapshots(house, &listed);
+    snapshots(house, &everybodys, templates);
     for (id, state) in &listed {
         let runs = machines(house.path()).iter().any(|(_, line)| line.contains(id.as_str()));
         assert_eq!(runs, is_up(state), "{id} is {state}, machine runs: {runs}");
@@ -87,8 +113,8 @@ fn is_up(state: &str) -> bool {
     matches!(state, "running" | "paused")
 }
 
-/// Every memory belongs to a snapshot, and no layer outlives the last workspace.
-fn snapshots(house: &House, listed: &[(String, String)]) {
+/// Every memory belongs to a snapshot or a template, and no layer outlives the last of both.
+fn snapshots(house: &House, listed: &[(String, String)], templates: usize) {
     let mut known = Vec::new();
     for (id, _) in listed {
         let info = house.call("workspace_info", json!({ "workspace_id": id }));
@@ -104,7 +130,8 @@ fn snapshots(house: &House, listed: &[(String, String)]) {
         let memories = below(&house.path().join("state/memories")).into_iter();
         let memories: Vec<_> = memories.filter(|name| !known.contains(name)).collect();
         let layers = below(&house.path().join("state/layers"));
-        if memories.is_empty() && (!listed.is_empty() || layers.is_empty()) {
+        let needed = !listed.is_empty() || templates > 0;
+        if memories.len() <= templates && (needed || layers.is_empty()) {
             return;
         }
         let late = begun.elapsed() > Duration::from_secs(10);

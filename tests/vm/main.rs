@@ -44,6 +44,27 @@ mod vm {
     crate::scenes::scenes!(Vm);
     crate::scenes::snapshot_scenes!();
 
+    #[test]
+    fn a_machine_is_there_before_it_is_asked_for() {
+        if let Some(house) = House::open_with(Vm, crate::scenes::pool::CONFIG) {
+            crate::scenes::pool::a_machine_is_there_before_it_is_asked_for(house);
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_claim_and_a_replenishment() {
+        if let Some(house) = House::open_with(Vm, crate::scenes::pool::CONFIG) {
+            crate::scenes::pool::every_point_of_a_claim_and_a_replenishment(house);
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_template() {
+        if let Some(house) = House::open(Vm) {
+            crate::scenes::pool::every_point_of_a_template(house);
+        }
+    }
+
     /// The guest's real AF_VSOCK listener, reached through a device process on the host.
     #[test]
     fn vsock_carries_the_link() {

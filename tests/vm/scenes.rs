@@ -5,6 +5,7 @@ pub mod files;
 pub mod jobs;
 pub mod life;
 pub mod prepare;
+pub mod pool;
 pub mod run;
 pub mod snapshots;
 

@@ -17,6 +17,7 @@ mod journal;
 mod kit;
 mod machine;
 mod memory;
+mod pool;
 mod raw;
 mod report;
 mod rig;
@@ -28,7 +29,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 16] = [
+const FIGURES: [&str; 17] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -45,6 +46,7 @@ const FIGURES: [&str; 16] = [
     "fork_20_memory",
     "branch_pause",
     "restore_to_node",
+    "pool_claim",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -52,7 +54,7 @@ const FIGURES: [&str; 16] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 7] = [
+const GROUPS: [(&[&str], Measure); 8] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -68,6 +70,7 @@ const GROUPS: [(&[&str], Measure); 7] = [
     (&["daemon_rss_idle", "rss_per_idle_workspace", "rss_1000_execs"], memory::measure),
     (&["journal_appends"], journal::measure),
     (&["fork_with_memory", "fork_20_memory", "branch_pause", "restore_to_node"], forks::measure),
+    (&["pool_claim"], pool::measure),
 ];
 
 #[derive(Args)]

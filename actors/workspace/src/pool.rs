@@ -29,6 +29,7 @@ use stock::{Order, Outcome, Shelf, Stock};
 pub(crate) use traffic::Traffic;
 
 use crate::{
+    driver::Support,
     phase::Phase,
     records::Spec,
     shared::Shared,
@@ -133,9 +134,14 @@ impl Entity for Pool {
         let options = &shared.options;
         let classes = options.pool.classes.iter().map(|class| {
             let spec = class.spec(options);
-            let copies = shared.driver(spec.isolation).map(|driver| driver.snapshots().is_some());
-            let boots = (copies.ok() == Some(false))
-                .then(|| format!("a {} cannot be copied", spec.isolation.as_str()));
+            // A host without machines says so when the first is to be made.
+            let support = shared
+                .driver(spec.isolation)
+                .map(|driver| driver.capabilities().memory_snapshots.clone());
+            let boots = match support {
+                Ok(Support::No { why }) => Some(why),
+                _ => None,
+            };
             (spec, class.ready as usize, boots)
         });
         let mut stock = Stock::new(classes);

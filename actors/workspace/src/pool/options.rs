@@ -33,7 +33,7 @@ pub struct ClassOptions {
     /// Their image; as a workspace's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// How they are isolated; as a workspace's default.
+    /// How they are isolated, as a workspace's default: only `vm` can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
     /// Their virtual CPUs; as a workspace's default.
@@ -82,6 +82,11 @@ impl Options {
             }
             if spec.image.parse::<ImageName>().is_err() {
                 add(format!("there is no image `{}`", spec.image));
+            }
+            if spec.isolation == Isolation::Sandbox {
+                add("a sandbox keeps the host name that it was started with, and starts at once \
+                     without a pool: isolation must be vm"
+                    .to_owned());
             }
             let sizes = [
                 ("vcpus", u64::from(spec.vcpus), 1, u64::from(self.max_vcpus)),
@@ -140,7 +145,9 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_told_at_once() {
         let class = serde_json::json!({ "ready": 3, "memory_mb": 4096 });
-        let bad = serde_json::json!({ "ready": 0, "image": "nope", "vcpus": 99, "disk_gb": 0 });
+        let bad = serde_json::json!({
+            "ready": 0, "image": "nope", "isolation": "sandbox", "vcpus": 99, "disk_gb": 0,
+        });
         let problems = options(serde_json::json!({ "classes": [class, class, bad] })).problems();
         let told: Vec<_> = problems.iter().map(|(key, why)| format!("{key}: {why}")).collect();
         assert_eq!(
@@ -149,6 +156,8 @@ mod tests {
                 "pool.classes: class 2: it is the same as one before it",
                 "pool.classes: class 3: ready must be 1 to 100, not 0",
                 "pool.classes: class 3: there is no image `nope`",
+                "pool.classes: class 3: a sandbox keeps the host name that it was started with, and \
+                 starts at once without a pool: isolation must be vm",
                 "pool.classes: class 3: vcpus must be 1 to 8, not 99",
                 "pool.classes: class 3: disk_gb must be 1 to 100, not 0",
                 "pool.max_memory_mb: 8192 MiB are too few for the classes, which want 24576 MiB",

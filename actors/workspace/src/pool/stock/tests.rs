@@ -94,7 +94,7 @@ fn without_copies_machines_boot_until_something_changes() {
     assert_eq!(stock.orders(now), [Order::Member(0, None)]);
     stock.done(0, Outcome::Looked(made_of("b")), now);
     assert_eq!(stock.orders(now), [Order::Template(0)]);
-    let mut never = Stock::new([(spec(), 1, Some("a sandbox cannot be copied".into()))]);
+    let mut never = Stock::new([(spec(), 1, Some("this carrier cannot be saved".into()))]);
     never.orders(now);
     for word in ["a", "b"] {
         never.done(0, Outcome::Looked(made_of(word)), now);
