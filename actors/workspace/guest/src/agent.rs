@@ -105,7 +105,6 @@ impl Agent {
             settings,
         });
         crate::jobs::watch::all(&agent);
-        agent.contain.make_ready();
         Ok(agent)
     }
 

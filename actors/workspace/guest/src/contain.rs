@@ -92,8 +92,9 @@ impl Contain {
 
     /// Does ahead what the next command needs in any case. For when nobody waits.
     pub fn make_ready(&self) {
-        if let Self::Cgroup(pool) = self {
-            pool.make_ready();
+        match self {
+            Self::Cgroup(pool) => pool.make_ready(),
+            Self::Subreaper(shim) => shim.make_ready(),
         }
     }
 }

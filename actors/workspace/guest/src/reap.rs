@@ -6,35 +6,56 @@
 //! it kills until no child is left.
 
 use std::collections::HashSet;
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::Exit;
+use hivekeep_protocol::{Exit, decode};
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::contain::KILL_DEADLINE;
 use crate::contain::descend::descendants;
-use crate::contain::reaper::{Note, command_of};
+use crate::contain::reaper::{MAX_ORDER_BYTES, Note, command_of};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 use crate::sys::{kill::kill, signals, stdio};
 
 const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Runs the shim. `args` are the program's path and its argv.
+/// What `ps` shows of a shim that waits for its command, and then.
+const WAITS: &CStr = c"hivekeep-ready";
+const REAPS: &CStr = c"hivekeep-reap";
+
+/// Runs the shim. `args` are the program's path and its argv; without any the program
+/// comes over the socket.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(notes) = stdio::inherited(EXTRA_FD) else {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };
-    let outcome = prepare(args).inspect_err(|error| {
-        tell(&notes, Note::CannotStart(error.raw_os_error().unwrap_or(libc::EIO)));
-    });
-    match outcome.and_then(|(tree, children)| supervise(&notes, tree, &children)) {
+    let supervised = match start(&notes, args) {
+        Ok(Some((tree, children))) => supervise(&notes, tree, &children),
+        // The daemon went without a command for it.
+        Ok(None) => Ok(()),
+        Err(error) => {
+            let errno = |cause: &io::Error| cause.raw_os_error().unwrap_or(libc::EIO);
+            tell(
+                &notes,
+                match &error {
+                    spawn::Error::Workdir(cause) => Note::NoWorkdir(errno(cause)),
+                    spawn::Error::Exec(cause)
+                    | spawn::Error::Clone(cause)
+                    | spawn::Error::Cgroup(cause) => Note::CannotStart(errno(cause)),
+                },
+            );
+            return ExitCode::FAILURE;
+        }
+    };
+    match supervised {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::say!("reap: {error}");
@@ -47,11 +68,44 @@ fn tell(notes: &OwnedFd, note: Note) {
     let _ = rustix::io::write(notes, &note.to_bytes());
 }
 
-fn prepare(args: impl Iterator<Item = OsString>) -> io::Result<(Tree, OwnedFd)> {
+/// The command, and a descriptor that tells of children; nothing if none is ordered.
+fn start(
+    notes: &OwnedFd,
+    args: impl Iterator<Item = OsString>,
+) -> Result<Option<(Tree, OwnedFd)>, spawn::Error> {
     signals::block(&QUIET);
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let children = signals::descriptor(&[libc::SIGCHLD])?;
-    Ok((Tree::start(args)?, children))
+    let prepared = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let children =
+        prepared.map_err(io::Error::from).and_then(|()| signals::descriptor(&[libc::SIGCHLD]));
+    let children = children.map_err(spawn::Error::Exec)?;
+    let program = match command_of(args) {
+        Some((path, argv)) => Some(inherited(path, argv)),
+        None => ordered(notes).map_err(spawn::Error::Exec)?,
+    };
+    let Some(program) = program else { return Ok(None) };
+    Ok(Some((Tree::start(&program)?, children)))
+}
+
+/// A program that gets what this process was given.
+fn inherited(path: CString, argv: Vec<CString>) -> Program {
+    let env = std::env::vars_os().filter_map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        CString::new(name.into_vec()).ok()
+    });
+    Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None }
+}
+
+/// Waits for the program; `None` when the daemon has gone.
+fn ordered(notes: &OwnedFd) -> io::Result<Option<Program>> {
+    let _only_shown = rustix::thread::set_name(WAITS);
+    let mut order = Vec::with_capacity(MAX_ORDER_BYTES);
+    let count = rustix::io::retry_on_intr(|| rustix::io::read(notes, spare_capacity(&mut order)))?;
+    let _only_shown = rustix::thread::set_name(REAPS);
+    if count == 0 {
+        return Ok(None);
+    }
+    decode(&order).map(Some).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<()> {
@@ -100,15 +154,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    fn start(args: impl Iterator<Item = OsString>) -> io::Result<Self> {
-        let (path, argv) = command_of(args).ok_or(io::ErrorKind::InvalidInput)?;
-        let env = std::env::vars_os().filter_map(|(mut name, value)| {
-            name.push("=");
-            name.push(value);
-            CString::new(name.into_vec()).ok()
-        });
-        let program =
-            Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None };
+    fn start(program: &Program) -> Result<Self, spawn::Error> {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
         let stdio = Stdio {
             stdin: stdin.as_fd(),
@@ -117,15 +163,8 @@ impl Tree {
             extra: None,
             cgroup: None,
         };
-        match spawn::spawn(&program, &stdio) {
-            Ok(started) => Ok(Self { leader: started.pid, exit: None }),
-            Err(
-                spawn::Error::Exec(error)
-                | spawn::Error::Clone(error)
-                | spawn::Error::Cgroup(error)
-                | spawn::Error::Workdir(error),
-            ) => Err(error),
-        }
+        let started = spawn::spawn(program, &stdio)?;
+        Ok(Self { leader: started.pid, exit: None })
     }
 
     /// Collects every child that has ended. Returns whether any is left.

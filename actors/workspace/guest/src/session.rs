@@ -85,6 +85,7 @@ where
         return broken;
     }
     let listening = agent.links.add(outbox.clone());
+    make_ready_soon(agent);
     let mut calls = Calls::new(agent.clone(), outbox.clone());
     let broken = loop {
         tokio::select! {
@@ -106,6 +107,15 @@ where
     };
     drop(listening);
     broken
+}
+
+/// Prepares for a first command, behind the welcome: the host has much to do then.
+fn make_ready_soon(agent: &Arc<Agent>) {
+    let agent = agent.clone();
+    tokio::spawn(async move {
+        tokio::task::yield_now().await;
+        agent.contain.make_ready();
+    });
 }
 
 /// The calls in flight on one connection. Dropping it cancels them; they clean up

@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use super::signals::Blocked;
 
@@ -20,7 +21,7 @@ const STACK_WORDS: usize = 4096;
 pub const EXTRA_FD: RawFd = 3;
 
 /// What to execute, with everything allocated beforehand.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Program {
     /// Path given to execve; a search of PATH was done before.
     pub path: CString,

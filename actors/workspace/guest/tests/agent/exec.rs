@@ -325,24 +325,38 @@ fn prepared(guest: &Guest) -> Vec<rustix::process::Pid> {
 
 #[tokio::test]
 async fn the_next_commands_process_waits_and_is_replaced_when_killed() {
-    if !ways().contains(&Way::Cgroup) {
-        eprintln!("SKIPPED: processes are made ahead only where there is a cgroup v2");
-        return;
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        // The command is the process that waited, or that one's child.
+        let of_the_next = match way {
+            Way::Cgroup => "echo $$",
+            Way::Subreaper => "echo $PPID",
+        };
+        for _ in 0..3 {
+            eventually("a process waits", || prepared(&guest).len() == 1);
+            let pid = prepared(&guest)[0];
+            let output = host.sh(of_the_next).await;
+            assert_eq!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
+            eventually("a process waits", || prepared(&guest).len() == 1);
+            let pid = prepared(&guest)[0];
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+            eventually("it has died", || guest.zombies() == 1);
+            let output = host.sh(of_the_next).await;
+            assert_eq!(output.reply.expect("ran").exit, Exit::Code(0));
+            assert_ne!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
+        }
+        assert_eq!(guest.zombies(), 0, "{way:?}");
     }
-    let guest = Guest::start(Way::Cgroup);
+}
+
+#[tokio::test]
+async fn a_shim_that_waits_goes_with_its_daemon() {
+    let mut guest = Guest::start(Way::Subreaper);
     let host = Host::to(&guest).await;
-    for _ in 0..3 {
-        eventually("a process waits", || prepared(&guest).len() == 1);
-        let pid = prepared(&guest)[0];
-        let output = host.sh("echo $$").await;
-        assert_eq!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
-        eventually("a process waits", || prepared(&guest).len() == 1);
-        let pid = prepared(&guest)[0];
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("killed");
-        eventually("it has died", || guest.zombies() == 1);
-        let output = host.sh("echo $$").await;
-        assert_eq!(output.reply.expect("ran").exit, Exit::Code(0));
-        assert_ne!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
-    }
-    assert_eq!(guest.zombies(), 0);
+    host.sh("true").await;
+    eventually("a process waits", || prepared(&guest).len() == 1);
+    let waits = format!("/proc/{}", prepared(&guest)[0].as_raw_nonzero());
+    guest.crash_and_restart();
+    eventually("it has gone", || !std::path::Path::new(&waits).exists());
 }
