@@ -227,7 +227,7 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<(File, PathBuf)> {
+pub(crate) fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temp = path.with_file_name(format!(".{name}.hivekeep"));
     let mut file = File::create(&temp)?;

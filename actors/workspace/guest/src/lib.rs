@@ -24,6 +24,7 @@ pub mod freeze;
 pub mod identity;
 pub mod init;
 pub mod jobs;
+pub mod network;
 pub mod reap;
 pub mod roles;
 pub mod sandbox;

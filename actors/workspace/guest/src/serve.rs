@@ -1,9 +1,9 @@
 //! From a request to its handler.
 
-use hivekeep_protocol::{FromGuest, GuestCode, GuestError, Pong, ToGuest};
+use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::CallCx;
-use crate::{exec, files, freeze, identity, jobs, system};
+use crate::{exec, files, freeze, identity, jobs, network, system};
 
 /// Answers one call.
 ///
@@ -28,10 +28,7 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it).await?),
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
         ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),
-        ToGuest::SetNetwork(_) => {
-            let text = "this guest has no network interface";
-            return Err(GuestError::new(GuestCode::Unsupported, text));
-        }
+        ToGuest::SetNetwork(it) => FromGuest::SetNetwork(network::set(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

@@ -330,4 +330,4 @@ async fn refresh(copy: &Shared) -> Result<u64, Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -30,18 +30,24 @@ pub(super) fn check(tap: impl AsFd) -> Result<(), Error> {
 /// A tap in a network of its own, where nothing else is, and down. It ends with the descriptor.
 /// Needs CAP_SYS_ADMIN, as every tap of a network of ours does.
 pub(super) fn lost() -> Result<OwnedFd, Error> {
-    let make = || {
-        // SAFETY: only the network namespace of this thread changes, which was just started, has
-        // no sockets and ends with the closure.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-        attach("lost")
-    };
+    let make = || in_new_network("lost", || Ok(()));
     let made = thread::Builder::new().name("lost-tap".into()).spawn(make);
     let made = made.and_then(|made| {
         let panicked = |_| Err(io::Error::other("the thread panicked"));
         made.join().unwrap_or_else(panicked)
     });
-    made.map_err(Error::io("make a tap of no network with", TUN.as_ref()))
+    made.map(|(tap, ())| tap).map_err(Error::io("make a tap of no network with", TUN.as_ref()))
+}
+
+/// Moves the calling thread, which must have been started for that, into a network of its own,
+/// makes a tap there and does `more`.
+pub(super) fn in_new_network<T>(
+    name: &str,
+    more: impl FnOnce() -> io::Result<T>,
+) -> io::Result<(OwnedFd, T)> {
+    // SAFETY: only the network namespace of this thread changes, which has no sockets.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+    Ok((attach(name)?, more()?))
 }
 
 /// Makes a tap in the calling thread's network; it ends with its descriptor.

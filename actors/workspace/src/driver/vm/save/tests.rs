@@ -47,13 +47,16 @@ struct Fork {
     asked_at_ms: u64,
 }
 
-async fn connect(handle: &MachineHandle, token: &LinkToken) -> Result<Link, LinkError> {
+pub(in super::super) async fn connect(
+    handle: &MachineHandle,
+    token: &LinkToken,
+) -> Result<Link, LinkError> {
     let options = LinkOptions { deadline_ms: 60_000, ..LinkOptions::default() };
     let cancel = CancellationToken::new();
     Link::connect(&handle.endpoint, token, &options, &cancel).await.map(|(link, _)| link)
 }
 
-fn exec(script: &str) -> Exec {
+pub(in super::super) fn exec(script: &str) -> Exec {
     Exec {
         argv: Argv::Shell(script.into()),
         env: vec![],
