@@ -43,6 +43,8 @@ pub struct Config {
     pub store: hivekeep_store::Options,
     /// The registry: sessions, rates, quotas, admission.
     pub registry: hivekeep_registry::Options,
+    /// The network of the workspaces: who may reach whom, port forwards, names.
+    pub network: hivekeep_network::Options,
     /// Workspaces: machines, images, guests.
     pub workspace: hivekeep_workspace::Options,
 }

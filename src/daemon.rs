@@ -1,7 +1,7 @@
 //! The daemon: one process that holds the supervision tree and opens the doors.
 //!
 //! ```text
-//! folders ─▶ lock ─▶ logging ─▶ journal ─▶ root ─▶ { journal, registry, sessions, workspaces }
+//! folders ─▶ lock ─▶ logging ─▶ journal ─▶ root ─▶ { journal, registry, sessions, network, workspaces }
 //!                                                                  ─▶ doors ─▶ READY
 //! ```
 //!

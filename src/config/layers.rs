@@ -200,6 +200,8 @@ impl Config {
         }
         let registry = self.registry.problems().into_iter();
         wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
+        let network = self.network.problems().into_iter();
+        wrong.extend(network.map(|(key, reason)| (format!("network.{key}"), reason)));
         wrong
     }
 }

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{ActorRow, Census, Fault, ToolError, entity::spawn_root};
+use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
     DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
 };
@@ -58,6 +59,9 @@ pub enum Error {
     /// The sessions in the journal cannot be read.
     #[error(transparent)]
     Sessions(#[from] SessionsError),
+    /// There has to be a bridge, and cannot be.
+    #[error("network.mode is \"bridge\": {0}; `hivekeep check` looks at what is missing")]
+    Network(#[from] hivekeep_network::Error),
     /// The workspaces cannot be opened.
     #[error("workspaces: {}", .0.to_text())]
     Workspaces(Box<ToolError>),
@@ -189,6 +193,7 @@ struct Tree {
     places: Places,
     census: Census,
     sessions: SessionsHandle,
+    network: NetworkHandle,
     workspaces: Arc<Shared>,
     cell: ractor::ActorCell,
     ended: tokio::task::JoinHandle<()>,
@@ -206,6 +211,13 @@ impl Tree {
             blocking(move || SessionsHandle::restore(&options, journal, census, supervisor))
                 .await??
         };
+        let (network, network_seed) = hivekeep_network::open(hivekeep_network::Parts {
+            options: config.network.clone(),
+            state_dir: folders.state.clone(),
+            journal: journal.clone(),
+            address: places.network.clone(),
+        })
+        .await?;
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
             state_dir: folders.state.clone(),
@@ -213,7 +225,7 @@ impl Tree {
             log_dir: folders.logs.clone(),
             journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
-            network: Arc::new(hivekeep_network::Unplugged::because("it is not switched on yet")),
+            network: Arc::new(network.clone()),
             census: census.clone(),
         })
         .await
@@ -224,12 +236,13 @@ impl Tree {
             journal: journal.clone(),
             registry: RegistrySeed { admission: config.registry.admission.clone() },
             sessions: sessions_seed,
+            network: network_seed,
             workspaces: workspaces.clone(),
         };
         let (cell, ended) = spawn_root::<Root>(&places.root, seed)
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
-        Ok(Self { places, census, sessions, workspaces, cell, ended })
+        Ok(Self { places, census, sessions, network, workspaces, cell, ended })
     }
 
     /// What the doors need.
@@ -317,6 +330,8 @@ impl Tree {
             if let Err(error) = self.places.workspaces.ask(patience, stop).await {
                 tracing::error!(%error, "not all workspaces are stopped");
             }
+            // Machines that did not stop hold their cables, and keep it.
+            self.network.take_down().await;
         }
         self.cell.stop(Some("the daemon stops".to_owned()));
         // Each rank waits for the one below it with its own patience of 20 s.

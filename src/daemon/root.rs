@@ -3,6 +3,7 @@
 use hivekeep_kernel::{
     Address, Backoff, Census, ChildNews, Entity, Fault, GiveUp, Me, Nursery, Policy, Restart,
 };
+use hivekeep_network::Keeper as Network;
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
 use hivekeep_store::Journal;
 use hivekeep_workspace::Workspaces;
@@ -19,6 +20,7 @@ const JOURNAL: Policy = Policy {
 };
 const REGISTRY: Policy = Policy::ESSENTIAL;
 const SESSIONS: Policy = Policy::ESSENTIAL;
+const NETWORK: Policy = Policy::ESSENTIAL;
 const WORKSPACES: Policy = Policy::ESSENTIAL;
 /// Nobody restarts the root but the service manager.
 const ROOT: Policy = Policy::TEMPORARY;
@@ -34,6 +36,7 @@ pub(super) struct Places {
     pub(super) journal: Address<<Keeper as Entity>::Msg>,
     pub(super) registry: Address<<Registry as Entity>::Msg>,
     pub(super) sessions: Address<<Sessions as Entity>::Msg>,
+    pub(super) network: Address<<Network as Entity>::Msg>,
     pub(super) workspaces: Address<<Workspaces as Entity>::Msg>,
 }
 
@@ -45,6 +48,7 @@ impl Places {
             journal: Address::vacant(census.probe(&place("journal"), "journal", JOURNAL)),
             registry: Address::vacant(census.probe(&place("registry"), "registry", REGISTRY)),
             sessions: Address::vacant(census.probe(&place("sessions"), "sessions", SESSIONS)),
+            network: Address::vacant(census.probe(&place("network"), "network", NETWORK)),
             workspaces: Address::vacant(census.probe(
                 &place("workspaces"),
                 "workspaces",
@@ -69,6 +73,7 @@ pub(super) struct Seed {
     pub(super) journal: Journal,
     pub(super) registry: RegistrySeed,
     pub(super) sessions: SessionsSeed,
+    pub(super) network: <Network as Entity>::Seed,
     pub(super) workspaces: <Workspaces as Entity>::Seed,
 }
 
@@ -80,11 +85,12 @@ impl Entity for Root {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
-        let Seed { places, census, journal, registry, sessions, workspaces } = seed;
+        let Seed { places, census, journal, registry, sessions, network, workspaces } = seed;
         let mut nursery = Nursery::new(PATH, census, me.cell);
         nursery.start::<Keeper>("journal", JOURNAL, &places.journal, journal)?;
         nursery.start::<Registry>("registry", REGISTRY, &places.registry, registry)?;
         nursery.start::<Sessions>("sessions", SESSIONS, &places.sessions, sessions)?;
+        nursery.start::<Network>("network", NETWORK, &places.network, network)?;
         nursery.start::<Workspaces>("workspaces", WORKSPACES, &places.workspaces, workspaces)?;
         Ok(Self(nursery))
     }

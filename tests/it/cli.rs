@@ -112,7 +112,7 @@ fn the_doctor_names_a_remedy_for_each_finding() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["ok"], output.status.success());
     let findings = report["findings"].as_array().expect("findings");
-    for what in ["configuration", "state folder", "daemon", "kvm", "qemu", "nftables", "image base"]
+    for what in ["configuration", "state folder", "daemon", "kvm", "qemu", "network", "image base"]
     {
         assert!(findings.iter().any(|finding| finding["what"] == what), "{what}: {findings:?}");
     }

@@ -42,6 +42,8 @@ impl Home {
             command.env_remove(name);
         }
         command.args(args).env("HIVEKEEP_HOME", self.dir.path()).stdin(Stdio::null());
+        // No bridge in the namespace of whoever runs the tests.
+        command.env("HIVEKEEP_NETWORK__MODE", "off");
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }

@@ -98,6 +98,8 @@ impl House {
         command
             .env("HIVEKEEP_HOME", self.path())
             .env("HIVEKEEP_CONFIG", self.path().join("config.toml"))
+            // No bridge in the namespace of whoever runs the tests.
+            .env("HIVEKEEP_NETWORK__MODE", "off")
             .env_remove("FAILPOINTS");
         command
     }

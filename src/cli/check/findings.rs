@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
+use hivekeep_network::{Mode, doctor};
 use hivekeep_workspace::{
     driver,
     image::{ImageState, ImageStore, Purpose, requirements},
@@ -59,7 +60,7 @@ pub(super) fn all(context: &Context) -> Vec<Finding> {
     found.push(daemon(context, &loaded));
     found.extend(host(&loaded));
     found.extend(programs());
-    found.push(nftables());
+    found.extend(network(&loaded));
     found.push(guest(&loaded));
     found.extend(images(&loaded));
     found
@@ -174,19 +175,22 @@ fn programs() -> Vec<Finding> {
         .collect()
 }
 
-/// For the networks of workspaces.
-fn nftables() -> Finding {
-    let found =
-        ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().find(|nft| Path::new(nft).exists());
-    match found {
-        Some(nft) => Finding::good("nftables", *nft),
-        None => Finding::bad(
-            "nftables",
-            "no `nft`: no networks for workspaces",
-            "install package nftables",
-        ),
-    }
-    .optional()
+/// What the workspaces' network needs; with packets, in namespaces that are gone afterwards.
+fn network(loaded: &Loaded) -> Vec<Finding> {
+    let options = &loaded.config.network;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime of one thread can be built");
+    let lines = runtime.block_on(doctor::doctor(options, &loaded.folders.state));
+    lines
+        .into_iter()
+        .map(|line| Finding {
+            what: line.what.to_owned(),
+            ok: line.ok,
+            needed: options.mode == Mode::Bridge,
+            detail: line.detail,
+            remedy: line.remedy,
+        })
+        .collect()
 }
 
 fn guest(loaded: &Loaded) -> Finding {

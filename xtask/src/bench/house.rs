@@ -96,5 +96,7 @@ impl Drop for House {
 fn command(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("HIVEKEEP_HOME", folder).env("HIVEKEEP_CONFIG", folder.join("config.toml"));
+    // No bridge in the namespace of whoever measures.
+    command.env("HIVEKEEP_NETWORK__MODE", "off");
     command
 }

@@ -43,6 +43,8 @@ impl House {
         let mut environment = Vec::from(image::environment(repo));
         environment.retain(|(name, _)| *name != "HIVEKEEP_HOME");
         environment.push(("HIVEKEEP_HOME", folder.clone()));
+        // No bridge in the namespace of whoever looks at the demo.
+        environment.push(("HIVEKEEP_NETWORK__MODE", "off".into()));
         Ok(Self { folder, environment, hivekeep: programs.hivekeep.clone(), daemon: None })
     }
 

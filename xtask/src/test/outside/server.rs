@@ -62,6 +62,8 @@ impl Daemon {
         environment.retain(|(name, _)| *name != "HIVEKEEP_HOME");
         environment.push(("HIVEKEEP_HOME", home.to_owned()));
         environment.push(("HIVEKEEP_REGISTRY__RATE__ENABLED", "false".into()));
+        // No bridge in the namespace of whoever runs the tests.
+        environment.push(("HIVEKEEP_NETWORK__MODE", "off".into()));
         let log = File::create(home.join("daemon.stderr"))?;
         let child = Command::new(repo.hivekeep())
             .arg("daemon")
