@@ -1,13 +1,16 @@
 //! The actor, as the daemon has it: with a journal, in a namespace that is its host.
 
+mod flow;
 mod life;
+mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ports::{Network as _, NetworkMode, NetworkPolicy, NetworkWish};
 use hivekeep_kernel::{Address, Census, Policy as Restarts, WorkspaceId, entity::spawn_root};
-use hivekeep_network::{Keeper, Mode, NetworkHandle, Options, Parts};
+use hivekeep_network::selftest::stage::Stage;
+use hivekeep_network::{Access, Keeper, Mode, NetworkHandle, Options, Parts};
 use hivekeep_store::Journal;
 
 /// How long anything may take.
@@ -36,6 +39,7 @@ fn shared_outcome() -> PathBuf {
 impl Daemon {
     /// Starts one on what is in a folder.
     pub(super) async fn start(folder: &Path, options: Options) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
         let outcome = folder.join("network-selftest.json");
         if !outcome.exists() {
             // The first test makes it.
@@ -79,7 +83,7 @@ impl Daemon {
     }
 
     /// The kinds of the events so far.
-    pub(super) async fn events(&self) -> Vec<String> {
+    pub(super) fn events(&self) -> Vec<String> {
         let page = self.journal.events().read(hivekeep_store::Seq::FIRST, 1000).unwrap();
         page.events.into_iter().map(|event| event.kind).collect()
     }
@@ -93,6 +97,14 @@ pub(super) fn wish(policy: &NetworkPolicy) -> NetworkWish {
         allowed_ports: Some(policy.allowed_ports),
         egress_allow: Some(policy.egress_allow),
     }
+}
+
+/// Runs a test on a stage's host.
+pub(super) fn on_stage<F: Future<Output = ()>>(work: impl FnOnce(PathBuf) -> F + Send + 'static) {
+    let stage = Stage::new(Access::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    stage.host.block_on(move || work(path));
 }
 
 /// What a program says in the namespace of the calling thread.

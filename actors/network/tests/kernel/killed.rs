@@ -39,7 +39,7 @@ fn hammer() {
 }
 
 /// Until no nft of the killed process runs: it may have been given its whole transaction.
-fn settle(stage: &Stage) {
+pub(super) fn settle(stage: &Stage) {
     let namespace = stage.host.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
     let inside = |pid: &str| {
         let own = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();

@@ -2,19 +2,10 @@
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, NetworkWish, Transport};
-use hivekeep_network::selftest::stage::Stage;
-use hivekeep_network::{Access, Mode};
+use hivekeep_network::Mode;
 
 use super::super::needs_root;
-use super::{Daemon, ids, options, said, taps, until, wish};
-
-/// Runs a test on a stage's host.
-fn on_stage<F: Future<Output = ()>>(work: impl FnOnce(std::path::PathBuf) -> F + Send + 'static) {
-    let stage = Stage::new(Access::default()).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_owned();
-    stage.host.block_on(move || work(path));
-}
+use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
 fn internet() -> NetworkPolicy {
     NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }

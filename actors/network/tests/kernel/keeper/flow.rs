@@ -1,0 +1,241 @@
+//! Packets go on while policies change, and while the daemon is killed.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, NetworkWish};
+use hivekeep_network::plan::{Seat, Subnet};
+use hivekeep_network::selftest::stage::{PUBLIC, Stage};
+use hivekeep_network::selftest::stand_in::StandIn;
+use hivekeep_network::selftest::talk::{self, PATIENCE, Server};
+use hivekeep_network::{Access, Mode};
+
+use super::super::needs_root;
+use super::{Daemon, ids, on_stage, options, said, taps, wish};
+
+fn internet() -> NetworkPolicy {
+    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+}
+
+/// Puts a stand-in where a member's machine would be.
+async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
+    let address = daemon.network.view(id).unwrap().attachment.address;
+    let Cable::Tap(cable) = daemon.network.cable(id).await.unwrap() else { panic!("no tap") };
+    let cable = cable.try_clone().unwrap();
+    StandIn::plug(cable, Seat::at(address), Subnet::default()).unwrap()
+}
+
+const PACKETS: usize = 800;
+
+#[test]
+fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
+    needs_root!();
+    let stage = Stage::new(Access::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = SocketAddrV4::new(PUBLIC, 7070);
+    let server = Server::start(&stage.world, to).unwrap();
+    let path = folder.path().to_owned();
+    let took = stage.host.block_on(move || async move {
+        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        let network = &daemon.network;
+        let [id, other] = ids();
+        for id in [id, other] {
+            network.join(id, wish(&internet())).await.unwrap();
+            network.settled(id).await.unwrap();
+        }
+        let guest = plug(&daemon, id).await;
+        let (guest, socket) = tokio::task::spawn_blocking(move || {
+            talk::udp(&guest.inside, to, PATIENCE).unwrap();
+            let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+            (guest, socket)
+        })
+        .await
+        .unwrap();
+        let sender = std::thread::spawn(move || {
+            for number in 0..PACKETS {
+                socket.send_to(format!("packet {number}.").as_bytes(), to).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let mut took = Vec::new();
+        let mut on = false;
+        while !sender.is_finished() {
+            on = !on;
+            // Another member's, and its own where that stays allowed.
+            for (id, wish) in [
+                (other, NetworkWish { allow_internet: Some(!on), ..NetworkWish::default() }),
+                (id, NetworkWish { allow_inter_vm: Some(on), ..NetworkWish::default() }),
+            ] {
+                let began = Instant::now();
+                network.set_policy(id, wish).await.unwrap();
+                took.push(began.elapsed());
+            }
+        }
+        sender.join().unwrap();
+        // Its cable ends with it, so what it sent has to be taken first.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drop(guest);
+        daemon.stop().await;
+        took
+    });
+    let mut took = took;
+    took.sort_unstable();
+    println!(
+        "{} changes, {:?} at the middle, {:?} at most",
+        took.len(),
+        took[took.len() / 2],
+        took[took.len() - 1]
+    );
+    let end = Instant::now() + PATIENCE;
+    while server.heard("packet") < PACKETS && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.heard("packet"), PACKETS);
+    assert!(took.len() >= 6, "{}", took.len());
+}
+
+/// The folder of a daemon that is going to be killed.
+const HAMMER: &str = "TEST_HIVEKEEP_KEEPER_HAMMER";
+
+#[test]
+fn hammer() {
+    let Some(folder) = std::env::var_os(HAMMER).map(PathBuf::from) else {
+        return eprintln!("SKIPPED: {HAMMER} is not set; `killed_in_the_middle` sets it");
+    };
+    super::super::block_on(async {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let note = |line: String| {
+            use std::io::Write;
+            let mut options = std::fs::OpenOptions::new();
+            options.append(true).create(true);
+            let mut file = options.open(folder.join("acknowledged")).unwrap();
+            writeln!(file, "{line}").unwrap();
+        };
+        let mut members: Vec<WorkspaceId> = Vec::new();
+        for turn in 0.. {
+            let joining = ids::<3>();
+            for id in joining {
+                daemon.network.join(id, wish(&internet())).await.unwrap();
+                note(format!("join {id}"));
+                members.push(id);
+            }
+            let policy =
+                NetworkWish { allow_inter_vm: Some(turn % 2 == 0), ..NetworkWish::default() };
+            daemon.network.set_policy(joining[0], policy).await.unwrap();
+            while members.len() > 6 {
+                let id = members.remove(0);
+                note(format!("leaving {id}"));
+                daemon.network.leave(id).await.unwrap();
+                note(format!("leave {id}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
+    needs_root!();
+    let stage = Stage::new(Access::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..5u64 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "keeper::flow::hammer", "--nocapture"]).env(HAMMER, folder.path());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let acknowledged = folder.path().join("acknowledged");
+        let lines = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let before = lines(&acknowledged).len();
+        let mut child = stage.host.run(move || command.spawn()).unwrap();
+        let end = Instant::now() + super::PATIENCE;
+        while lines(&acknowledged).len() == before {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(Instant::now() < end, "it acknowledges nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(70 + 53 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        super::super::killed::settle(&stage);
+
+        let (mut there, mut open) = (BTreeSet::new(), BTreeSet::new());
+        for line in lines(&acknowledged).lines() {
+            let (what, id) = line.split_once(' ').unwrap();
+            let id: WorkspaceId = id.parse().unwrap();
+            match what {
+                "join" => _ = there.insert(id),
+                "leaving" => _ = open.insert(id),
+                _ => _ = there.remove(&id) | open.remove(&id),
+            }
+        }
+        let path = folder.path().to_owned();
+        stage.host.block_on(move || async move {
+            let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+            let mut planned = Vec::new();
+            for id in &there {
+                match daemon.network.view(*id) {
+                    Some(view) => planned.push(view.attachment.address),
+                    None => assert!(open.contains(id), "{id} was acknowledged and is gone"),
+                }
+            }
+            if let Some(id) = there.iter().find(|id| daemon.network.view(**id).is_some()) {
+                daemon.network.settled(*id).await.unwrap();
+            }
+            // At most one more was on its way in.
+            let taps = taps();
+            assert!(taps.len() <= planned.len() + 1, "{taps:?} for {planned:?}");
+            let rules = said("nft list set inet hivekeep-test members");
+            for address in &planned {
+                assert!(rules.contains(&address.to_string()), "{address}: {rules}");
+            }
+            assert_eq!(rules.matches("10.213.").count(), taps.len(), "{rules}");
+            daemon.stop().await;
+        });
+    }
+    // And nothing, where there is nobody any more.
+    let path = folder.path().to_owned();
+    stage.host.block_on(move || async move {
+        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        daemon.network.retain(Vec::new()).await.unwrap();
+        daemon.network.take_down().await;
+        assert_eq!(said("nft list tables"), "");
+        assert_eq!(taps(), Vec::<String>::new());
+        assert!(!said("ip link show").contains("test-br"));
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn a_guest_is_answered_by_the_resolver_and_told_no() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let [id] = ids();
+        let attachment = daemon.network.join(id, NetworkWish::default()).await.unwrap();
+        daemon.network.settled(id).await.unwrap();
+        let guest = plug(&daemon, id).await;
+        // `a.example`, class IN, type A, in a query with the id 7.
+        let query = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01a\x07example\0\0\x01\0\x01".to_vec();
+        let to = SocketAddrV4::new(attachment.dns.unwrap(), 53);
+        let answer = tokio::task::spawn_blocking(move || {
+            let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let end = Instant::now() + PATIENCE;
+            let mut buffer = [0; 512];
+            loop {
+                socket.send_to(&query, to).unwrap();
+                if let Ok((len, _)) = socket.recv_from(&mut buffer) {
+                    return buffer[..len].to_vec();
+                }
+                assert!(Instant::now() < end, "no answer");
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!(answer[..2], [0, 7]);
+        assert_eq!(answer[3] & 0xf, 5, "it was not refused: {answer:?}");
+        daemon.stop().await;
+    });
+}

@@ -1,0 +1,214 @@
+//! What cannot be kept is refused, and what goes wrong is said.
+
+use hivekeep_kernel::ports::{
+    Cable, Network as _, NetworkMode, NetworkPolicy, NetworkWish, Transport,
+};
+use hivekeep_network::{Mode, Options};
+
+use super::super::needs_root;
+use super::{Daemon, ids, on_stage, options, said, until, wish};
+
+fn internet() -> NetworkPolicy {
+    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+}
+
+#[test]
+fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
+    on_stage_or_here(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        let network = &daemon.network;
+        let [id, other] = ids();
+        let mode = network.mode().await.unwrap();
+        assert!(matches!(&mode, NetworkMode::User { reason } if reason.contains("network.mode")));
+        for refused in [
+            internet(),
+            NetworkPolicy { allow_inter_vm: true, ..NetworkPolicy::default() },
+            NetworkPolicy { egress_allow: vec!["10.0.0.1".into()], ..NetworkPolicy::default() },
+        ] {
+            let error = network.join(id, wish(&refused)).await.unwrap_err();
+            assert_eq!(error.code, "policy_unavailable", "{error}");
+            assert_eq!(network.view(id), None);
+        }
+        let attachment = network.join(id, NetworkWish::default()).await.unwrap();
+        assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
+        assert_eq!((attachment.gateway.octets(), attachment.dns), ([10, 0, 2, 2], None));
+        let second = network.join(other, NetworkWish::default()).await.unwrap();
+        assert_ne!(attachment.mac, second.mac);
+        network.settled(id).await.unwrap();
+        let refused = network.set_policy(id, wish(&internet())).await.unwrap_err();
+        assert_eq!(refused.code, "policy_unavailable");
+        // The port is held until the machine takes it itself.
+        let forward = network.add_forward(id, Transport::Tcp, 80, None).await.unwrap();
+        assert!(std::net::TcpListener::bind(forward.host()).is_err());
+        let Cable::User(forwards) = network.cable(id).await.unwrap() else { panic!("a tap") };
+        assert_eq!(forwards, [forward]);
+        let machine = std::net::TcpListener::bind(forward.host()).unwrap();
+        // One that is added while it runs is only tried.
+        let later = network.add_forward(id, Transport::Tcp, 81, None).await.unwrap();
+        std::net::TcpListener::bind(later.host()).unwrap();
+        assert_eq!(daemon.state(), "running, user mode");
+        daemon.stop().await;
+        // The machine runs on; its ports are its own, and no trouble.
+        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        assert_eq!(daemon.network.view(id).unwrap().forwards, [forward, later]);
+        assert_eq!(daemon.state(), "running, user mode");
+        drop(machine);
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let [id] = ids();
+        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.settled(id).await.unwrap();
+        daemon.stop().await;
+        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        let network = &daemon.network;
+        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        for refused in [
+            network.cable(id).await.unwrap_err(),
+            network.join(id, NetworkWish::default()).await.unwrap_err(),
+        ] {
+            assert_eq!(refused.code, "policy_unavailable");
+        }
+        network.set_policy(id, wish(&NetworkPolicy::default())).await.unwrap();
+        assert!(matches!(network.cable(id).await.unwrap(), Cable::User(_)));
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn without_a_network_everything_is_refused_and_leaving_is_not() {
+    on_stage_or_here(|folder| async move {
+        let daemon = Daemon::start(&folder, options(Mode::Off)).await;
+        let [id] = ids();
+        let refused = daemon.network.join(id, NetworkWish::default()).await.unwrap_err();
+        assert_eq!(refused.code, "network_unavailable");
+        assert_eq!(daemon.network.cable(id).await.unwrap_err().code, "network_unavailable");
+        daemon.network.leave(id).await.unwrap();
+        daemon.network.retain(vec![id]).await.unwrap();
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let first = Daemon::start(&folder.join("a"), options(Mode::Bridge)).await;
+        let [id] = ids();
+        first.network.join(id, NetworkWish::default()).await.unwrap();
+        first.network.settled(id).await.unwrap();
+        let same = Daemon::start(&folder.join("b"), options(Mode::Auto)).await;
+        let NetworkMode::User { reason } = same.network.mode().await.unwrap() else { panic!() };
+        assert!(reason.contains("tag `test`"), "{reason}");
+        assert!(same.state().starts_with("degraded, user mode: no bridge"), "{}", same.state());
+        until("it is told", || same.events() == ["network.degraded"]).await;
+        same.stop().await;
+        let other = Options { tag: Some("other".parse().unwrap()), ..options(Mode::Auto) };
+        let third = Daemon::start(&folder.join("c"), other.clone()).await;
+        let NetworkMode::User { reason } = third.network.mode().await.unwrap() else { panic!() };
+        assert!(reason.contains("10.213.0.0/16 overlaps"), "{reason}");
+        third.stop().await;
+        let elsewhere = Options { subnet: "10.214.0.0/24".parse().unwrap(), ..other };
+        let fourth = Daemon::start(&folder.join("d"), elsewhere).await;
+        assert_eq!(fourth.network.mode().await.unwrap(), NetworkMode::Bridge);
+        fourth.network.join(id, NetworkWish::default()).await.unwrap();
+        fourth.network.settled(id).await.unwrap();
+        fourth.stop().await;
+        first.stop().await;
+    });
+}
+
+#[test]
+fn what_others_do_to_it_is_mended_and_told_and_a_lost_port_too() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let often = Options { check_interval_secs: 1, ..options(Mode::Bridge) };
+        let daemon = Daemon::start(&folder, often.clone()).await;
+        let [id] = ids();
+        daemon.network.join(id, NetworkWish::default()).await.unwrap();
+        let tcp = Transport::Tcp;
+        let forward = daemon.network.add_forward(id, tcp, 80, Some(18_080)).await.unwrap();
+        let rules = || said("nft list chain inet hivekeep-test crossing");
+        let whole = rules();
+        said("nft flush chain inet hivekeep-test crossing");
+        assert_ne!(rules(), whole);
+        until("the rules are as planned", || rules() == whole).await;
+        until("it is told", || daemon.events().contains(&"network.repaired".to_owned())).await;
+        daemon.stop().await;
+
+        let thief = std::net::TcpListener::bind(forward.host()).unwrap();
+        let daemon = Daemon::start(&folder, often).await;
+        assert_eq!(daemon.network.view(id).unwrap().forwards, [forward]);
+        until("it is told", || daemon.events().contains(&"network.port_lost".to_owned())).await;
+        let told = daemon.state();
+        assert!(told.starts_with("degraded") && told.contains("127.0.0.1:18080"), "{told}");
+        drop(thief);
+        until("it is taken again", || daemon.state() == "running, bridge").await;
+        assert!(std::net::TcpListener::bind(forward.host()).is_err());
+        until("it is told", || daemon.events().last().unwrap() == "network.recovered").await;
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
+    needs_root!();
+    on_stage(|folder| async move {
+        // An nft that can be made to fail.
+        let (nft, broken) = (folder.join("nft"), folder.join("broken"));
+        let script = format!(
+            "#!/bin/sh\n[ -e {} ] && {{ echo broken on purpose >&2; exit 1; }}\n\
+             PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin exec nft \"$@\"\n",
+            broken.display()
+        );
+        std::fs::write(&nft, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&nft, mode).unwrap();
+        let slow = Options { nft_path: nft, ..options(Mode::Bridge) };
+        let daemon = Daemon::start(&folder, slow).await;
+        let network = &daemon.network;
+        let [id, other] = ids();
+        network.join(id, NetworkWish::default()).await.unwrap();
+        network.settled(id).await.unwrap();
+        std::fs::write(&broken, "").unwrap();
+        let refused = network.set_policy(id, wish(&internet())).await.unwrap_err();
+        assert_eq!(refused.code, "network_failed");
+        assert!(refused.message.contains("broken on purpose"), "{refused}");
+        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        let refused = network.add_forward(id, Transport::Tcp, 80, Some(18_080)).await.unwrap_err();
+        assert_eq!(refused.code, "network_failed");
+        network.join(other, NetworkWish::default()).await.unwrap();
+        assert_eq!(network.settled(other).await.unwrap_err().code, "network_failed");
+        assert!(daemon.state().contains("broken on purpose"), "{}", daemon.state());
+        std::fs::remove_file(&broken).unwrap();
+        network.settled(other).await.unwrap();
+        assert_eq!(daemon.state(), "running, bridge");
+        std::net::TcpListener::bind("127.0.0.1:18080").expect("the port is free again");
+        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        assert_eq!(network.view(id).unwrap().forwards, []);
+        daemon.stop().await;
+        // And it is not in the journal either.
+        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        assert_eq!(daemon.network.view(id).unwrap().policy, NetworkPolicy::default());
+        daemon.stop().await;
+    });
+}
+
+/// Needs no rights, and no namespace where there are none.
+fn on_stage_or_here<F: Future<Output = ()>>(
+    work: impl FnOnce(std::path::PathBuf) -> F + Send + 'static,
+) {
+    match super::super::obstacle() {
+        None => on_stage(work),
+        Some(_) => {
+            let folder = tempfile::tempdir().unwrap();
+            super::super::block_on(work(folder.path().to_owned()));
+        }
+    }
+}
