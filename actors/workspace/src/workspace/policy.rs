@@ -197,11 +197,10 @@ async fn tell_machine(
 
 /// The network knows ids; people know names.
 fn name_holder(desk: &Desk, error: ToolError) -> ToolError {
-    let by = error.details.get("workspace_id").and_then(|id| id.as_str());
-    let by = by.and_then(|id| id.parse::<WorkspaceId>().ok());
-    let card = by.and_then(|id| desk.shared.directory.card(&id.to_string()).ok());
-    match card {
-        Some(card) => error.detail("workspace", card.name.to_string()),
-        None => error,
-    }
+    let by = error.details.get("by").and_then(|id| id.as_str());
+    let by = by.and_then(|id| id.parse::<WorkspaceId>().ok()).map(|id| id.to_string());
+    let card = by.as_ref().and_then(|id| desk.shared.directory.card(id).ok());
+    let (Some(by), Some(card)) = (by, card) else { return error };
+    let message = error.message.replace(&by, &format!("workspace `{}`", card.name));
+    ToolError { message, ..error }.detail("workspace", card.name.to_string())
 }

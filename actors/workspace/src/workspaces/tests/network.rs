@@ -236,6 +236,7 @@ async fn forwards_stay_over_stops_and_a_port_has_one_holder() {
     assert_eq!((&added["host_port"], &added["guest_port"]), (&json!(8080), &json!(80)));
     let taken = forward(&two, "add", Some(8080)).await.unwrap_err();
     assert_eq!((&*taken.code, &taken.details["workspace"]), ("port_taken", &json!("one")));
+    assert!(taken.message.contains("workspace `one`"), "{}", taken.message);
     assert_eq!(forward(&two, "add", Some(80)).await.unwrap_err().code, "invalid_input");
     assert_eq!(forward(&two, "remove", None).await.unwrap_err().code, "forward_not_found");
     stage.call("workspace_stop", json!({ "workspace_id": one })).await.unwrap();

@@ -154,7 +154,7 @@ impl Network for Wires {
         if let Some((by, _)) = holder {
             let error =
                 ToolError::new(Layer::Actor, "port_taken", format!("{host_port} is {by}'s"));
-            return Err(error.detail("workspace_id", by.to_string()));
+            return Err(error.detail("by", by.to_string()));
         }
         let forward =
             PortForward { transport, host_ip: Ipv4Addr::LOCALHOST, host_port, guest_port };
