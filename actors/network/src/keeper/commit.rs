@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::ports::NetworkView;
-use hivekeep_kernel::{Fault, ToolError};
+use hivekeep_kernel::{Fault, ToolError, fault_point};
 use serde_json::json;
 
 use super::change::{Change, When};
@@ -46,6 +46,7 @@ impl Keeper {
             waiting.for_each(|mut change| change.done(Err(error.clone())));
             return Err(Fault::new(format!("the network could not be recorded: {error}")));
         }
+        fault_point!("network.after_durable");
         self.writing = false;
         let mut changed = false;
         for change in &changes {
@@ -87,6 +88,7 @@ impl Keeper {
         let askers: Vec<_> = self.settling.extract_if(.., |(at, _)| *at <= due).collect();
         let outcome = match outcome {
             Ok(applied) => {
+                fault_point!("network.after_applied");
                 self.applied = plan.generation;
                 self.in_force = plan.network;
                 self.condition.names = no_names;
