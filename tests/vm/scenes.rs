@@ -4,8 +4,8 @@ pub mod crash;
 pub mod files;
 pub mod jobs;
 pub mod life;
-pub mod prepare;
 pub mod pool;
+pub mod prepare;
 pub mod run;
 pub mod snapshots;
 

@@ -48,8 +48,7 @@ pub fn a_machine_is_there_before_it_is_asked_for(mut house: House) {
     // It took its name, and what makes machines differ differs.
     assert_eq!(house.exec("w", "hostname").trim(), "w");
     assert_eq!(house.create("v")["from_pool"], true);
-    let identity =
-        "grep -w $(hostname) /etc/hosts; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
+    let identity = "grep -w $(hostname) /etc/hosts; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
     let (w, v) = (house.exec("w", identity), house.exec("v", identity));
     assert!(w.lines().next().is_some_and(|line| line.ends_with('w')), "{w}");
     for (one, other) in w.lines().zip(v.lines()) {
