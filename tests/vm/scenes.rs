@@ -4,6 +4,7 @@ pub mod crash;
 pub mod files;
 pub mod jobs;
 pub mod life;
+pub mod merge;
 pub mod pool;
 pub mod prepare;
 pub mod run;
@@ -42,6 +43,7 @@ macro_rules! snapshot_scenes {
             forks_of_one_memory_are_themselves, forks_of_forks_and_of_disks,
             a_paused_workspace_stands_still, every_point_of_a_snapshot_and_a_restore,
             every_point_of_ten_forks);
+        crate::scenes::scenes!(@ Vm merge: what_deletions_leave_is_merged_and_lost_nowhere);
         crate::scenes::scenes!(@ Vm prepare: a_golden_workspace_is_forked, what_fails_leaves_nothing,
             every_point_of_a_preparation);
     };

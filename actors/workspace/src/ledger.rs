@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     driver::{AppliedLimits, MachineHandle},
     records::{Planned, Record},
-    snapshots::{Disk, Node, Piece, Tree},
+    snapshots::{Disk, Merge, Node, Piece, Tree},
 };
 
 /// The durable state of one workspace.
@@ -52,6 +52,9 @@ pub struct Ledger {
     /// A change of disk or snapshots that was begun and not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
+    /// Two layers that are being made one. Nothing else waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
 }
 
 /// A change of the disk that a crash may have cut short.
@@ -162,6 +165,7 @@ impl Ledger {
             machine: MachineFact::Stopped,
             snapshots: Tree::default(),
             change: None,
+            merge: None,
             jobs: BTreeSet::new(),
             destroying: false,
             boot_time_ms: None,
@@ -267,6 +271,14 @@ impl Ledger {
             Record::SnapshotDeleted { snapshot } => {
                 self.snapshots.remove(snapshot);
             }
+            Record::MergeWanted(merge) => self.merge = Some(merge),
+            Record::Merged => {
+                if let Some(merge) = self.merge.take() {
+                    merge.apply_to(&mut self.disk.layers);
+                    self.snapshots.merged(&merge);
+                }
+            }
+            Record::MergeFailed => self.merge = None,
             // Every other kind is applied by the caller.
             _ => {}
         }
@@ -293,6 +305,7 @@ impl Ledger {
         let mut pieces = self.snapshots.pieces();
         pieces.extend(self.disk.pieces());
         pieces.extend(self.change.iter().flat_map(Change::pieces));
+        pieces.extend(self.merge.map(|merge| Piece::Layer(merge.into)));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
         pieces.extend(begins.map(|fork| Piece::Memory(fork.snapshot)));

@@ -130,6 +130,7 @@ impl Shared {
             census,
             directory: Default::default(),
             holds: Default::default(),
+            merges: tokio::sync::Semaphore::new(1),
             young: Default::default(),
             traffic: Default::default(),
             booted: Default::default(),

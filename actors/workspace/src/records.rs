@@ -23,7 +23,7 @@ use crate::{
     link::LinkToken,
     name::Name,
     pool::Pooled,
-    snapshots::Node,
+    snapshots::{Merge, Node},
 };
 
 /// One entry of the stream `workspace/<id>`.
@@ -157,6 +157,12 @@ pub enum Record {
         /// Which.
         snapshot: SnapshotId,
     },
+    /// Two layers shall become one.
+    MergeWanted(Merge),
+    /// The merge wanted last is complete and durable; the two are not needed any more.
+    Merged,
+    /// It was given up.
+    MergeFailed,
     /// It was the pool's and is somebody's from now on.
     Claimed {
         /// Whose.
@@ -184,6 +190,9 @@ impl Record {
                 | Self::Restored { .. }
                 | Self::RestoreFailed
                 | Self::SnapshotDeleted { .. }
+                | Self::MergeWanted(_)
+                | Self::Merged
+                | Self::MergeFailed
         )
     }
 }

@@ -71,6 +71,8 @@ pub struct Shared {
     pub directory: Directory,
     /// Who needs which files of disks and snapshots.
     pub(crate) holds: Holds,
+    /// Turns at merging layers.
+    pub(crate) merges: tokio::sync::Semaphore,
     /// Planned in this daemon's life and not yet taken up by an actor.
     pub(crate) young: dashmap::DashSet<WorkspaceId>,
     /// Creations that people wait for.

@@ -10,6 +10,7 @@
 
 pub(crate) mod files;
 mod holds;
+mod merging;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,7 @@ use hivekeep_kernel::{JobId, LayerId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use holds::{Holds, Piece};
+pub use merging::Merge;
 
 use crate::link::LinkToken;
 
@@ -142,6 +144,11 @@ impl Tree {
     /// Those made after it, newest first.
     pub fn newer_than(&self, id: SnapshotId) -> Vec<SnapshotId> {
         self.nodes.keys().rev().take_while(|newer| **newer > id).copied().collect()
+    }
+
+    /// Two layers became one.
+    pub(crate) fn merged(&mut self, merge: &Merge) {
+        self.nodes.values_mut().for_each(|node| merge.apply_to(&mut node.layers));
     }
 
     /// Everything that some snapshot needs.

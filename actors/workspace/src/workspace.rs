@@ -17,6 +17,7 @@ mod halt;
 mod identity;
 mod jobs;
 mod line;
+mod merge;
 mod network;
 mod policy;
 pub(crate) mod prepare;
@@ -79,6 +80,8 @@ pub enum Msg {
     Unchanged,
     /// Of `workspace_prepare`.
     Prepare(prepare::Ask),
+    /// Of layers that become one.
+    Merge(merge::Ask),
     /// Make a snapshot with memory on behalf of a call that forks it.
     Snapshot(Box<SnapshotRequest>),
     /// What do forks of a snapshot begin from?
@@ -166,6 +169,8 @@ pub struct Workspace {
     changing: Option<&'static str>,
     /// Held by changes of forwards that are under way.
     forwarding: Arc<()>,
+    /// The merging of layers that goes on.
+    merger: Option<merge::Merger>,
     /// An adoption is under way.
     adopting: bool,
     /// It is being given to somebody.
@@ -212,6 +217,7 @@ impl Entity for Workspace {
             token,
             changing: None,
             forwarding: Arc::default(),
+            merger: None,
             adopting: false,
             claiming: false,
             reattaching: false,
@@ -251,6 +257,7 @@ impl Entity for Workspace {
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
             Msg::Unchanged => self.changing = None,
             Msg::Prepare(ask) => self.preparation(ask),
+            Msg::Merge(ask) => self.merging(ask),
             Msg::Snapshot(request) => self.snapshot_for(*request),
             Msg::Stem { session, snapshot, reply } => {
                 let _asker_gone = reply.send(self.stem(session, &snapshot));

@@ -237,7 +237,7 @@ impl Driver for FakeDriver {
         self.note("prepare", &plan.workspace);
         plan.check()?;
         match self.isolation {
-            Isolation::Vm => snapshots::make_layer(&plan.disk().top),
+            Isolation::Vm => snapshots::make_layer(&plan.disk().top, plan.disk_gb),
             Isolation::Sandbox => Ok(()),
         }
     }

@@ -7,8 +7,9 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, ToolError};
+use tokio_util::sync::CancellationToken;
 
-use super::{Holds, Piece};
+use super::{Holds, Merge, Piece};
 use crate::{driver::layer, shared::Folders};
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
@@ -47,6 +48,21 @@ pub(crate) async fn unlink(path: PathBuf) {
     if let Err(error) = blocking(move || remove_one(&path), shown).await {
         tracing::warn!(%error, "the first name of a frozen layer stays");
     }
+}
+
+/// Makes one layer of two. Ends early when it is not wanted any more, or when this is dropped.
+pub(crate) async fn merge(
+    folders: &Folders,
+    merge: Merge,
+    wanted: &CancellationToken,
+) -> Result<(), ToolError> {
+    let path = |layer| Piece::Layer(layer).path(folders);
+    let (lower, upper, into) = (path(merge.lower), path(merge.upper), path(merge.into));
+    let wanted = wanted.child_token();
+    let _until_dropped = wanted.clone().drop_guard();
+    let work = move || layer::merge(&lower, &upper, &into, &|| !wanted.is_cancelled());
+    let made = tokio::task::spawn_blocking(work).await;
+    Ok(made.map_err(|error| ToolError::internal(error.to_string()))??)
 }
 
 /// Removes files that nobody needs. What cannot be removed is left to the next start.

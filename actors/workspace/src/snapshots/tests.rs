@@ -97,3 +97,64 @@ proptest! {
         }
     }
 }
+
+/// A workspace that made these snapshots one after the other: each its own layer.
+fn line(count: usize) -> (Tree, Disk, Vec<SnapshotId>) {
+    let (mut tree, mut disk, mut ids) = (Tree::default(), Disk::default(), Vec::new());
+    for nth in 0..count {
+        disk.freeze(LayerId::new(), LayerId::new());
+        let node = node(&nth.to_string(), None, &disk.layers);
+        ids.push(node.id);
+        tree.add(node);
+    }
+    (tree, disk, ids)
+}
+
+#[test]
+fn layers_that_end_a_snapshot_or_belong_to_others_stay_apart() {
+    let (mut tree, disk, ids) = line(3);
+    let find = |tree: &Tree, disk: &Disk| Merge::find(disk, tree, |_| true);
+    assert_eq!(find(&tree, &disk), None);
+    tree.remove(ids[1]);
+    let merge = find(&tree, &disk).unwrap();
+    assert_eq!([merge.lower, merge.upper], disk.layers[1..]);
+    for foreign in &disk.layers[1..] {
+        assert_eq!(Merge::find(&disk, &tree, |layer| layer != *foreign), None);
+    }
+    // Another branch stands on the lower one alone.
+    let branch = node("branch", None, &[disk.layers[0], disk.layers[1], LayerId::new()]);
+    let branch_id = branch.id;
+    tree.add(branch);
+    assert_eq!(find(&tree, &disk), None);
+    tree.remove(branch_id);
+    // The disk is elsewhere: the snapshots' own chains count as well.
+    let elsewhere = Disk { layers: vec![disk.layers[0]], top: Some(LayerId::new()) };
+    assert!(find(&tree, &elsewhere).is_some());
+}
+
+proptest! {
+    #[test]
+    fn merging_ends_with_a_layer_for_each_snapshot_and_one_for_the_rest(
+        count in 1_usize..12,
+        deleted in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let (mut tree, mut disk, ids) = line(count);
+        for index in deleted {
+            tree.remove(*index.get(&ids));
+        }
+        let mut merges = 0;
+        while let Some(merge) = Merge::find(&disk, &tree, |_| true) {
+            merge.apply_to(&mut disk.layers);
+            tree.merged(&merge);
+            merges += 1;
+            prop_assert!(merges < count, "it goes on for ever");
+        }
+        // Each snapshot keeps a chain that the disk has as its beginning.
+        for node in tree.nodes() {
+            prop_assert!(disk.layers.starts_with(&node.layers));
+        }
+        let ends: BTreeSet<_> = tree.nodes().map(|node| node.layers.len()).collect();
+        let last_is_a_snapshots = ends.contains(&disk.layers.len());
+        prop_assert_eq!(disk.layers.len(), ends.len() + usize::from(!last_is_a_snapshots));
+    }
+}

@@ -81,6 +81,12 @@ pub struct SnapshotResult {
     /// delete: always true; one that could not be deleted is an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted: Option<bool>,
+    /// delete: whether a layer of the disk that this left over was merged with the one beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged: Option<bool>,
+    /// delete: why not. What is left over by a running workspace is merged when it is stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_merged: Option<String>,
     /// list: all, oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Vec<SnapshotRow>>,

@@ -41,9 +41,14 @@ impl Workspace {
         let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
         let holds = self.ledger.owner.filter(|_| self.ledger.counts());
         let pieces = self.ledger.pieces();
+        let merger = self.merger.as_ref().map(super::merge::Merger::end);
         async move {
             // The actor is stopped by this work's last step; the work ends later.
             let _keeps_the_work_alive = ops;
+            // Nothing is written about a workspace after its end.
+            if let Some(ended) = merger {
+                ended.await;
+            }
             let removed = remove(&desk, &plan, event).await;
             if let Err(error) = &removed {
                 tracing::error!(workspace = %desk.id, %error, "a workspace could not be removed");

@@ -28,6 +28,10 @@ use crate::{
 /// Longest name of a snapshot.
 const MAX_NAME: usize = 128;
 
+/// Most frozen layers of a disk. Each is a file that a machine has open and looks through to read
+/// what was never written above it. Deletions leave layers behind until the next stop.
+const MAX_LAYERS: usize = 100;
+
 /// What a snapshot is made of, decided in the mailbox.
 pub struct Making {
     pub(crate) node: Node,
@@ -155,6 +159,12 @@ impl Workspace {
             )
             .next("delete some, or raise workspace.max_snapshots_per_workspace")
             .detail("max_snapshots_per_workspace", most));
+        }
+        if self.ledger.disk.layers.len() >= MAX_LAYERS {
+            let message = format!("the workspace's disk has {MAX_LAYERS} layers");
+            return Err(ToolError::new(Layer::Quota, "too_many_layers", message)
+                .next("call workspace_stop: layers that deleted snapshots left are merged then")
+                .detail("max_layers", MAX_LAYERS));
         }
         match (self.phase, include_memory) {
             (Phase::Running | Phase::Paused, _) | (Phase::Stopped | Phase::Crashed, false) => {

@@ -43,6 +43,9 @@ impl Workspace {
 
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
+        if let (Some(merger), true) = (&self.merger, phase != Phase::Stopped) {
+            merger.cancel();
+        }
         self.sync();
         if self.ledger.plan.pool.is_some() {
             let changed = pool::Msg::Phase { id: self.desk.id, phase };
@@ -103,6 +106,8 @@ impl Workspace {
         match self.phase {
             Phase::Running => self.follow_jobs()?,
             Phase::Crashed => self.watch_what_is_left(),
+            // Most often there is nothing to do.
+            Phase::Stopped => drop(self.begin_merging()),
             _ => {}
         }
         Ok(())

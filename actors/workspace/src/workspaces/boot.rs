@@ -10,6 +10,7 @@ use super::Workspaces;
 use crate::{
     driver::{self, sweep::Leftover},
     ledger::Ledger,
+    records::Record,
     shared::STREAM,
     snapshots::files,
 };
@@ -17,7 +18,11 @@ use crate::{
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.
     pub(super) async fn boot(&mut self) -> Result<(), Fault> {
-        let ledgers = self.ledgers().await?;
+        let mut ledgers = self.ledgers().await?;
+        let first_boot = self.shared.first_boot();
+        if first_boot {
+            self.give_up_merges(&mut ledgers).await?;
+        }
         self.sweep(&ledgers).await?;
         self.sweep_snapshots(&ledgers).await?;
         // Those that failed have let go of their place already.
@@ -25,7 +30,6 @@ impl Workspaces {
         let members = members.map(|ledger| ledger.plan.id).collect();
         let retained = self.shared.network.retain(members).await;
         retained.map_err(|error| Fault::new(error.to_text()))?;
-        let first_boot = self.shared.first_boot();
         // A creation that was under way when an earlier keeper ended is undone.
         self.shared.young.clear();
         for ledger in ledgers {
@@ -38,6 +42,22 @@ impl Workspaces {
                 self.shared.sessions.restore(owner, plan.spec.resources());
             }
             self.hatch(plan)?;
+        }
+        Ok(())
+    }
+
+    /// Merges that a daemon before this one did not end. In this one's own life the record of an
+    /// end may still be on its way to the journal, so that only a next daemon gives them up.
+    async fn give_up_merges(&self, ledgers: &mut [Ledger]) -> Result<(), Fault> {
+        for ledger in ledgers.iter_mut().filter(|ledger| ledger.merge.is_some()) {
+            let fault = |error: String| Fault::new(format!("giving up a merge: {error}"));
+            let stream = StreamId::new(STREAM, &ledger.plan.id.to_string());
+            let stream = stream.map_err(|error| fault(error.to_string()))?;
+            let record = serde_json::to_vec(&Record::MergeFailed);
+            let record = record.map_err(|error| fault(error.to_string()))?;
+            let noted = self.shared.journal.append(&stream, vec![record]).await;
+            noted.map_err(|error| fault(error.to_string()))?;
+            ledger.apply(Record::MergeFailed);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use super::FakeDriver;
+use crate::driver::layer;
 use crate::driver::snapshot::Description;
 use crate::driver::{
     Driver, Error, Gone, Held, Launched, MachineHandle, Plan, Ram, SaveRequest, Saved, SavedMemory,
@@ -53,19 +54,17 @@ impl FakeDriver {
         if present.is_some_and(|present| present != plan.disk().top) {
             return Err(Error::BadPlan("the machine's disk is neither the old nor the new".into()));
         }
-        make_layer(new_top)?;
+        make_layer(new_top, plan.disk_gb)?;
         self.state().tops.insert(handle.workspace.clone(), new_top.to_owned());
         Ok(())
     }
 }
 
-pub(super) fn make_layer(path: &Path) -> Result<(), Error> {
-    if path.exists() {
-        return Ok(());
-    }
+/// A sound layer, so that it can be merged with others.
+pub(super) fn make_layer(path: &Path, disk_gb: u32) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(Error::io("make the folder", parent))?;
-    fs::write(path, "layer").map_err(Error::io("make the disk layer", path))
+    layer::make_top(path, u64::from(disk_gb) << 30)
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! Two layers become one.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,30 +15,56 @@ use crate::driver::tools;
 /// For the largest disk on a slow host.
 const WAIT: Duration = Duration::from_secs(1800);
 
+/// How much is copied between two looks at whether it is still wanted.
+const COPY_BYTES: u64 = 64 << 20;
+
 /// Makes `into` from a frozen layer and the only one above it: on what `frozen` stands on, it
 /// reads as `child` does. It appears complete and synced, or not at all, and neither of the two is
 /// changed; they are the owner's to remove once its record names `into`. No machine may have
-/// `child` as its top meanwhile. Does nothing if `into` is there. Blocks, half an hour at most.
-pub fn merge(frozen: &Path, child: &Path, into: &Path) -> Result<(), Error> {
+/// `child` as its top meanwhile; below that they may be read. Does nothing if `into` is there.
+/// Blocks, half an hour at most, and ends early once `wanted` says no.
+///
+/// # Errors
+/// Also when it was not wanted any more.
+pub fn merge(
+    frozen: &Path,
+    child: &Path,
+    into: &Path,
+    wanted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
     if into.exists() {
         return Ok(());
     }
     let qemu_img = tools::find(Path::new("qemu-img"), "apt-get install qemu-utils")?;
     let size_bytes = virtual_size(frozen).map_err(Error::io("read the size of", frozen))?;
     publish(into, |fresh| {
-        fs::copy(frozen, fresh)?;
+        copy(frozen, fresh, wanted)?;
         // Something must stand below the copy: where nothing does, qemu-img leaves zeroes out,
         // and what the copy is put on later would shine through.
         let below = json!({ "driver": "null-co", "size": size_bytes, "read-zeroes": true });
         let file = |path: &Path| {
             let path = path.to_str().ok_or_else(|| io::Error::other("a path must be UTF-8"))?;
-            Ok::<_, io::Error>(json!({ "driver": "file", "filename": path }))
+            // A frozen layer is opened as if it were to be written, and is not. A lock for that
+            // would keep a machine from starting on it.
+            Ok::<_, io::Error>(json!({ "driver": "file", "filename": path, "locking": "off" }))
         };
         let copy = json!({ "driver": "qcow2", "file": file(fresh)?, "backing": below });
         let above = json!({ "driver": "qcow2", "file": file(child)?, "backing": copy });
         // -d: the child is not emptied.
-        run(Command::new(qemu_img).args(["commit", "-q", "-d"]).arg(format!("json:{above}")))
+        let mut commit = Command::new(qemu_img);
+        run(commit.args(["commit", "-q", "-d"]).arg(format!("json:{above}")), wanted)
     })
+}
+
+/// In pieces, so that it ends soon when it is not wanted any more.
+fn copy(from: &Path, to: &Path, wanted: &dyn Fn() -> bool) -> io::Result<()> {
+    let (mut from, mut to) = (fs::File::open(from)?, fs::File::create_new(to)?);
+    while wanted() {
+        if io::copy(&mut (&mut from).take(COPY_BYTES), &mut to)? == 0 {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::Interrupted.into())
 }
 
 /// Field `size` of a qcow2 header.
@@ -48,14 +74,14 @@ fn virtual_size(layer: &Path) -> io::Result<u64> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-fn run(command: &mut Command) -> io::Result<()> {
+fn run(command: &mut Command, wanted: &dyn Fn() -> bool) -> io::Result<()> {
     let end = Instant::now() + WAIT;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     loop {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(io::Error::other(format!("qemu-img: {status}"))),
-            None if Instant::now() > end => {
+            None if !wanted() || Instant::now() > end => {
                 child.kill()?;
                 child.wait()?;
                 return Err(io::ErrorKind::TimedOut.into());
@@ -106,8 +132,8 @@ mod tests {
             ["write -P 33 512k 1M", "write -z 4M 128k", "discard 12M 1M", "write -z 20M 1M"];
         write(&upper, &above);
         let before = [&frozen, &child].map(|path| fs::read(path).unwrap());
-        merge(&frozen, &child, &into).unwrap();
-        merge(&frozen, &child, &into).unwrap();
+        merge(&frozen, &child, &into, &|| true).unwrap();
+        merge(&frozen, &child, &into, &|| true).unwrap();
         assert!([&frozen, &child].map(|path| fs::read(path).unwrap()) == before);
         let compared = Command::new("qemu-img")
             .arg("compare")
@@ -115,8 +141,10 @@ mod tests {
             .output()
             .unwrap();
         assert!(compared.status.success(), "{compared:?}");
+        let other = dir.path().join("other");
+        assert!(merge(&frozen, &child, &other, &|| false).is_err(), "it was not wanted");
         fs::write(&child, "junk").unwrap();
-        assert!(merge(&frozen, &child, &dir.path().join("other")).is_err());
+        assert!(merge(&frozen, &child, &other, &|| true).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no rest of a failed one");
     }
 }

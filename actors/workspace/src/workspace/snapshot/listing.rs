@@ -9,10 +9,27 @@ use super::MAX_NAME;
 use crate::{
     phase::Phase,
     records::Record,
+    shared::Desk,
     snapshots::{Node, Piece, files},
     tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
-    workspace::{Msg, Workspace},
+    workspace::{Msg, Workspace, merge},
 };
+
+/// Time for the mailbox to say whether layers can be merged.
+const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
+async fn merged(desk: &Desk) -> Result<(), String> {
+    let begin = |reply| Msg::Merge(merge::Ask::Begin(reply));
+    let begun = desk.actor.ask(MERGE_PATIENCE, begin).await;
+    let outcome = begun.map_err(|error| error.to_string())?;
+    let ended = outcome.map_err(|why| why.words().to_owned())?.await;
+    match ended.map_err(|_| "the workspace's actor ended".to_owned())? {
+        Ok(0) => Err("it was started or changed meanwhile".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_text()),
+    }
+}
 
 impl Workspace {
     /// `snapshot` with action `list`.
@@ -102,10 +119,18 @@ impl Workspace {
                 let record = Record::SnapshotDeleted { snapshot };
                 let done = desk.commit(vec![record], Some(("snapshot.deleted", event))).await;
                 let _actor_gone = desk.actor.send(Msg::Unchanged);
-                let _caller_gone = tell.send(done);
+                let merged = match &done {
+                    Ok(()) => Some(merged(&desk).await),
+                    Err(_) => None,
+                };
+                let _caller_gone = tell.send(done.map(|()| merged));
             });
-            told.await.map_err(|_| ToolError::internal("the deletion's work ended"))??;
+            let told =
+                told.await.map_err(|_| ToolError::internal("the deletion's work ended"))??;
+            let not_merged = told.and_then(Result::err);
             Ok(SnapshotResult {
+                merged: Some(not_merged.is_none()),
+                not_merged,
                 snapshot_id: Some(node.id),
                 name: Some(node.name),
                 workspace_id: Some(workspace),

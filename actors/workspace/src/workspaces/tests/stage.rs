@@ -315,6 +315,7 @@ impl Daemon {
             census: Census::default(),
             directory: Default::default(),
             holds: Default::default(),
+            merges: tokio::sync::Semaphore::new(1),
             young: Default::default(),
             traffic: Default::default(),
             booted: Default::default(),

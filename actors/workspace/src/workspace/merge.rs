@@ -1,0 +1,192 @@
+//! Layers that deleted snapshots left in a chain become one, while the workspace is stopped.
+//!
+//! Nobody waits for it but the deletion that caused it. The two layers stay as they are until the
+//! record [`Record::Merged`]; before that the third file is nobody's but the intent's, and a start
+//! takes the old chain and ends the merge.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{ToolError, fault_point};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{Msg, Workspace};
+use crate::{
+    phase::Phase,
+    records::Record,
+    shared::Desk,
+    snapshots::{Merge, Piece, files},
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the work asks of the mailbox.
+pub enum Ask {
+    /// Begin, if there is something to do: the end of it is told.
+    Begin(oneshot::Sender<Result<Outcome, NotMerged>>),
+    /// Which are the next?
+    Next(oneshot::Sender<Option<Merge>>),
+    /// They are made one. If nothing stands against it, nothing else goes on until it is recorded.
+    May(oneshot::Sender<bool>),
+    /// The work is over.
+    Ended,
+}
+
+/// Merging that goes on.
+pub(super) struct Merger {
+    wanted: CancellationToken,
+    ended: CancellationToken,
+}
+
+impl Merger {
+    /// It is given up soon.
+    pub(super) fn cancel(&self) {
+        self.wanted.cancel();
+    }
+
+    /// Gives it up; the answer resolves once it writes no record any more.
+    pub(super) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.wanted.cancel();
+        self.ended.clone().cancelled_owned()
+    }
+}
+
+/// How many merges were made.
+pub(super) type Outcome = oneshot::Receiver<Result<usize, ToolError>>;
+
+/// Why layers are left as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotMerged {
+    /// There are none to be merged.
+    Nothing,
+    /// Another workspace has them in its chain.
+    Needed,
+    /// A machine has them open.
+    Runs,
+    /// Something else goes on.
+    Busy,
+}
+
+impl NotMerged {
+    /// For the caller of a deletion.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "no layer was left over that stands beside another one",
+            Self::Needed => "forks need the layers that were left over",
+            Self::Runs => "the layers that were left over are merged when the workspace is stopped",
+            Self::Busy => "something else goes on; it is done after the next stop",
+        }
+    }
+}
+
+impl Workspace {
+    pub(super) fn merging(&mut self, ask: Ask) {
+        match ask {
+            Ask::Begin(reply) => drop(reply.send(self.begin_merging())),
+            Ask::Next(reply) => drop(reply.send(self.mergeable().ok())),
+            Ask::May(reply) => {
+                let may = self.may_record_merge();
+                self.changing = self.changing.or(may.then_some("having its layers merged"));
+                let _work_gone = reply.send(may);
+            }
+            Ask::Ended => self.merger = None,
+        }
+    }
+
+    /// Merges what can be merged.
+    pub(super) fn begin_merging(&mut self) -> Result<Outcome, NotMerged> {
+        let first = self.mergeable()?;
+        if self.merger.is_some() {
+            return Err(NotMerged::Busy);
+        }
+        let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
+        self.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
+        let (tell, told) = oneshot::channel();
+        let desk = self.desk.clone();
+        let _detached = self.ops.spawn(async move {
+            let _ended = ended.drop_guard();
+            let merged = merge_all(&desk, first, &wanted).await;
+            if let Err(error) = &merged {
+                tracing::warn!(workspace = %desk.id, %error, "layers were not merged");
+            }
+            let _actor_gone = desk.actor.send(Msg::Merge(Ask::Ended));
+            let _nobody_asked = tell.send(merged);
+        });
+        Ok(told)
+    }
+
+    fn mergeable(&self) -> Result<Merge, NotMerged> {
+        let (disk, tree) = (&self.ledger.disk, &self.ledger.snapshots);
+        if Merge::find(disk, tree, |_| true).is_none() {
+            return Err(NotMerged::Nothing);
+        }
+        let holds = &self.desk.shared.holds;
+        let alone = |layer| holds.count(Piece::Layer(layer)) <= 1;
+        let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
+        match self.phase {
+            Phase::Stopped if self.settled() && self.ledger.merge.is_none() => Ok(merge),
+            Phase::Running | Phase::Paused => Err(NotMerged::Runs),
+            _ => Err(NotMerged::Busy),
+        }
+    }
+
+    fn settled(&self) -> bool {
+        self.changing.is_none() && self.ledger.change.is_none()
+    }
+
+    /// The chains are still those that the two layers were taken from: a fork that came meanwhile
+    /// needs them apart.
+    fn may_record_merge(&self) -> bool {
+        let Some(merge) = self.ledger.merge else { return false };
+        let holds = &self.desk.shared.holds;
+        let alone = |layer| holds.count(Piece::Layer(layer)) <= 1;
+        self.phase == Phase::Stopped && self.settled() && alone(merge.lower) && alone(merge.upper)
+    }
+}
+
+/// Merges two by two until nothing is left to do, or it is not wanted any more.
+async fn merge_all(
+    desk: &Desk,
+    first: Merge,
+    wanted: &CancellationToken,
+) -> Result<usize, ToolError> {
+    let (mut count, mut next) = (0, Some(first));
+    while let Some(merge) = next {
+        // One at a time on this host: each reads and writes as much as the disks are large.
+        let turn = desk.shared.merges.acquire();
+        let Some(Ok(_turn)) = wanted.run_until_cancelled(turn).await else { break };
+        if !merge_two(desk, merge, wanted).await? {
+            break;
+        }
+        count += 1;
+        next = desk.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::Next(reply))).await?;
+    }
+    Ok(count)
+}
+
+/// False when it was given up.
+async fn merge_two(
+    desk: &Desk,
+    merge: Merge,
+    wanted: &CancellationToken,
+) -> Result<bool, ToolError> {
+    desk.note(Record::MergeWanted(merge)).await?;
+    fault_point!("merge.after_intent");
+    let made = files::merge(&desk.shared.folders, merge, wanted).await;
+    fault_point!("merge.after_merge");
+    let may = match &made {
+        Ok(()) => desk.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::May(reply))).await?,
+        Err(_) => false,
+    };
+    if !may {
+        desk.note(Record::MergeFailed).await?;
+        return if wanted.is_cancelled() { Ok(false) } else { made.map(|()| false) };
+    }
+    let event = ("layers.merged", json!({ "into": merge.into }));
+    let recorded = desk.commit(vec![Record::Merged], Some(event)).await;
+    let _actor_gone = desk.actor.send(Msg::Unchanged);
+    recorded?;
+    fault_point!("merge.after_merged");
+    Ok(true)
+}
