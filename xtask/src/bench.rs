@@ -20,6 +20,7 @@ mod memory;
 mod pool;
 mod raw;
 mod report;
+mod restore;
 mod rig;
 
 use anyhow::{Result, ensure};
@@ -29,7 +30,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 17] = [
+const FIGURES: [&str; 18] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -43,6 +44,7 @@ const FIGURES: [&str; 17] = [
     "rss_1000_execs",
     "journal_appends",
     "fork_with_memory",
+    "fork_20",
     "fork_20_memory",
     "branch_pause",
     "restore_to_node",
@@ -69,7 +71,10 @@ const GROUPS: [(&[&str], Measure); 8] = [
     (&["sandbox_create"], create::sandbox),
     (&["daemon_rss_idle", "rss_per_idle_workspace", "rss_1000_execs"], memory::measure),
     (&["journal_appends"], journal::measure),
-    (&["fork_with_memory", "fork_20_memory", "branch_pause", "restore_to_node"], forks::measure),
+    (
+        &["fork_with_memory", "fork_20", "fork_20_memory", "branch_pause", "restore_to_node"],
+        forks::measure,
+    ),
     (&["pool_claim"], pool::measure),
 ];
 

@@ -23,7 +23,7 @@ const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that ends with its owner.
-struct Ended(Child);
+pub(super) struct Ended(pub(super) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -33,9 +33,9 @@ impl Drop for Ended {
 }
 
 /// A running machine's command line.
-struct Seen {
-    pid: u32,
-    words: Vec<String>,
+pub(super) struct Seen {
+    pub(super) pid: u32,
+    pub(super) words: Vec<String>,
 }
 
 impl Seen {
@@ -44,20 +44,25 @@ impl Seen {
         let mark = house.path().display().to_string();
         for entry in fs::read_dir("/proc")?.flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let line = String::from_utf8_lossy(&line);
-            let words: Vec<_> = line.split_terminator('\0').map(str::to_owned).collect();
-            let is_it = words.first().is_some_and(|first| {
+            let Ok(seen) = Self::of(pid) else { continue };
+            let is_it = seen.words.first().is_some_and(|first| {
                 Path::new(first).file_name().is_some_and(|name| name == program)
             });
-            if is_it && line.contains(&mark) {
-                return Ok(Self { pid, words });
+            if is_it && seen.words.iter().any(|word| word.contains(&mark)) {
+                return Ok(seen);
             }
         }
         anyhow::bail!("the daemon runs no {program}")
     }
 
-    fn file_of(&self, fd: &str) -> Result<PathBuf> {
+    /// Of a process.
+    pub(super) fn of(pid: u32) -> Result<Self> {
+        let line = fs::read(format!("/proc/{pid}/cmdline"))?;
+        let line = String::from_utf8_lossy(&line);
+        Ok(Self { pid, words: line.split_terminator('\0').map(str::to_owned).collect() })
+    }
+
+    pub(super) fn file_of(&self, fd: &str) -> Result<PathBuf> {
         let link = format!("/proc/{}/fd/{fd}", self.pid);
         fs::read_link(&link).with_context(|| format!("read {link}"))
     }
@@ -70,6 +75,18 @@ fn disk_file(value: &str, overlay: &Path, base: &Path) -> Result<(String, String
     let set = set.context("-add-fd names a set")?;
     let path = if set == "1" { base } else { overlay };
     Ok((format!("/dev/fdset/{set}"), path.display().to_string()))
+}
+
+/// A socket that the daemon passes, by a path in `folder`; other words as they are.
+pub(super) fn socket_in(folder: &Path, word: &str) -> String {
+    let Some(name) = word.strip_prefix("socket,id=") else { return word.to_owned() };
+    let name = name.split(',').next().unwrap_or_default();
+    let path = format!("path={}", folder.join(name).display());
+    let parts = word.split(',').map(|part| match part.starts_with("fd=") {
+        true => path.clone(),
+        false => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join(",")
 }
 
 /// QEMU on its own.
@@ -112,14 +129,7 @@ impl Vm {
             let options = options.collect::<Vec<_>>().join(",");
             return Ok(format!("memory-backend-memfd,{options}"));
         }
-        let Some(name) = word.strip_prefix("socket,id=") else { return Ok(word.to_owned()) };
-        let name = name.split(',').next().unwrap_or_default();
-        let path = format!("path={}", folder.join(name).display());
-        let parts = word.split(',').map(|part| match part.starts_with("fd=") {
-            true => path.clone(),
-            false => part.to_owned(),
-        });
-        Ok(parts.collect::<Vec<_>>().join(","))
+        Ok(socket_in(folder, word))
     }
 
     /// From QEMU's start to the guest's first message. The fresh overlay is made
@@ -199,7 +209,7 @@ impl Sandbox {
 }
 
 /// Says the first word and waits for its echo.
-fn await_first_message(stream: &mut UnixStream) -> Result<()> {
+pub(super) fn await_first_message(stream: &mut UnixStream) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(&PREAMBLE)?;
     let mut echo = [0; PREAMBLE.len()];

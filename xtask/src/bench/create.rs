@@ -21,7 +21,7 @@ pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     let folder = kit.repo.shell.create_temp_dir()?;
     let bare = {
         let _first = Made::new(&mut client)?;
-        bare::Vm::like(&house, folder.path(), image(kit, "rootfs_ext4", "rootfs.ext4")?, DISK_GB)?
+        bare::Vm::like(&house, folder.path(), base(kit)?, DISK_GB)?
     };
     let taken = in_turns(kit.rounds(VM_ROUNDS), &mut client, || bare.boot(kit))?;
     Ok(vec![taken.figure("workspace_create", Target::AtMostTimes(1.15))])
@@ -38,6 +38,11 @@ pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     };
     let taken = in_turns(kit.rounds(SANDBOX_ROUNDS), &mut client, || bare.boot())?;
     Ok(vec![taken.figure("sandbox_create", Target::AtMostTimes(2.0))])
+}
+
+/// What disks of virtual machines stand on.
+pub(super) fn base(kit: &Kit<'_>) -> Result<PathBuf> {
+    image(kit, "rootfs_ext4", "rootfs.ext4")
 }
 
 /// A part of the base image.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::House, kit::Kit};
+use super::{client::Client, house::House, kit::Kit, restore::Template};
 
 const ROUNDS: usize = 7;
 const FORKS: usize = 20;
@@ -32,6 +32,9 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     save(&mut client, SOURCE, "node")?;
     if kit.wants("fork_with_memory") || kit.wants("restore_to_node") {
         figures.extend(from_memory(kit, &mut client)?);
+    }
+    if kit.wants("fork_20") {
+        figures.push(fork_20(kit, &house, &mut client)?);
     }
     if kit.wants("fork_20_memory") {
         figures.push(fork_20_memory(&mut client, cold_kib)?);
@@ -126,6 +129,47 @@ fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
     ])
 }
 
+fn fork_20(kit: &Kit<'_>, house: &House, client: &mut Client) -> Result<Figure> {
+    let listed = client.call("snapshot", &json!({ "workspace_id": SOURCE, "action": "list" }))?;
+    let rows = listed["snapshots"].as_array().context("snapshots are listed")?;
+    let node = rows.iter().find(|row| row["name"] == "node").context("the snapshot is listed")?;
+    let memory = house.path().join("state/memories").join(node["id"].as_str().context("an id")?);
+    let fork = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "new_name": "template" });
+    client.call("workspace_fork", &fork)?;
+    let (base, folder) = (super::create::base(kit)?, kit.repo.shell.create_temp_dir()?);
+    let pid = u32::try_from(machine_pid(client, "template")?)?;
+    let template = Template::of(pid, memory, &base, folder.path(), 2)?;
+    destroy(client, "template")?;
+
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        bare.push(template.start_together(kit, FORKS)?.as_secs_f64() * 1e3);
+        let began = Instant::now();
+        let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "count": FORKS });
+        let forked = client.call("workspace_fork", &args)?;
+        let workers = forked["workers"].as_array().context("forks are listed")?;
+        ensure!(workers.len() == FORKS, "not all forks were made: {}", forked["failures"]);
+        let names: Vec<_> = workers.iter().map(|worker| worker["name"].clone()).collect();
+        let args = json!({ "workspace_ids": names, "commands": "true" });
+        let answered = client.call("exec_parallel", &args)?;
+        ours.push(began.elapsed().as_secs_f64() * 1e3);
+        ensure!(answered["summary"]["succeeded"] == FORKS, "not all answer: {answered}");
+        for name in &names {
+            destroy(client, name.as_str().context("a fork has a name")?)?;
+        }
+    }
+    Ok(Figure {
+        name: "fork_20",
+        unit: "ms",
+        value: median(ours),
+        baseline: Some(median(bare)),
+        target: Target::AtMostTimes(1.2),
+        remark: "until each has answered an exec; the baseline is twenty QEMUs started together \
+                 from the same layer and memory, until each guest's first message"
+            .to_owned(),
+    })
+}
+
 fn fork_20_memory(client: &mut Client, cold_kib: f64) -> Result<Figure> {
     let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "count": FORKS });
     let forked = client.call("workspace_fork", &args)?;
@@ -159,10 +203,14 @@ fn fork_20_memory(client: &mut Client, cold_kib: f64) -> Result<Figure> {
     })
 }
 
+fn machine_pid(client: &mut Client, workspace: &str) -> Result<u64> {
+    let info: Value = client.call("workspace_info", &json!({ "workspace_id": workspace }))?;
+    info["machine"]["pid"].as_u64().context("a running workspace has a machine")
+}
+
 /// Memory of a workspace's machine, each page shared by so many counted by its part.
 fn pss_kib(client: &mut Client, workspace: &str) -> Result<f64> {
-    let info: Value = client.call("workspace_info", &json!({ "workspace_id": workspace }))?;
-    let pid = info["machine"]["pid"].as_u64().context("a running workspace has a machine")?;
+    let pid = machine_pid(client, workspace)?;
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = rollup.lines().find(|line| line.starts_with("Pss:")).context("its Pss")?;
     let kib = line.split_ascii_whitespace().nth(1).context("a number")?;
