@@ -10,6 +10,7 @@
 //! ```
 
 mod client;
+mod explore;
 mod farewell;
 mod house;
 mod job;

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Isolation, Programs, client::Client, house::House, job::Job, sources::Sources, teller::Teller,
+    Isolation, Programs, client::Client, explore, house::House, job::Job, sources::Sources,
+    teller::Teller,
 };
 use crate::repo::Repo;
 
@@ -86,6 +87,7 @@ impl<'a> Play<'a> {
         self.look_again(&sources, &edited)?;
         self.follow(&sources, &mut job)?;
         self.bring_home(&sources, &edited)?;
+        explore::play(&mut self.client, self.teller, self.isolation)?;
         if !keep {
             self.destroy()?;
             let Self { client, teller, .. } = self;
