@@ -80,7 +80,8 @@ pub fn a_machine_is_there_before_it_is_asked_for(mut house: House) {
     leaks::check(&house);
     let made = house.create("u");
     assert!(
-        made["from_pool"] == true && ids(&after).contains(made["workspace_id"].as_str().unwrap())
+        made["from_pool"] == true
+            && ids(&after).contains(made["workspace_id"].as_str().expect("an id"))
     );
     assert_eq!(house.exec("u", "hostname").trim(), "u");
 
