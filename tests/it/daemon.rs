@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::home::{Home, show};
+use crate::home::{Home, show, wait_until};
 
 #[test]
 fn a_second_daemon_is_refused_and_told_who_is_first() {
@@ -20,6 +20,30 @@ fn a_second_daemon_is_refused_and_told_who_is_first() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(text.contains(&format!("pid {}", home.pid().expect("a pid"))), "{text}");
     home.ok(&["status"]);
+}
+
+/// With an nft that is not there no bridge is ever made, so this may run anywhere.
+#[test]
+fn a_bridge_that_has_to_be_and_cannot_is_named_and_one_that_may_be_is_done_without() {
+    let home = |mode| {
+        let home = Home::new().with("HIVEKEEP_NETWORK__MODE", mode);
+        home.with("HIVEKEEP_NETWORK__NFT_PATH", "/no/such/nft")
+    };
+    let strict = home("bridge");
+    let refused = strict.run(&["daemon"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", show(&refused));
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("network.mode") && text.contains("install nftables"), "{text}");
+
+    let relaxed = home("auto");
+    let _daemon = relaxed.daemon();
+    wait_until("the network says what it does without", || {
+        let rows = relaxed.json(&["ps", "--json"]);
+        let rows = rows.as_array().expect("rows");
+        let network = rows.iter().find(|row| row["path"] == "root/network").expect("a network");
+        let state = network["state"].as_str().expect("a state");
+        state.starts_with("degraded, user mode") && state.contains("install nftables")
+    });
 }
 
 #[test]

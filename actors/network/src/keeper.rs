@@ -28,6 +28,7 @@ mod start;
 mod verdict;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
 use hivekeep_kernel::{Entity, Fault, Me, ToolError, WorkspaceId};
@@ -47,6 +48,9 @@ use house::House;
 
 /// Openings that wait for the worker. The resolver's own bound is lower.
 const ORDERS: usize = 1024;
+
+/// For removing a network without members at a stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
@@ -173,6 +177,23 @@ impl Entity for Keeper {
             Inner::WorkerEnded => return Err(Fault::new("the worker of the network ended")),
         }
         Ok(())
+    }
+
+    /// Machines that go on need everything; without members nobody does.
+    async fn stop(&mut self) {
+        let Some(orders) = self.orders.take().filter(|_| self.durable.members().len() == 0) else {
+            return;
+        };
+        let (done, gone) = oneshot::channel();
+        let taken_down = async {
+            if orders.send(Order::TakeDown(done)).await.is_ok() {
+                // The worker that is gone has nothing to take down.
+                let _ = gone.await;
+            }
+        };
+        if tokio::time::timeout(STOP_PATIENCE, taken_down).await.is_err() {
+            tracing::warn!("the network without members stays; the next start removes it");
+        }
     }
 }
 

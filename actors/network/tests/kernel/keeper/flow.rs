@@ -31,15 +31,52 @@ async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
 
 const PACKETS: usize = 800;
 
-#[test]
-fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
-    needs_root!();
+/// Sends packets from a guest, one each 2 ms, after one that was answered.
+async fn send(guest: StandIn, to: SocketAddrV4) -> (StandIn, std::thread::JoinHandle<()>) {
+    let prepared = tokio::task::spawn_blocking(move || {
+        talk::udp(&guest.inside, to, PATIENCE).unwrap();
+        let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        (guest, socket)
+    });
+    let (guest, socket) = prepared.await.unwrap();
+    let sender = std::thread::spawn(move || {
+        for number in 0..PACKETS {
+            socket.send_to(format!("packet {number}.").as_bytes(), to).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    (guest, sender)
+}
+
+/// Runs work on a host while a guest sends to a server of the world; none may be lost.
+fn without_loss<T: Send + 'static, F: Future<Output = T>>(
+    work: impl FnOnce(PathBuf, SocketAddrV4) -> F + Send + 'static,
+) -> T {
     let stage = Stage::new(Access::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
     let server = Server::start(&stage.world, to).unwrap();
     let path = folder.path().to_owned();
-    let took = stage.host.block_on(move || async move {
+    let outcome = stage.host.block_on(move || work(path, to));
+    let end = Instant::now() + PATIENCE;
+    while server.heard("packet") < PACKETS && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.heard("packet"), PACKETS);
+    outcome
+}
+
+/// The cable ends with the guest, so what it sent has to be taken first.
+async fn unplug(guest: StandIn, sender: std::thread::JoinHandle<()>) {
+    sender.join().unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(guest);
+}
+
+#[test]
+fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
+    needs_root!();
+    let mut took = without_loss(|path, to| async move {
         let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
         let network = &daemon.network;
         let [id, other] = ids();
@@ -47,20 +84,7 @@ fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
             network.join(id, wish(&internet())).await.unwrap();
             network.settled(id).await.unwrap();
         }
-        let guest = plug(&daemon, id).await;
-        let (guest, socket) = tokio::task::spawn_blocking(move || {
-            talk::udp(&guest.inside, to, PATIENCE).unwrap();
-            let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-            (guest, socket)
-        })
-        .await
-        .unwrap();
-        let sender = std::thread::spawn(move || {
-            for number in 0..PACKETS {
-                socket.send_to(format!("packet {number}.").as_bytes(), to).unwrap();
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
+        let (guest, sender) = send(plug(&daemon, id).await, to).await;
         let mut took = Vec::new();
         let mut on = false;
         while !sender.is_finished() {
@@ -75,27 +99,37 @@ fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
                 took.push(began.elapsed());
             }
         }
-        sender.join().unwrap();
-        // Its cable ends with it, so what it sent has to be taken first.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        drop(guest);
+        unplug(guest, sender).await;
         daemon.stop().await;
         took
     });
-    let mut took = took;
     took.sort_unstable();
-    println!(
-        "{} changes, {:?} at the middle, {:?} at most",
-        took.len(),
-        took[took.len() / 2],
-        took[took.len() - 1]
-    );
-    let end = Instant::now() + PATIENCE;
-    while server.heard("packet") < PACKETS && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(server.heard("packet"), PACKETS);
+    let (middle, most) = (took[took.len() / 2], took[took.len() - 1]);
+    println!("{} changes, {middle:?} at the middle, {most:?} at most", took.len());
     assert!(took.len() >= 6, "{}", took.len());
+}
+
+#[test]
+fn a_restart_of_the_daemon_loses_no_packet() {
+    needs_root!();
+    let starts = without_loss(|path, to| async move {
+        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        let [id] = ids();
+        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.settled(id).await.unwrap();
+        let (guest, sender) = send(plug(&daemon, id).await, to).await;
+        daemon.stop().await;
+        let mut starts = 0;
+        while !sender.is_finished() {
+            let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+            daemon.network.settled(id).await.unwrap();
+            daemon.stop().await;
+            starts += 1;
+        }
+        unplug(guest, sender).await;
+        starts
+    });
+    assert!(starts > 0);
 }
 
 /// The folder of a daemon that is going to be killed.
