@@ -80,9 +80,9 @@ pub fn run() -> Result<ExitCode, Failure> {
         return Err("init is only for PID 1 of a machine".into());
     }
     let grace = match boot() {
-        Ok(asked) => {
+        Ok((asked, later)) => {
             let agent = keeper::agent_program(c"/proc/self/exe", &agent_words(&asked));
-            keeper::keep(&agent, Path::new(RUN_DIR))
+            keeper::keep(&agent, Path::new(RUN_DIR), || later.load_beside())
         }
         Err(error) => {
             crate::say!("{error}");
@@ -94,11 +94,11 @@ pub fn run() -> Result<ExitCode, Failure> {
     power_off()
 }
 
-fn boot() -> Result<Asked, Error> {
+fn boot() -> Result<(Asked, modules::Later), Error> {
     mounts::early()?;
-    modules::load_all(Path::new("/lib/hivekeep"));
     let cmdline = std::fs::read_to_string("/proc/cmdline").map_err(failed("command line"))?;
     let asked = Asked::of(&cmdline);
+    let later = modules::load_needed(Path::new("/lib/hivekeep"), &asked.carrier);
     mounts::enter_root(Path::new(&asked.root))?;
     mounts::late();
     if let Some(id) = &asked.machine_id
@@ -109,7 +109,7 @@ fn boot() -> Result<Asked, Error> {
     if let Err(error) = crate::sys::ioctl::loopback_up() {
         crate::say!("init: loopback: {error}");
     }
-    Ok(asked)
+    Ok((asked, later))
 }
 
 fn agent_words(asked: &Asked) -> Vec<CString> {

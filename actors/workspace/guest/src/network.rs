@@ -7,6 +7,7 @@
 mod addresses;
 mod gateway;
 mod interface;
+mod message;
 mod netlink;
 mod resolver;
 
@@ -88,17 +89,16 @@ fn bring_to(interface: &Interface, asked: &SetNetwork) -> io::Result<Before> {
     // As init does; a program may have changed it since.
     ioctl::loopback_up()?;
     interface.no_ipv6()?;
-    let mut netlink = Netlink::open()?;
-    let was_up = interface.is_up()?;
-    let held = Held::read(&mut netlink, interface.index)?;
-    if was_up && interface.mac()? == asked.mac && held == Held::asked(asked) {
-        return Ok(Before::Same);
+    let (mut netlink, was_up) = (Netlink::open()?, interface.is_up()?);
+    if was_up {
+        let held = Held::read(&mut netlink, interface.index)?;
+        if interface.mac()? == asked.mac && held == Held::asked(asked) {
+            return Ok(Before::Same);
+        }
+        interface.take_down(&mut netlink)?;
     }
-    // With it go its routes, its neighbours and what waits to be sent.
-    interface.set(&mut netlink, false, None)?;
     addresses::clear(&mut netlink, interface.index)?;
-    interface.set(&mut netlink, false, Some(asked.mac))?;
-    interface.set(&mut netlink, true, None)?;
+    interface.bring_up(&mut netlink, asked.mac)?;
     addresses::give(&mut netlink, interface.index, asked)?;
     Ok(if was_up { Before::Other } else { Before::Down })
 }

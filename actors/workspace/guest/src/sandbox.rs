@@ -69,7 +69,8 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
         words.extend(["--peer-uid".to_owned(), uid.to_string()]);
     }
     let words: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
-    let grace = keeper::keep(&keeper::agent_program(root::GUEST, &words), Path::new(RUN_DIR));
+    let grace =
+        keeper::keep(&keeper::agent_program(root::GUEST, &words), Path::new(RUN_DIR), || {});
     keeper::end_everything(grace);
     Ok(ExitCode::SUCCESS)
 }

@@ -57,10 +57,13 @@ impl Backoff {
 
 /// Keeps the agent running until a shutdown is ordered, by the host through the
 /// agent or by a signal. Returns the grace between SIGTERM and SIGKILL.
-pub fn keep(agent: &Program, run_dir: &Path) -> Duration {
+///
+/// `beside` may start threads: they hold back the signals that are waited for here.
+pub fn keep(agent: &Program, run_dir: &Path, beside: impl FnOnce()) -> Duration {
     let mut all = vec![libc::SIGCHLD, libc::SIGHUP];
     all.extend(STOP);
     signals::block(&all);
+    beside();
     let mut backoff = Backoff { quick_deaths: 0 };
     let (mut running, mut next_start) = (None, Instant::now());
     loop {

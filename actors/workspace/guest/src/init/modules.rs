@@ -1,29 +1,88 @@
 //! Loading the drivers that the image brings, in its order.
+//!
+//! What neither the disk nor the link needs is loaded when the agent runs: the first answer does
+//! not wait for it.
 
 use std::fs::File;
 use std::path::Path;
 
-/// Loads what `DIR/modules` lists, one file name of `DIR` a line. A module that
-/// fails is said and skipped: the disk may do without it, or its absence is the
+/// What needs one of the later ones waits for it: see `network::interface`.
+const LATER: [&str; 5] =
+    ["failover.ko", "net_failover.ko", "virtio_net.ko", "overlay.ko", "qemu_fw_cfg.ko"];
+/// The part of a name that is in those of AF_VSOCK's.
+const VSOCK: &str = "vsock";
+
+/// Modules that are still to be loaded. They are open, since their folder is out of reach once the
+/// disk is the root.
+#[derive(Debug)]
+pub(super) struct Later(Vec<(String, File)>);
+
+/// Loads what `DIR/modules` lists, one file name of `DIR` a line, but for what can wait. A module
+/// that fails is said and skipped: the disk may do without it, or its absence is the
 /// next error.
-pub(super) fn load_all(dir: &Path) {
+pub(super) fn load_needed(dir: &Path, carrier: &str) -> Later {
+    let mut later = Vec::new();
     let list = match std::fs::read_to_string(dir.join("modules")) {
         Ok(list) => list,
         // A kernel with everything built in needs none.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
-        Err(error) => return crate::say!("init: module list: {error}"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Later(later),
+        Err(error) => {
+            crate::say!("init: module list: {error}");
+            return Later(later);
+        }
     };
     for name in list.lines().map(str::trim).filter(|name| !name.is_empty()) {
-        if let Err(error) = load(&dir.join(name)) {
+        let opened = File::open(dir.join(name)).map(|file| {
+            if can_wait(name, carrier) {
+                later.push((name.to_owned(), file));
+            } else {
+                load(name, &file);
+            }
+        });
+        if let Err(error) = opened {
             crate::say!("init: module {name}: {error}");
+        }
+    }
+    Later(later)
+}
+
+fn can_wait(name: &str, carrier: &str) -> bool {
+    LATER.contains(&name) || (name.contains(VSOCK) && carrier != VSOCK)
+}
+
+impl Later {
+    /// Loads them in a thread that runs when nobody else wants to.
+    pub(super) fn load_beside(self) {
+        let load_all = move || {
+            // Without it they are loaded all the same.
+            let _ = rustix::process::nice(19);
+            self.0.iter().for_each(|(name, file)| load(name, file));
+        };
+        if let Err(error) = std::thread::Builder::new().name("modules".into()).spawn(load_all) {
+            crate::say!("init: the later modules: {error}");
         }
     }
 }
 
-fn load(path: &Path) -> std::io::Result<()> {
-    let module = File::open(path)?;
-    match rustix::system::finit_module(&module, c"", 0) {
-        Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
+fn load(name: &str, module: &File) {
+    match rustix::system::finit_module(module, c"", 0) {
+        Err(rustix::io::Errno::EXIST) | Ok(()) => {}
+        Err(error) => crate::say!("init: module {name}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_and_the_link_wait_for_no_other_module() {
+        for needed in ["virtio_mmio.ko", "virtio_blk.ko", "virtio_console.ko", "virtio_rng.ko"] {
+            assert!(!can_wait(needed, "virtio-serial"), "{needed}");
+        }
+        for vsock in ["vsock.ko", "vmw_vsock_virtio_transport.ko"] {
+            assert!(can_wait(vsock, "virtio-serial") && !can_wait(vsock, "vsock"));
+        }
+        assert!(can_wait("virtio_net.ko", "vsock"));
     }
 }

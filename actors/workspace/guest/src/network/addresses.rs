@@ -1,16 +1,12 @@
 //! Addresses and routes of an interface.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use hivekeep_protocol::SetNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
 
+use super::message::{self, Message};
 use super::netlink::Netlink;
 
 /// What an interface has of IPv4 that somebody gave it.
@@ -31,7 +27,7 @@ struct Route {
 
 impl Route {
     fn default_by(gateway: Ipv4Addr) -> Self {
-        Self { table: RouteHeader::RT_TABLE_MAIN, prefix_len: 0, gateway: Some(gateway) }
+        Self { table: libc::RT_TABLE_MAIN, prefix_len: 0, gateway: Some(gateway) }
     }
 }
 
@@ -46,49 +42,37 @@ impl Held {
     pub(super) fn read(netlink: &mut Netlink, index: u32) -> io::Result<Self> {
         let addresses = own_addresses(netlink, index)?;
         let addresses =
-            addresses.iter().filter_map(|one| Some((local(one)?, one.header.prefix_len)));
-        let addresses = addresses.collect();
-        let mut asked = RouteMessage::default();
-        asked.header.address_family = AddressFamily::Inet;
-        let routes: Vec<RouteMessage> = netlink.list(libc::RTM_GETROUTE, &asked)?;
+            addresses.iter().filter_map(|one| Some((local(one)?, one.head[1]))).collect();
+        let routes = netlink.list(libc::RTM_GETROUTE, &message::route(0, 0, 0))?;
         let routes = routes.iter().filter(|one| given(one, index)).map(route).collect();
         Ok(Self { addresses, routes })
     }
 
     /// Where the default route leads.
     pub(super) fn gateway(&self) -> Option<Ipv4Addr> {
-        let main = self.routes.iter().filter(|one| one.table == RouteHeader::RT_TABLE_MAIN);
+        let main = self.routes.iter().filter(|one| one.table == libc::RT_TABLE_MAIN);
         main.filter(|one| one.prefix_len == 0).find_map(|one| one.gateway)
     }
 }
 
-fn local(message: &AddressMessage) -> Option<Ipv4Addr> {
-    message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(IpAddr::V4(address)) => Some(*address),
-        _ => None,
-    })
+fn local(message: &Message) -> Option<Ipv4Addr> {
+    message.value(libc::IFA_LOCAL).map(Ipv4Addr::from_octets)
 }
 
 /// Whether a route leads over the interface and was not made by the kernel itself.
-fn given(message: &RouteMessage, index: u32) -> bool {
-    message.header.protocol != RouteProtocol::Kernel
-        && message.attributes.contains(&RouteAttribute::Oif(index))
+fn given(message: &Message, index: u32) -> bool {
+    message.head[5] != libc::RTPROT_KERNEL
+        && message.value(libc::RTA_OIF) == Some(index.to_ne_bytes())
 }
 
-fn route(message: &RouteMessage) -> Route {
-    let gateway = message.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => Some(*gateway),
-        _ => None,
-    });
-    let RouteHeader { table, destination_prefix_length, .. } = message.header;
-    Route { table, prefix_len: destination_prefix_length, gateway }
+fn route(message: &Message) -> Route {
+    let gateway = message.value(libc::RTA_GATEWAY).map(Ipv4Addr::from_octets);
+    Route { table: message.head[4], prefix_len: message.head[1], gateway }
 }
 
-fn own_addresses(netlink: &mut Netlink, index: u32) -> io::Result<Vec<AddressMessage>> {
-    let mut asked = AddressMessage::default();
-    asked.header.family = AddressFamily::Inet;
-    let mut all: Vec<AddressMessage> = netlink.list(libc::RTM_GETADDR, &asked)?;
-    all.retain(|one| one.header.index == index);
+fn own_addresses(netlink: &mut Netlink, index: u32) -> io::Result<Vec<Message>> {
+    let mut all = netlink.list(libc::RTM_GETADDR, &message::address(0, 0))?;
+    all.retain(|one| one.number(4) == index);
     Ok(all)
 }
 
@@ -105,25 +89,14 @@ pub(super) fn clear(netlink: &mut Netlink, index: u32) -> io::Result<()> {
 
 /// Gives an interface that is up its address and the default route.
 pub(super) fn give(netlink: &mut Netlink, index: u32, asked: &SetNetwork) -> io::Result<()> {
-    let (address, gateway) = (Ipv4Addr::from(asked.address), Ipv4Addr::from(asked.gateway));
-    let hosts = u32::MAX >> asked.prefix_len;
-    let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.prefix_len = asked.prefix_len;
-    message.header.index = index;
-    message.attributes = vec![
-        AddressAttribute::Local(address.into()),
-        AddressAttribute::Address(address.into()),
-        AddressAttribute::Broadcast(Ipv4Addr::from_bits(address.to_bits() | hosts)),
-    ];
-    netlink.order(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &message)?;
-    let mut message = RouteMessage::default();
-    message.header.address_family = AddressFamily::Inet;
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
-    message.header.protocol = RouteProtocol::Static;
-    message.header.scope = RouteScope::Universe;
-    message.header.kind = RouteType::Unicast;
-    message.attributes =
-        vec![RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(index)];
-    netlink.order(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &message)
+    let broadcast = u32::from_be_bytes(asked.address) | (u32::MAX >> asked.prefix_len);
+    let address = message::address(index, asked.prefix_len)
+        .with(libc::IFA_LOCAL, &asked.address)
+        .with(libc::IFA_ADDRESS, &asked.address)
+        .with(libc::IFA_BROADCAST, &broadcast.to_be_bytes());
+    netlink.order(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &address)?;
+    let route = message::route(0, libc::RT_TABLE_MAIN, libc::RTPROT_STATIC)
+        .with(libc::RTA_GATEWAY, &asked.gateway)
+        .with(libc::RTA_OIF, &index.to_ne_bytes());
+    netlink.order(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route)
 }

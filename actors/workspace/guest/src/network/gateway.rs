@@ -6,12 +6,9 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
-};
 
 use super::interface::Interface;
+use super::message::{self, Message};
 use super::netlink::Netlink;
 
 /// Longest time for the carrier and all requests.
@@ -32,7 +29,7 @@ pub(super) fn answers(interface: &Interface, gateway: Ipv4Addr) -> io::Result<bo
     let (mut netlink, mut wait) = (Netlink::open()?, FIRST_WAIT);
     while Instant::now() < end {
         forget(&mut netlink, interface.index, gateway)?;
-        let asking = neighbour(interface.index, gateway, NeighbourFlags::Use);
+        let asking = neighbour(interface.index, gateway, libc::NTF_USE);
         netlink.order(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &asking)?;
         let again = end.min(Instant::now() + wait);
         while Instant::now() < again {
@@ -46,31 +43,23 @@ pub(super) fn answers(interface: &Interface, gateway: Ipv4Addr) -> io::Result<bo
     Ok(false)
 }
 
-fn neighbour(index: u32, address: Ipv4Addr, flags: NeighbourFlags) -> NeighbourMessage {
-    let mut message = NeighbourMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.ifindex = index;
-    message.header.flags = flags;
-    message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(address))];
-    message
+fn neighbour(index: u32, address: Ipv4Addr, flags: u8) -> Message {
+    message::neighbour(index, flags).with(libc::NDA_DST, &address.octets())
 }
 
 fn forget(netlink: &mut Netlink, index: u32, address: Ipv4Addr) -> io::Result<()> {
-    let known = neighbour(index, address, NeighbourFlags::empty());
-    match netlink.order(libc::RTM_DELNEIGH, 0, &known) {
+    match netlink.order(libc::RTM_DELNEIGH, 0, &neighbour(index, address, 0)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
 fn is_reachable(netlink: &mut Netlink, index: u32, address: Ipv4Addr) -> io::Result<bool> {
-    let mut asked = NeighbourMessage::default();
-    asked.header.family = AddressFamily::Inet;
-    let known: Vec<NeighbourMessage> = netlink.list(libc::RTM_GETNEIGH, &asked)?;
-    let destination = NeighbourAttribute::Destination(NeighbourAddress::Inet(address));
+    let known = netlink.list(libc::RTM_GETNEIGH, &message::neighbour(0, 0))?;
+    let state = |one: &Message| u16::from_ne_bytes([one.head[8], one.head[9]]);
     Ok(known.iter().any(|one| {
-        one.header.ifindex == index
-            && one.header.state == NeighbourState::Reachable
-            && one.attributes.contains(&destination)
+        one.number(4) == index
+            && one.value(libc::NDA_DST) == Some(address.octets())
+            && state(one) & libc::NUD_REACHABLE != 0
     }))
 }

@@ -5,16 +5,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::{GuestCode, GuestError};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-
+use super::message;
 use super::netlink::Netlink;
 use crate::files::io_error;
+use hivekeep_protocol::{GuestCode, GuestError};
 
 const INTERFACES: &str = "/sys/class/net";
 const VIRTIO_DEVICES: &str = "/sys/bus/virtio/devices";
 /// The number of network devices in the virtio specification.
 const NETWORK_DEVICE: &str = "0x0001";
+/// Says `live` once a module has taken its devices up; not there for one that is built in. Before,
+/// an interface can be seen that its driver has not done with.
+const DRIVER_STATE: &str = "/sys/module/virtio_net/initstate";
 /// The driver is loaded beside the first calls, see `init::modules`.
 const DRIVER_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -34,7 +36,10 @@ pub(super) fn find() -> Result<Interface, GuestError> {
     let failed = |error: io::Error| io_error(&error, INTERFACES);
     let end = Instant::now() + DRIVER_WAIT;
     loop {
-        let mut names = virtio_names(Path::new(INTERFACES)).map_err(failed)?;
+        let mut names = Vec::new();
+        if fs::read_to_string(DRIVER_STATE).map_or(true, |state| state.trim_end() == "live") {
+            names = virtio_names(Path::new(INTERFACES)).map_err(failed)?;
+        }
         match (names.pop(), names.pop()) {
             (Some(name), None) => {
                 let index = read(&name, "ifindex").map_err(failed)?;
@@ -119,20 +124,19 @@ impl Interface {
         }
     }
 
-    /// Brings it up or down, and gives it an address of its own.
-    pub(super) fn set(
-        &self,
-        netlink: &mut Netlink,
-        up: bool,
-        mac: Option<[u8; 6]>,
-    ) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = self.index;
-        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
-        message.header.change_mask = LinkFlags::Up;
-        message.attributes =
-            mac.map(|mac| LinkAttribute::Address(mac.to_vec())).into_iter().collect();
-        netlink.order(libc::RTM_NEWLINK, 0, &message)
+    /// Takes it out of use: with it go its routes, its neighbours, and what waits to be sent.
+    pub(super) fn take_down(&self, netlink: &mut Netlink) -> io::Result<()> {
+        let down = message::link(self.index, 0, libc::IFF_UP as u32);
+        netlink.order(libc::RTM_NEWLINK, 0, &down)
+    }
+
+    /// Gives it an address of its own and brings it up.
+    pub(super) fn bring_up(&self, netlink: &mut Netlink, mac: [u8; 6]) -> io::Result<()> {
+        let flag = libc::IFF_UP as u32;
+        let up = message::link(self.index, flag, flag);
+        let own = self.mac()? == mac;
+        let up = if own { up } else { up.with(libc::IFLA_ADDRESS, &mac) };
+        netlink.order(libc::RTM_NEWLINK, 0, &up)
     }
 }
 

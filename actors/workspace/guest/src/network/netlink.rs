@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{
     Emitable, ErrorBuffer, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
-    NetlinkBuffer, NetlinkHeader, Parseable,
+    NetlinkBuffer, NetlinkHeader,
 };
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::message::Message;
 
 /// The kernel fills at most 32 KiB at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -39,12 +41,7 @@ impl Netlink {
     ///
     /// # Errors
     /// As the kernel says.
-    pub(super) fn order(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        message: &impl Emitable,
-    ) -> io::Result<()> {
+    pub(super) fn order(&mut self, kind: u16, flags: u16, message: &Message) -> io::Result<()> {
         self.send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, message)?;
         loop {
             for part in self.receive()? {
@@ -55,15 +52,11 @@ impl Netlink {
         }
     }
 
-    /// Everything that the kernel has of a kind.
+    /// Everything that the kernel has of a kind. Its messages have heads like the question's.
     ///
     /// # Errors
     /// As the kernel says, or when it says what cannot be understood.
-    pub(super) fn list<T: Parseable<[u8]>>(
-        &mut self,
-        kind: u16,
-        message: &impl Emitable,
-    ) -> io::Result<Vec<T>> {
+    pub(super) fn list(&mut self, kind: u16, message: &Message) -> io::Result<Vec<Message>> {
         self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, message)?;
         let mut found = Vec::new();
         loop {
@@ -71,13 +64,16 @@ impl Netlink {
                 match part.kind {
                     NLMSG_DONE => return Ok(found),
                     NLMSG_ERROR => return outcome(&part.payload).map(|()| found),
-                    _ => found.push(T::parse(&part.payload).map_err(io::Error::other)?),
+                    _ => {
+                        let one = Message::parse(&part.payload, message.head.len());
+                        found.push(one.map_err(io::Error::other)?);
+                    }
                 }
             }
         }
     }
 
-    fn send(&mut self, kind: u16, flags: u16, message: &impl Emitable) -> io::Result<()> {
+    fn send(&mut self, kind: u16, flags: u16, message: &Message) -> io::Result<()> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         let length = header.buffer_len() + message.buffer_len();
