@@ -36,7 +36,7 @@ pub struct NetworkSet {
     pub gateway: [u8; 4],
     /// The first server of `/etc/resolv.conf`.
     pub dns: Option<[u8; 4]>,
-    /// The gateway answered an ARP request. If not, it was asked for about a second, or the
-    /// interface has no carrier.
+    /// The gateway answered an ARP request. If not, it was asked for about three seconds, or
+    /// the interface has no carrier.
     pub gateway_answers: bool,
 }

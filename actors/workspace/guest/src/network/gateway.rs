@@ -11,8 +11,9 @@ use super::interface::Interface;
 use super::message::{self, Message};
 use super::netlink::Netlink;
 
-/// Longest time for the carrier and all requests.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time for the carrier and all requests: an emulated machine on a host that is busy may
+/// stand still for a second.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// After the first request; doubled each time. The kernel itself would wait a second.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(1);

@@ -163,6 +163,22 @@ async fn a_shutdown_is_answered_before_the_daemon_goes() {
 }
 
 #[tokio::test]
+async fn a_sandbox_never_touches_its_hosts_network() {
+    let guest = Guest::start(Way::Subreaper);
+    let host = Host::to(&guest).await;
+    let asked = SetNetwork {
+        mac: [2, 0x68, 10, 213, 4, 5],
+        address: [10, 213, 4, 5],
+        prefix_len: 16,
+        gateway: [10, 213, 0, 1],
+        dns: None,
+    };
+    let wrong = SetNetwork { prefix_len: 31, ..asked.clone() };
+    assert_eq!(host.ask(wrong).await.expect_err("refused").code, GuestCode::Invalid);
+    assert_eq!(host.ask(asked).await.expect_err("refused").code, GuestCode::Unsupported);
+}
+
+#[tokio::test]
 async fn a_sandbox_neither_becomes_another_nor_freezes_its_hosts_disk() {
     let guest = Guest::start(Way::Subreaper);
     let host = Host::to(&guest).await;
