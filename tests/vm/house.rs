@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_network::{Access, selftest::stage::Stage};
 use serde_json::{Value, json};
 
 /// How its workspaces are isolated.
@@ -31,6 +32,10 @@ pub struct House {
     home: tempfile::TempDir,
     daemon: Option<Child>,
     pub kind: Kind,
+    /// The network namespace that the daemon lives in, and a world around it.
+    pub stage: Option<Stage>,
+    /// As `network.mode` has it.
+    network: &'static str,
 }
 
 /// A mounted folder.
@@ -60,6 +65,27 @@ impl House {
 
     /// The same with more lines of configuration.
     pub fn open_with(kind: Kind, config: &str) -> Option<Self> {
+        // No bridge in the namespace of whoever runs the tests.
+        Self::open_on(None, "off", kind, config)
+    }
+
+    /// The same with a network of this mode, in a namespace and a world of the test's own.
+    pub fn open_networked(network: &'static str, kind: Kind, config: &str) -> Option<Self> {
+        match Stage::new(Access::default()) {
+            Ok(stage) => Self::open_on(Some(stage), network, kind, config),
+            Err(error) => {
+                println!("SKIPPED: no network namespaces: {error}");
+                None
+            }
+        }
+    }
+
+    fn open_on(
+        stage: Option<Stage>,
+        network: &'static str,
+        kind: Kind,
+        config: &str,
+    ) -> Option<Self> {
         let images = needed("TEST_HIVEKEEP_IMAGES")?;
         let guest = needed("TEST_HIVEKEEP_GUEST")?;
         let missing = match kind {
@@ -83,7 +109,7 @@ impl House {
             guest
         );
         std::fs::write(home.path().join("config.toml"), text).expect("written");
-        let mut house = Self { home, daemon: None, kind };
+        let mut house = Self { home, daemon: None, kind, stage, network };
         house.start();
         Some(house)
     }
@@ -98,8 +124,7 @@ impl House {
         command
             .env("HIVEKEEP_HOME", self.path())
             .env("HIVEKEEP_CONFIG", self.path().join("config.toml"))
-            // No bridge in the namespace of whoever runs the tests.
-            .env("HIVEKEEP_NETWORK__MODE", "off")
+            .env("HIVEKEEP_NETWORK__MODE", self.network)
             .env_remove("FAILPOINTS");
         command
     }
@@ -118,7 +143,11 @@ impl House {
         if !failpoints.is_empty() {
             command.env("FAILPOINTS", failpoints);
         }
-        self.daemon = Some(command.spawn().expect("the daemon starts"));
+        let spawned = match &self.stage {
+            Some(stage) => stage.host.run(move || command.spawn()),
+            None => command.spawn(),
+        };
+        self.daemon = Some(spawned.expect("the daemon starts"));
         let begun = Instant::now();
         while self.control().is_err() {
             let ended = self.daemon.as_mut().expect("just started").try_wait().expect("asked");

@@ -8,6 +8,7 @@
 mod house;
 mod leaks;
 mod loopback;
+mod names;
 mod owners;
 mod scenes;
 
@@ -62,6 +63,15 @@ mod vm {
     fn every_point_of_a_template() {
         if let Some(house) = House::open(Vm) {
             crate::scenes::pool::every_point_of_a_template(house);
+        }
+    }
+
+    /// With a network of the daemon's own, in namespaces of the test's own.
+    mod network {
+        crate::scenes::network_scenes! {
+            "bridge": walls_doors_and_windows, forwards_outlive_everything_but_their_workspace,
+                every_point_leaves_nothing;
+            "user": alone_with_its_forwards;
         }
     }
 

@@ -5,6 +5,7 @@ pub mod files;
 pub mod jobs;
 pub mod life;
 pub mod merge;
+pub mod network;
 pub mod pool;
 pub mod prepare;
 pub mod run;
@@ -48,4 +49,17 @@ macro_rules! snapshot_scenes {
             every_point_of_a_preparation);
     };
 }
-pub(crate) use {scenes, snapshot_scenes};
+
+/// What a network takes to be shown, by its mode.
+macro_rules! network_scenes {
+    ($($mode:literal: $($scene:ident),+;)+) => {
+        $($(#[test]
+        fn $scene() {
+            use crate::{house::{House, Kind::Vm}, scenes::network};
+            if let Some(house) = House::open_networked($mode, Vm, network::CONFIG) {
+                network::$scene(house);
+            }
+        })+)+
+    };
+}
+pub(crate) use {network_scenes, scenes, snapshot_scenes};

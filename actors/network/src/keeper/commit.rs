@@ -46,7 +46,6 @@ impl Keeper {
             waiting.for_each(|mut change| change.done(Err(error.clone())));
             return Err(Fault::new(format!("the network could not be recorded: {error}")));
         }
-        fault_point!("network.after_durable");
         self.writing = false;
         let mut changed = false;
         for change in &changes {
@@ -59,6 +58,7 @@ impl Keeper {
         }
         let has_kernel = self.orders.is_some();
         if changed {
+            fault_point!("network.after_durable");
             self.generation += 1;
             let network = Arc::new(self.durable.clone());
             self.plan.send_replace(Plan { generation: self.generation, network });
@@ -88,7 +88,6 @@ impl Keeper {
         let askers: Vec<_> = self.settling.extract_if(.., |(at, _)| *at <= due).collect();
         let outcome = match outcome {
             Ok(applied) => {
-                fault_point!("network.after_applied");
                 self.applied = plan.generation;
                 self.in_force = plan.network;
                 self.condition.names = no_names;
@@ -111,7 +110,10 @@ impl Keeper {
         }
         for (_, mut change) in changes {
             match &outcome {
-                Ok(()) => change.done(Ok(())),
+                Ok(()) => {
+                    fault_point!("network.after_applied");
+                    change.done(Ok(()));
+                }
                 Err(error) => self.undo(change, error.clone()),
             }
         }
