@@ -29,6 +29,11 @@ use crate::{
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);
 
+/// The guest asks for its gateway for a second each time; on a host with more machines than
+/// processors that can be too short.
+const GATEWAY_TRIES: u32 = 5;
+const GATEWAY_PAUSE: Duration = Duration::from_millis(100);
+
 /// What a machine that starts, or runs, has been promised.
 pub(super) struct Seat {
     attachment: Attachment,
@@ -115,13 +120,25 @@ pub(super) async fn configure(
 ) -> Result<(), ToolError> {
     let Some(seat) = seat else { return Ok(()) };
     if let Some((driver, handle)) = unplugged {
-        seat.check(&seat.ask(link).await?, false)?;
+        seat.check(&seat.ask(link).await?)?;
         driver.plug(handle).await?;
         if !seat.bridge {
             return Ok(());
         }
     }
-    seat.check(&seat.ask(link).await?, seat.bridge)
+    for _ in 0..GATEWAY_TRIES {
+        let set = seat.ask(link).await?;
+        seat.check(&set)?;
+        // In user mode nobody plays a gateway that would have to answer.
+        if set.gateway_answers || !seat.bridge {
+            return Ok(());
+        }
+        tokio::time::sleep(GATEWAY_PAUSE).await;
+    }
+    let gateway = seat.attachment.gateway;
+    Err(failed(format!(
+        "the guest's interface is not as asked: its gateway {gateway} does not answer"
+    )))
 }
 
 /// Checks that a machine that outlived the daemon still has what it was promised.
@@ -170,7 +187,7 @@ impl Seat {
         })
     }
 
-    fn check(&self, set: &NetworkSet, gateway_answers: bool) -> Result<(), ToolError> {
+    fn check(&self, set: &NetworkSet) -> Result<(), ToolError> {
         let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
         let wrong = match () {
             () if set.mac != mac => format!("its own address is {}", mac_text(set.mac)),
@@ -181,9 +198,6 @@ impl Seat {
                 format!("its gateway is {}", dotted(set.gateway))
             }
             () if set.dns != dns.map(|dns| dns.octets()) => "it asks another name server".into(),
-            () if gateway_answers && !set.gateway_answers => {
-                format!("its gateway {gateway} does not answer")
-            }
             () => return Ok(()),
         };
         Err(failed(format!("the guest's interface is not as asked: {wrong}"))
