@@ -64,6 +64,8 @@ pub enum NotMerged {
     Needed,
     /// A machine has them open.
     Runs,
+    /// Others are being merged, and these come next.
+    UnderWay,
     /// Something else goes on.
     Busy,
 }
@@ -75,6 +77,7 @@ impl NotMerged {
             Self::Nothing => "no layer was left over that stands beside another one",
             Self::Needed => "forks need the layers that were left over",
             Self::Runs => "the layers that were left over are merged when the workspace is stopped",
+            Self::UnderWay => "layers are being merged; those that were left over come next",
             Self::Busy => "something else goes on; it is done after the next stop",
         }
     }
@@ -96,10 +99,11 @@ impl Workspace {
 
     /// Merges what can be merged.
     pub(super) fn begin_merging(&mut self) -> Result<Outcome, NotMerged> {
-        let first = self.mergeable()?;
-        if self.merger.is_some() {
-            return Err(NotMerged::Busy);
-        }
+        let first = match (self.mergeable(), &self.merger) {
+            (Err(NotMerged::Nothing), _) => return Err(NotMerged::Nothing),
+            (_, Some(_)) => return Err(NotMerged::UnderWay),
+            (first, None) => first?,
+        };
         let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
         self.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
         let (tell, told) = oneshot::channel();
