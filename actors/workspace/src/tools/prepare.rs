@@ -36,6 +36,8 @@ pub struct WorkspacePrepare {
     pub disk_gb: Option<u64>,
     /// Keep the memory in the snapshot, so that forks go on where the setup ended instead of booting. Default: true where this host's machines can.
     pub include_memory: Option<bool>,
+    /// The internet for the clone and the commands; it is closed again before the snapshot is made. Default: true where this daemon's network can.
+    pub allow_internet: Option<bool>,
     /// How to isolate it; a `sandbox` has no snapshots and is refused. Default: the daemon's.
     pub isolation: Option<Isolation>,
 }
@@ -62,6 +64,26 @@ pub struct Prepared {
     /// From the start of its making to the guest's first answer; absent when it was reused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_time_ms: Option<u64>,
+    /// Whether the setup had the internet; absent when it was reused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internet: Option<Internet>,
+    /// Why the internet was unavailable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internet_reason: Option<String>,
+}
+
+/// What a setup had of the internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Internet {
+    /// For the setup alone.
+    DuringSetup,
+    /// The policy of new workspaces allows it anyway.
+    Allowed,
+    /// It was not wanted.
+    Off,
+    /// This daemon's network cannot give it.
+    Unavailable,
 }
 
 /// One step of a preparation.

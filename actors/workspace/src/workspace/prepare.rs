@@ -4,6 +4,7 @@
 //! its record `Created` is not written. A daemon that dies in between therefore undoes it at its
 //! next start as any creation that was cut short.
 
+pub(crate) mod internet;
 mod steps;
 mod tail;
 
@@ -24,7 +25,7 @@ use crate::{
     phase::Phase,
     records::{Planned, Recipe, Record, Spec},
     shared::Desk,
-    tools::prepare::{PrepareStep, StepKind},
+    tools::prepare::{Internet, PrepareStep, StepKind},
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
@@ -55,6 +56,8 @@ pub struct Golden {
     pub(crate) snapshot: SnapshotId,
     pub(crate) boot_time_ms: u64,
     pub(crate) steps: Vec<PrepareStep>,
+    pub(crate) internet: Internet,
+    pub(crate) internet_reason: Option<String>,
 }
 
 /// What a preparation of the same name has to know.
@@ -177,8 +180,11 @@ async fn furnish(
     quiet: &CallCx,
 ) -> Result<Golden, ToolError> {
     let mut done = vec![boot];
+    let network = &*desk.shared.network;
+    let opened = quiet.guard(internet::open(network, desk.id, setup.allow_internet)).await?;
     done.extend(steps::run(&mut line, setup, teller).await?);
     fault_point!("prepare.after_setup");
+    quiet.guard(internet::close(network, desk.id, &opened)).await?;
     teller.begin("making the snapshot `golden`");
     let begun = Instant::now();
     let patience = std::time::Duration::from_secs(10);
@@ -193,7 +199,8 @@ async fn furnish(
         vec![up.record(), Record::Created { boot_time_ms }, Record::Prepared { snapshot }];
     let event = json!({ "name": plan.name, "boot_time_ms": boot_time_ms, "prepared": true });
     desk.commit(records, Some(("workspace.created", event))).await?;
-    Ok(Golden { snapshot, boot_time_ms, steps: done })
+    let internet::Opened { internet, why: internet_reason, .. } = opened;
+    Ok(Golden { snapshot, boot_time_ms, steps: done, internet, internet_reason })
 }
 
 /// A workspace of that name is there, and `workspace_prepare` did not make it, or its snapshot

@@ -97,6 +97,7 @@ impl Workspaces {
         let mut claims = Claims::of(&self.shared, plan(&cx, name, spec, recipe)?)?;
         Ok(Reply::later(async move {
             let _entered = entered;
+            ask::internet::check(&*shared.network, setup.allow_internet).await?;
             claims.reserve().await?;
             let (plan, address) = create::hatch_claimed(&shared, &keeper, claims).await?;
             let (reply, answer) = tokio::sync::oneshot::channel();
@@ -116,6 +117,8 @@ impl Workspaces {
                 has_memory,
                 steps: golden.steps,
                 boot_time_ms: Some(golden.boot_time_ms),
+                internet: Some(golden.internet),
+                internet_reason: golden.internet_reason,
             })
         }))
     }
@@ -143,7 +146,17 @@ impl Workspaces {
             setup_commands: commands.clone(),
             include_memory: self.keeps_memory(spec.isolation, input.include_memory)?,
         };
-        Ok(Wish { name, spec, recipe, setup: ask::Setup { git_url, commands, timeout_secs } })
+        Ok(Wish {
+            name,
+            spec,
+            recipe,
+            setup: ask::Setup {
+                git_url,
+                commands,
+                timeout_secs,
+                allow_internet: input.allow_internet,
+            },
+        })
     }
 
     /// Whether the snapshot will have memory. Refused here, not after the setup.
@@ -237,5 +250,7 @@ async fn reuse(
         has_memory: recipe.include_memory,
         steps: Vec::new(),
         boot_time_ms: None,
+        internet: None,
+        internet_reason: None,
     })
 }

@@ -33,6 +33,8 @@ pub struct Setup {
     pub(crate) commands: Vec<String>,
     /// For each of them, and for the clone.
     pub(crate) timeout_secs: u64,
+    /// Whether it has the internet meanwhile; `None`: where that can be had.
+    pub(crate) allow_internet: Option<bool>,
 }
 
 impl Setup {

@@ -30,7 +30,7 @@ enum Flaw {
 }
 
 /// A stage with a network, and what is wrong with its guests.
-async fn open(mode: NetworkMode) -> (Stage, Arc<Wires>, Arc<AtomicU8>) {
+pub(super) async fn open(mode: NetworkMode) -> (Stage, Arc<Wires>, Arc<AtomicU8>) {
     let (wires, flaw) = (Wires::new(mode), Arc::new(AtomicU8::new(Flaw::Nothing as u8)));
     let has = flaw.clone();
     let script = move |request: &ToGuest| match request {

@@ -1,6 +1,6 @@
 //! `workspace_prepare`, with guests that do what the test says.
 
-use hivekeep_kernel::{Progress, SessionId, ToolError};
+use hivekeep_kernel::{Progress, SessionId, ToolError, ports::NetworkMode};
 use hivekeep_protocol::Argv;
 use serde_json::{Value, json};
 
@@ -220,4 +220,51 @@ async fn what_makes_no_sense_is_refused_before_anything_is_made() {
     }
     assert!(stage.driver.calls().is_empty());
     assert_nothing_is_left(&stage);
+}
+
+/// A stage on a network that guests take as it is given to them.
+async fn on(mode: NetworkMode) -> Stage {
+    super::network::open(mode).await.0
+}
+
+#[tokio::test]
+async fn a_setup_has_the_internet_and_what_is_golden_has_not() {
+    let stage = on(NetworkMode::Bridge).await;
+    let (progress, mut told) = Progress::channel(16);
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let stalling = with("setup_commands", json!(["stall"]));
+    let answer = stage.send("workspace_prepare", stalling, |cx| {
+        (cx.cancel, cx.progress) = (cancel.clone(), progress);
+    });
+    while !told.recv().await.unwrap().message.ends_with("stall") {}
+    assert_eq!(stage.info("g").await["network"]["allow_internet"], true);
+    cancel.cancel();
+    assert_eq!(answer.unwrap().await.unwrap().unwrap_err().code, "cancelled");
+    assert_eq!(stage.network.members(), []);
+
+    let made = prepare(&stage, recipe()).await.unwrap();
+    assert_eq!((&made["internet"], made["ip"].is_string()), (&json!("during_setup"), true));
+    assert_eq!(stage.info("g").await["network"]["allow_internet"], false);
+    stage.call("workspace_destroy", json!({ "workspace_id": "g" })).await.unwrap();
+    let without = prepare(&stage, with("allow_internet", false)).await.unwrap();
+    assert_eq!(without["internet"], "off");
+    assert_eq!(stage.info("g").await["network"]["allow_internet"], false);
+}
+
+#[tokio::test]
+async fn where_there_is_no_internet_it_is_said_or_refused() {
+    for mode in [
+        NetworkMode::User { reason: "no bridge".to_owned() },
+        NetworkMode::Off { reason: "no bridge".to_owned() },
+    ] {
+        let stage = on(mode).await;
+        let refused = prepare(&stage, with("allow_internet", true)).await.unwrap_err();
+        assert_eq!(refused.code, "network_unavailable");
+        assert_nothing_is_left(&stage);
+        let made = prepare(&stage, recipe()).await.unwrap();
+        assert_eq!(
+            (&made["internet"], &made["internet_reason"]),
+            (&json!("unavailable"), &json!("no bridge"))
+        );
+    }
 }

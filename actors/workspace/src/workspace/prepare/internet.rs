@@ -1,0 +1,90 @@
+//! The internet for as long as a setup takes.
+
+use hivekeep_kernel::{
+    Layer, ToolError, WorkspaceId,
+    ports::{Network, NetworkMode, NetworkWish},
+};
+
+use crate::tools::prepare::Internet;
+
+/// What a setup has of the internet, and what the policy said before.
+pub(super) struct Opened {
+    pub(super) internet: Internet,
+    /// Why it is unavailable.
+    pub(super) why: Option<String>,
+    before: Option<bool>,
+}
+
+/// Refuses a wish for the internet that this host cannot keep.
+///
+/// # Errors
+/// `network_unavailable`, with the reason.
+pub(crate) async fn check(network: &dyn Network, wish: Option<bool>) -> Result<(), ToolError> {
+    let why = match (wish, network.mode().await?) {
+        (Some(true), NetworkMode::User { reason } | NetworkMode::Off { reason }) => reason,
+        _ => return Ok(()),
+    };
+    let message = format!("a setup cannot be given the internet here: {why}");
+    Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+        .next("leave allow_internet out, and set up without it"))
+}
+
+/// Sets the policy for the setup. Unless the caller says otherwise it is given the internet where
+/// there is a bridge that can.
+///
+/// # Errors
+/// When the policy cannot be set as the caller wants it.
+pub(super) async fn open(
+    network: &dyn Network,
+    id: WorkspaceId,
+    wish: Option<bool>,
+) -> Result<Opened, ToolError> {
+    let unavailable =
+        |why| Opened { internet: Internet::Unavailable, why: Some(why), before: None };
+    let wanted = wish.unwrap_or(true);
+    let mode = network.mode().await?;
+    if let (true, NetworkMode::User { reason } | NetworkMode::Off { reason }) = (wanted, mode) {
+        return Ok(unavailable(reason));
+    }
+    let Some(view) = network.view(id) else {
+        return Ok(match wanted {
+            true => unavailable("the workspace is not in the network".to_owned()),
+            false => Opened { internet: Internet::Off, why: None, before: None },
+        });
+    };
+    let now = view.policy.allow_internet;
+    let internet = match (wanted, now) {
+        (true, true) => Internet::Allowed,
+        (true, false) => Internet::DuringSetup,
+        (false, _) => Internet::Off,
+    };
+    if wanted != now {
+        set(network, id, wanted).await?;
+    }
+    Ok(Opened { internet, why: None, before: (wanted != now).then_some(now) })
+}
+
+/// Puts the policy back: what is golden has the one that it was made with.
+///
+/// # Errors
+/// When that is not in force; then the setup must not be kept.
+pub(super) async fn close(
+    network: &dyn Network,
+    id: WorkspaceId,
+    opened: &Opened,
+) -> Result<(), ToolError> {
+    match opened.before {
+        Some(before) => set(network, id, before).await,
+        None => Ok(()),
+    }
+}
+
+async fn set(network: &dyn Network, id: WorkspaceId, allow: bool) -> Result<(), ToolError> {
+    let wish = NetworkWish { allow_internet: Some(allow), ..NetworkWish::default() };
+    let policy = network.set_policy(id, wish).await?;
+    if policy.allow_internet == allow {
+        return Ok(());
+    }
+    let message = format!("allow_internet is not {allow} after it was set so");
+    Err(ToolError::new(Layer::Machine, "policy_not_applied", message))
+}
