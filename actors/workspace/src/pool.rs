@@ -26,7 +26,7 @@ pub use made_of::MadeOf;
 pub(crate) use made_of::made_of;
 pub use options::{ClassOptions, PoolOptions};
 use stock::{Order, Outcome, Shelf, Stock};
-pub(crate) use traffic::Traffic;
+pub(crate) use traffic::{Passing, Traffic};
 
 use crate::{
     driver::Support,
@@ -100,7 +100,7 @@ pub enum Msg {
 pub struct Done(End);
 
 enum End {
-    Work { at: usize, outcome: Outcome },
+    Work { at: usize, outcome: Outcome, making: Option<Passing> },
     Discard { id: WorkspaceId, gone: bool },
     Due,
     Doubt,
@@ -123,6 +123,8 @@ pub struct Pool {
     stock: Stock,
     /// A wait for what is due is under way.
     waiting: bool,
+    /// Those who need a place that something has which is just being made.
+    crowd: Vec<oneshot::Sender<bool>>,
 }
 
 impl Entity for Pool {
@@ -150,7 +152,8 @@ impl Entity for Pool {
             stock.found(card.id, &card.spec, pooled, card.phase);
         }
         let session = SessionId::new();
-        let mut pool = Self { me, shared, keeper, session, stock, waiting: false };
+        let mut pool =
+            Self { me, shared, keeper, session, stock, waiting: false, crowd: Vec::new() };
         if !pool.stock.shelves.is_empty() {
             pool.doubt_later();
         }
@@ -185,7 +188,7 @@ impl Entity for Pool {
 impl Pool {
     fn ended(&mut self, end: End) {
         match end {
-            End::Work { at, outcome } => {
+            End::Work { at, outcome, making } => {
                 if let Outcome::Failed(reason) | Outcome::Unfit(_, reason) = &outcome {
                     self.me.address.probe().set_error(reason.clone());
                     tracing::warn!(%reason, "the pool could not be filled");
@@ -201,6 +204,8 @@ impl Pool {
                 if let Some(card) = card {
                     self.stock.phase(card.id, card.phase);
                 }
+                drop(making);
+                std::mem::take(&mut self.crowd).into_iter().for_each(|reply| self.evict(reply));
             }
             End::Discard { id, gone } => self.stock.discarded(id, gone),
             End::Due => self.waiting = false,
@@ -254,14 +259,18 @@ impl Pool {
             };
             let (spec, known) = (shelf.spec.clone(), shelf.made_of.clone());
             let _detached = self.me.workers.spawn(async move {
-                let outcome = work.outcome(order, spec, known).await;
-                let _gone = address.send(Msg::Done(Done(End::Work { at, outcome })));
+                let (outcome, making) = work.outcome(order, spec, known).await;
+                let _gone = address.send(Msg::Done(Done(End::Work { at, outcome, making })));
             });
         }
     }
 
+    /// Makes room for somebody's workspace, as soon as there is something to remove.
     fn evict(&mut self, reply: oneshot::Sender<bool>) {
         let Some(id) = self.stock.evict() else {
+            if self.shared.traffic.makes() {
+                return self.crowd.push(reply);
+            }
             let _asker_gone = reply.send(false);
             return;
         };

@@ -135,9 +135,14 @@ pub fn every_point_of_a_claim_and_a_replenishment(mut house: House) {
         house.start();
         once_ready(&house, 2);
         // Somebody's is what is recorded as such, whether or not it was said.
-        let whole = !["pool.after_taken", "claim.after_guest"].contains(point);
         let state = settled(&house, "w");
-        assert_eq!(state.as_deref(), whole.then_some("running"), "{point}");
+        let whole = state.as_deref() == Some("running");
+        match (*point, &answer) {
+            ("pool.after_taken" | "claim.after_guest", _) => assert_eq!(state, None, "{point}"),
+            ("claim.after_claimed", _) | (_, Ok(_)) => assert!(whole, "{point}: {state:?}"),
+            (_, Err(None)) => assert!(whole || state.is_none(), "{point}: {state:?}"),
+            (_, Err(Some(refusal))) => panic!("{point}: {refusal:?}"),
+        }
         leaks::check(&house);
         if whole {
             assert_eq!(house.exec("w", "hostname").trim(), "w", "{point}");

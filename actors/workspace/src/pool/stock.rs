@@ -77,6 +77,8 @@ pub(super) enum Outcome {
     Template(WorkspaceId, MadeOf),
     /// A machine of this class cannot be saved: why.
     NoCopies(String),
+    /// Nothing was made, for want of a place.
+    Crowded(String),
     /// Nothing was made.
     Failed(String),
     /// The machine that was to be copied or finished is of no use.
@@ -198,10 +200,8 @@ impl Stock {
         let fullest = self.shelves.iter_mut().max_by_key(|shelf| shelf.members.len())?;
         let id = match fullest.members.pop() {
             Some(member) => member.id,
-            None => {
-                let idle = self.shelves.iter_mut().find(|shelf| !shelf.busy);
-                idle?.template.take_if(|template| template.complete)?.id
-            }
+            // Copies that are being made of it hold its files.
+            None => self.shelves.iter_mut().find_map(|shelf| shelf.template.take())?.id,
         };
         self.leaving.insert(id);
         Some(id)
@@ -223,6 +223,7 @@ impl Stock {
                 shelf.template = Some(Template { id, made_of, complete: true });
             }
             Outcome::NoCopies(reason) => shelf.boots_because = Some(reason),
+            Outcome::Crowded(reason) => drop(shelf.fail(reason, now)),
             Outcome::Failed(reason) => {
                 let in_a_row = shelf.fail(reason, now);
                 if in_a_row.is_multiple_of(FAULTY_TEMPLATE)

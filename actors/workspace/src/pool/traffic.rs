@@ -1,35 +1,64 @@
-//! Creations that people wait for; the pool's own wait for them.
+//! Creations that people wait for, and the pool's own, which wait for them.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-/// How many creations people wait for now. Clones are one count.
+/// How many creations people wait for now, and how many of the pool's go on. Clones are one count.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Traffic(Arc<watch::Sender<usize>>);
+pub(crate) struct Traffic {
+    people: Count,
+    pools: Count,
+}
+
+type Count = Arc<watch::Sender<usize>>;
 
 /// One of them; dropped when it is over.
 #[derive(Debug)]
-pub(crate) struct Passing(Traffic);
+pub(crate) struct Passing(Count);
 
 impl Traffic {
-    /// A creation begins.
+    /// A creation that somebody waits for begins.
     pub(crate) fn pass(&self) -> Passing {
-        self.0.send_modify(|count| *count += 1);
-        Passing(self.clone())
+        Passing::of(&self.people)
     }
 
-    /// Returns when there is none, or after `most`: a pool that never got a turn would make every
-    /// creation slow.
-    pub(crate) async fn quiet(&self, most: Duration) {
-        let mut count = self.0.subscribe();
-        let _quiet = tokio::time::timeout(most, count.wait_for(|count| *count == 0)).await;
+    /// One of the pool's begins.
+    pub(crate) fn make(&self) -> Passing {
+        Passing::of(&self.pools)
+    }
+
+    /// Whether the pool makes something now.
+    pub(crate) fn makes(&self) -> bool {
+        *self.pools.borrow() > 0
+    }
+
+    /// Returns when there has been none for as long as `calm`, or after `most`: a pool that never
+    /// got a turn would make every creation slow.
+    pub(crate) async fn quiet(&self, calm: Duration, most: Duration) {
+        let mut count = self.people.subscribe();
+        let calmed = async {
+            // The sender is this count.
+            while count.wait_for(|count| *count == 0).await.is_ok() {
+                if tokio::time::timeout(calm, count.changed()).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _calm = tokio::time::timeout(most, calmed).await;
+    }
+}
+
+impl Passing {
+    fn of(count: &Count) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
     }
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count = count.saturating_sub(1));
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
@@ -37,21 +66,28 @@ impl Drop for Passing {
 mod tests {
     use super::*;
 
+    const CALM: Duration = Duration::from_secs(1);
+
     #[tokio::test(start_paused = true)]
-    async fn it_is_quiet_when_the_last_has_passed_or_the_patience_is_over() {
+    async fn it_is_quiet_when_none_has_passed_for_a_while_or_the_patience_is_over() {
         let traffic = Traffic::default();
-        traffic.quiet(Duration::from_secs(1)).await;
+        let begun = tokio::time::Instant::now();
+        traffic.quiet(CALM, CALM * 5).await;
+        assert_eq!(begun.elapsed(), CALM);
         let (one, two) = (traffic.pass(), traffic.pass());
         drop(one);
-        let begun = tokio::time::Instant::now();
-        traffic.quiet(Duration::from_secs(5)).await;
-        assert_eq!(begun.elapsed(), Duration::from_secs(5));
+        traffic.quiet(CALM, CALM * 5).await;
+        assert_eq!(begun.elapsed(), CALM * 6);
         let waits = tokio::spawn({
             let traffic = traffic.clone();
-            async move { traffic.quiet(Duration::from_secs(3600)).await }
+            async move { traffic.quiet(CALM, CALM * 3600).await }
         });
+        tokio::time::sleep(CALM).await;
         drop(two);
+        // One that comes before it is calm begins the wait anew.
+        tokio::time::sleep(CALM / 2).await;
+        drop(traffic.pass());
         waits.await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(6));
+        assert_eq!(begun.elapsed(), CALM * 17 / 2);
     }
 }

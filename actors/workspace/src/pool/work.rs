@@ -6,7 +6,7 @@ use chrono::Utc;
 use hivekeep_kernel::{Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId};
 use tokio::time::Instant;
 
-use super::{MadeOf, Order, Outcome, Pooled, Role, Spec, made_of};
+use super::{MadeOf, Order, Outcome, Passing, Pooled, Role, Spec, made_of};
 use crate::{
     directory::Card,
     link::LinkToken,
@@ -19,6 +19,8 @@ use crate::{
 
 /// Name of a template's snapshot.
 const SNAPSHOT: &str = "pool";
+/// Whoever was just given a machine runs something in it; the making of the next waits for that.
+const CALM: Duration = Duration::from_millis(50);
 /// How long creations that people wait for may hold up one of the pool's.
 const GIVE_WAY: Duration = Duration::from_secs(10);
 /// Time for a template to say what it is, and to stop.
@@ -37,22 +39,30 @@ pub(super) struct Work {
 
 impl Work {
     /// Carries out an order that brings an outcome; `known` is what the class is believed to be
-    /// made from.
-    pub(super) async fn outcome(&self, order: Order, spec: Spec, known: Option<MadeOf>) -> Outcome {
+    /// made from. With it comes the mark of what was being made, to be kept until the pool knows
+    /// the outcome.
+    pub(super) async fn outcome(
+        &self,
+        order: Order,
+        spec: Spec,
+        known: Option<MadeOf>,
+    ) -> (Outcome, Option<Passing>) {
         let now = match made_of(&self.shared, &spec).await {
             Ok(now) => now,
-            Err(error) => return Outcome::Failed(error.to_text()),
+            Err(error) => return (Outcome::Failed(error.to_text()), None),
         };
         if known.as_ref() != Some(&now) || matches!(order, Order::Look(_)) {
-            return Outcome::Looked(now);
+            return (Outcome::Looked(now), None);
         }
-        self.shared.traffic.quiet(GIVE_WAY).await;
-        match order {
+        self.shared.traffic.quiet(CALM, GIVE_WAY).await;
+        let making = self.shared.traffic.make();
+        let outcome = match order {
             Order::Template(_) => self.template(spec, now).await,
             Order::Finish(_, id) => self.finish(id, now).await,
             Order::Member(_, template) => self.member(spec, now, template).await,
             Order::Look(_) | Order::Discard(_) => Outcome::Looked(now),
-        }
+        };
+        (outcome, Some(making))
     }
 
     async fn template(&self, spec: Spec, made_of: MadeOf) -> Outcome {
@@ -62,7 +72,7 @@ impl Work {
         };
         let id = plan.id;
         if let Err(error) = self.make(plan).await {
-            return Outcome::Failed(error.to_text());
+            return failed(&error);
         }
         if let Err(error) = self.save(id).await {
             self.discard(id).await;
@@ -120,7 +130,7 @@ impl Work {
             (Err(error), Some(template)) if of_no_use(&error) => {
                 Outcome::Unfit(template, error.to_text())
             }
-            (Err(error), _) => Outcome::Failed(error.to_text()),
+            (Err(error), _) => failed(&error),
         }
     }
 
@@ -213,6 +223,13 @@ impl Work {
             progress: Default::default(),
             span: tracing::info_span!("pool"),
         }
+    }
+}
+
+fn failed(error: &ToolError) -> Outcome {
+    match &*error.code {
+        "too_many_workspaces" => Outcome::Crowded(error.to_text()),
+        _ => Outcome::Failed(error.to_text()),
     }
 }
 

@@ -70,6 +70,8 @@ impl Workspaces {
         let (shared, keeper) = (self.shared.clone(), self.me.address.clone());
         Reply::later(async move {
             let begun = std::time::Instant::now();
+            // From here, so that the pool does not make the next one beside a claim.
+            let _passing = shared.traffic.pass();
             let Planned { name, spec, network, .. } = claims.plan().clone();
             shared.may_wish(spec.isolation, &network).await?;
             claims.reserve().await?;
