@@ -215,11 +215,11 @@ impl Ledger {
                 };
             }),
             Record::Owned { by } => self.owner = by,
-            Record::Claimed { owner, name, at } => {
+            Record::Claimed { owner, name, at, network } => {
                 self.owner = Some(owner);
                 // What it was a copy of was the pool's own affair.
-                let plan = Planned { owner, name, at, pool: None, fork: None, ..self.plan.clone() };
-                self.plan = plan;
+                let plan = self.plan.clone();
+                self.plan = Planned { owner, name, at, network, pool: None, fork: None, ..plan };
             }
             Record::JobWanted { job, .. } => {
                 self.jobs.insert(job);
@@ -381,6 +381,7 @@ mod tests {
                 owner: SessionId::new(),
                 name: "w".parse().expect("a name"),
                 at,
+                network: Default::default(),
             }),
             "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, Some("1".to_owned()))].into() }),
             "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, None)].into() }),

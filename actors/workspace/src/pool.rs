@@ -203,6 +203,7 @@ impl Pool {
                 let card = made.and_then(|id| self.shared.directory.any(id));
                 if let Some(card) = card {
                     self.stock.phase(card.id, card.phase);
+                    self.shared.tell("pool.ready", card.id, json!({ "image": card.spec.image }));
                 }
                 drop(making);
                 std::mem::take(&mut self.crowd).into_iter().for_each(|reply| self.evict(reply));

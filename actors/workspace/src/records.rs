@@ -171,6 +171,8 @@ pub enum Record {
         name: Name,
         /// When.
         at: DateTime<Utc>,
+        /// What its creation asked of the network.
+        network: NetworkWish,
     },
     /// Everything of the workspace shall be removed.
     DestroyWanted,

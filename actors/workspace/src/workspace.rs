@@ -119,6 +119,8 @@ pub enum Msg {
     Claim(Claim),
     /// That came to its end.
     ClaimOver,
+    /// Do once what a claim and a first command will do.
+    Rehearse(oneshot::Sender<Result<(), ToolError>>),
     /// Remove a machine that is the pool's; refused when it is somebody's.
     Discard(oneshot::Sender<Result<(), ToolError>>),
     /// Remove what a failed creation left.
@@ -273,6 +275,7 @@ impl Entity for Workspace {
             Msg::Exec(request) => self.exec_for(*request),
             Msg::Stop(done) => self.stop_for_daemon(done),
             Msg::Claim(wish) => self.claim(wish),
+            Msg::Rehearse(done) => self.rehearse(done),
             Msg::ClaimOver => self.claiming = false,
             Msg::Discard(done) => self.discard(done),
             Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),

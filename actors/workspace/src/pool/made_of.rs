@@ -1,13 +1,13 @@
 //! What a machine of the pool was made from.
 
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{ToolError, ports::NetworkMode};
 use serde::{Deserialize, Serialize};
 
 use super::Spec;
 use crate::{image::ImageName, shared::Shared, workspace::unknown_image};
 
 /// A digest of everything besides its size that a machine of the pool was made from: the image's
-/// content, the kernel, the guest daemon, the hypervisor, this program. Two machines with one
+/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two machines with one
 /// digest cannot be told apart by where they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeOf(String);
@@ -42,6 +42,12 @@ pub(crate) async fn made_of(shared: &Shared, spec: &Spec) -> Result<MadeOf, Tool
     add(facts.program.as_bytes());
     add(facts.carrier.as_str().as_bytes());
     add(format!("{:?}", facts.accelerator).as_bytes());
+    // A memory that was saved without an interface gets none later.
+    add(match shared.network.mode().await? {
+        NetworkMode::Bridge => b"bridge",
+        NetworkMode::User { .. } => b"user",
+        NetworkMode::Off { .. } => b"off",
+    });
     // The guest daemon may be installed anew under a daemon that runs.
     if let Ok(guest) = tokio::fs::metadata(&shared.options.driver.guest_path).await {
         use std::os::unix::fs::MetadataExt;

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId};
+use hivekeep_kernel::{
+    Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
+};
 use tokio::time::Instant;
 
 use super::{MadeOf, Order, Outcome, Passing, Pooled, Role, Spec, made_of};
@@ -104,7 +106,7 @@ impl Work {
         let copied = async {
             let Some(template) = template else { return Ok(None) };
             let card = self.shared.directory.any(template);
-            let gone = || ToolError::internal("the template is gone");
+            let gone = || ToolError::internal("the machine is gone");
             self.stem(&card.ok_or_else(gone)?).await.map(Some)
         };
         let stem = match (copied.await, template) {
@@ -117,7 +119,8 @@ impl Work {
             Some(stem) => {
                 let Planned { id, name, spec, pool, .. } = plan;
                 let fork = plan_fork(stem, &self.cx(), id, name, spec, true)?;
-                Ok(Planned { pool, ..fork })
+                // As if it had been made from nothing, whatever the template's policy is by now.
+                Ok(Planned { pool, network: NetworkWish::default(), ..fork })
             }
         });
         let plan = match plan {
@@ -125,13 +128,28 @@ impl Work {
             Err(error) => return Outcome::Failed(error.to_text()),
         };
         let id = plan.id;
-        match (self.make(plan).await, template) {
+        match (self.ready(plan).await, template) {
             (Ok(()), _) => Outcome::Member(id, made_of),
             (Err(error), Some(template)) if of_no_use(&error) => {
                 Outcome::Unfit(template, error.to_text())
             }
             (Err(error), _) => failed(&error),
         }
+    }
+
+    /// Makes a machine that does at once what it will be asked for.
+    async fn ready(&self, plan: Planned) -> Result<(), ToolError> {
+        let id = plan.id;
+        self.make(plan).await?;
+        let rehearsed = async {
+            let card = self.wait(id, |phase| phase == Phase::Running).await?;
+            card.address.ask(PATIENCE, workspace::Msg::Rehearse).await?
+        };
+        let rehearsed = rehearsed.await;
+        if rehearsed.is_err() {
+            self.discard(id).await;
+        }
+        rehearsed
     }
 
     /// Makes a machine; nothing is left of one that could not be made.
@@ -181,12 +199,12 @@ impl Work {
         let begun = Instant::now();
         loop {
             let card = self.shared.directory.any(id);
-            let card = card.ok_or_else(|| ToolError::internal("the template is gone"))?;
+            let card = card.ok_or_else(|| ToolError::internal("the machine is gone"))?;
             if like(card.phase) {
                 return Ok(card);
             }
             if begun.elapsed() > patience {
-                let message = format!("the template stays {}", card.phase.word());
+                let message = format!("the machine stays {}", card.phase.word());
                 return Err(ToolError::internal(message));
             }
             tokio::time::sleep(POLL).await;
@@ -205,7 +223,7 @@ impl Work {
             slot: u32::MAX,
             uuid: uuid::Uuid::new_v4(),
             fork: None,
-            network: Default::default(),
+            network: NetworkWish::default(),
             recipe: None,
             pool: Some(Pooled { role, made_of: made_of.clone() }),
         })

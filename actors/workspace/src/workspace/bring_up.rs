@@ -42,7 +42,7 @@ impl Workspace {
                     let boot_time_ms = up.boot_time_ms;
                     let kind = match plan.pool.as_ref().map(|pooled| pooled.role) {
                         None => "workspace.created",
-                        Some(Role::Member) => "pool.ready",
+                        Some(Role::Member) => "pool.made",
                         Some(Role::Template) => "pool.template_booted",
                     };
                     let event = (kind, json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));

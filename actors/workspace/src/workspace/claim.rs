@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{
-    Layer, ToolError, fault_point,
-    ports::{NetworkPolicy, NetworkWish},
-};
+use hivekeep_kernel::{Layer, ToolError, fault_point, ports::NetworkWish};
+use hivekeep_protocol::{Argv, Exec, Exit};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, identity};
+use super::{Line, Msg, Workspace, identity, line};
 use crate::{
-    link::Link,
+    link::{Link, Wait},
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
-    workspaces::Claims,
+    workspaces::{Claims, inherited, over},
 };
 
-/// Time for the guest to take its new name and for the network to keep its new policy. One that
-/// needs longer is no quick machine.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time for the guest to take its new name. One that needs longer is no quick machine.
+const GUEST_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a machine has done this often it does as quickly as one that has run for a while.
+const REHEARSALS: usize = 4;
+/// Time for one of its commands.
+const REHEARSAL: Duration = Duration::from_secs(30);
 
 /// A wish to have a machine of the pool.
 pub struct Claim {
@@ -61,6 +63,26 @@ impl Workspace {
         }
     }
 
+    /// Does what a claim and a first command will do. What a guest does for the first time is
+    /// slow: pages of a copied memory are taken over, and under emulation all code is translated.
+    pub(super) fn rehearse(&self, done: oneshot::Sender<Result<(), ToolError>>) {
+        let link = match self.claimable() {
+            Ok(link) => link,
+            Err(error) => return drop(done.send(Err(error))),
+        };
+        let plan = self.ledger.plan.clone();
+        let _detached = self.ops.spawn(async move {
+            let rehearsed = async {
+                for _ in 0..REHEARSALS {
+                    identity::configure(&link, &plan, false).await?;
+                    command(&link).await?;
+                }
+                Ok(())
+            };
+            let _asker_gone = done.send(rehearsed.await);
+        });
+    }
+
     /// Removes a machine of the pool, unless it is somebody's by now.
     pub(super) fn discard(&mut self, done: oneshot::Sender<Result<(), ToolError>>) {
         let refusal = match () {
@@ -79,8 +101,29 @@ impl Workspace {
     }
 }
 
-/// One round to the guest and one commit. The guest first: one that does not answer has lost
-/// nothing and is nobody's still.
+/// A command that does nothing.
+async fn command(link: &Link) -> Result<(), ToolError> {
+    let request = Exec {
+        argv: Argv::Shell("true".to_owned()),
+        env: Vec::new(),
+        workdir: None,
+        timeout_ms: as_ms(REHEARSAL),
+        max_output_bytes: 1024,
+    };
+    let output = link.exec(request, Wait::at_most(REHEARSAL), |_, _| {}).await;
+    let done = output.map_err(line::link_error)?.done;
+    match done.exit {
+        Exit::Code(0) => Ok(()),
+        exit => Err(ToolError::new(
+            Layer::Guest,
+            "guest_misbehaves",
+            format!("a command that does nothing ended with {exit:?}"),
+        )),
+    }
+}
+
+/// One round to the guest and one commit. The guest and the network first: what they refuse has
+/// become nobody's.
 async fn hand_over(
     desk: &Desk,
     plan: &Planned,
@@ -89,16 +132,12 @@ async fn hand_over(
 ) -> Result<(), Box<(Claims, ToolError)>> {
     let wish = claims.plan().clone();
     let named = Planned { name: wish.name.clone(), ..plan.clone() };
-    let becoming = async {
-        let named = identity::configure(link, &named, false);
-        tokio::try_join!(named, apply_wish(desk, &wish.network)).map(drop)
+    let configured = async {
+        let configured = identity::configure(link, &named, false);
+        let late = |_| ToolError::deadline(Layer::Guest, as_ms(GUEST_PATIENCE));
+        tokio::time::timeout(GUEST_PATIENCE, configured).await.map_err(late)?
     };
-    let error = match tokio::time::timeout(PATIENCE, becoming).await {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error),
-        Err(_) => Some(ToolError::deadline(Layer::Guest, 0)),
-    };
-    if let Some(error) = error {
+    if let Err(error) = tokio::try_join!(configured, apply_wish(desk, plan, &wish.network)) {
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_guest");
@@ -106,7 +145,12 @@ async fn hand_over(
     directory.hand_over(name, wish.id, desk.id);
     // Whatever comes of the commit, a machine that may be somebody's counts as such.
     claims.keep();
-    let record = Record::Claimed { owner: wish.owner, name: name.clone(), at: wish.at };
+    let record = Record::Claimed {
+        owner: wish.owner,
+        name: name.clone(),
+        at: wish.at,
+        network: wish.network,
+    };
     let event = ("workspace.created", json!({ "name": name, "from_pool": true }));
     if let Err(error) = desk.commit(vec![record], Some(event)).await {
         directory.hand_over(name, desk.id, wish.id);
@@ -118,21 +162,23 @@ async fn hand_over(
     Ok(())
 }
 
-/// Gives it the policy that its new owner asked for; most ask for what it has.
-async fn apply_wish(desk: &Desk, wish: &NetworkWish) -> Result<(), ToolError> {
+/// Gives the machine's place in the network the policy that its claimer asks for. It has the one
+/// that a creation without a wish gets.
+async fn apply_wish(desk: &Desk, plan: &Planned, wish: &NetworkWish) -> Result<(), ToolError> {
     let network = &desk.shared.network;
-    match network.view(desk.id) {
-        Some(view) if *wish != NetworkWish::default() && !keeps(&view.policy, wish) => {
-            network.set_policy(desk.id, wish.clone()).await.map(drop)
-        }
-        _ => Ok(()),
+    if !desk.shared.has_network(plan.spec.isolation).await? {
+        return Ok(());
     }
+    if network.view(desk.id).is_none() {
+        return Err(ToolError::internal("a machine of the pool without a place in the network"));
+    }
+    let has = inherited(&desk.shared, desk.id);
+    if over(wish.clone(), has.clone()) == has {
+        return Ok(());
+    }
+    network.set_policy(desk.id, wish.clone()).await.map(drop)
 }
 
-fn keeps(policy: &NetworkPolicy, wish: &NetworkWish) -> bool {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow } = wish;
-    allow_internet.is_none_or(|wish| wish == policy.allow_internet)
-        && allow_inter_vm.is_none_or(|wish| wish == policy.allow_inter_vm)
-        && allowed_ports.as_ref().is_none_or(|wish| *wish == policy.allowed_ports)
-        && egress_allow.as_ref().is_none_or(|wish| *wish == policy.egress_allow)
+fn as_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

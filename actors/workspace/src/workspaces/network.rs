@@ -81,7 +81,7 @@ pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
 }
 
 /// One wish in place of another one, as far as it goes.
-pub(super) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
+pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
     NetworkWish {
         allow_internet: wish.allow_internet.or(other.allow_internet),
         allow_inter_vm: wish.allow_inter_vm.or(other.allow_inter_vm),

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::{WorkspaceId, ports::NetworkMode};
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::stage::Stage;
+use super::{network, stage::Stage};
 use crate::{
     Options,
     driver::{Error, ExitHow},
@@ -240,6 +240,7 @@ async fn a_claim_that_was_recorded_and_not_answered_is_the_claimers() {
         owner: stage.session,
         name: "w".parse().unwrap(),
         at: chrono::Utc::now(),
+        network: Default::default(),
     };
     let stream = StreamId::new(STREAM, &id).unwrap();
     stage.journal.append(&stream, vec![serde_json::to_vec(&record).unwrap()]).await.unwrap();
@@ -333,4 +334,31 @@ async fn what_the_pool_keeps_cannot_be_named_or_taken_over() {
     assert_eq!(adopted["adopted_count"], 0, "{adopted}");
     // Its name is nobody's, so somebody may have it.
     assert_eq!(create(&stage, json!({ "name": name })).await["from_pool"], true);
+}
+
+#[tokio::test]
+async fn a_machine_of_the_pool_gets_the_network_that_its_claimer_asks_for() {
+    let (mut stage, ..) = network::open(NetworkMode::Bridge).await;
+    stage.options = options(&json!([{ "ready": 1 }]));
+    stage.restart().await;
+    once_ready(&stage, 1).await;
+    let calls = |what: &str| stage.network.calls().iter().filter(|call| *call == what).count();
+    let joins = calls("join");
+    let made = create(&stage, json!({ "name": "closed" })).await;
+    assert_eq!((&made["from_pool"], calls("set_policy")), (&json!(true), 0));
+    // Its place is the one that it had before, so that nothing waits for another.
+    assert!(made["ip"].is_string(), "{made}");
+    once_ready(&stage, 1).await;
+    assert_eq!(calls("join"), joins + 1);
+    let made = create(&stage, json!({ "name": "open", "allow_internet": true })).await;
+    assert_eq!((&made["from_pool"], calls("set_policy")), (&json!(true), 1));
+    assert_eq!(stage.info("open").await["network"]["allow_internet"], true);
+    assert_eq!(stage.info("closed").await["network"]["allow_internet"], false);
+    // What the network refuses is nobody's, and the caller has an ordinary one.
+    once_ready(&stage, 1).await;
+    stage.network.fail_next("set_policy");
+    let made = create(&stage, json!({ "name": "third", "allow_internet": true })).await;
+    assert_eq!(made["from_pool"], false);
+    assert_eq!(stage.info("third").await["network"]["allow_internet"], true);
+    once_ready(&stage, 1).await;
 }
