@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hivekeep_protocol::{Frame, GuestEvent, Kind, encode};
 use tokio::sync::Semaphore;
@@ -19,6 +19,8 @@ use crate::session::{self, Stream, outbox::Outbox};
 
 /// Connections served at once; the next waits to be accepted.
 const MAX_CONNECTIONS: usize = 8;
+/// Shorter than the usual time limit of a command, and too long to cost anything.
+const EARLIER: Duration = Duration::from_secs(30);
 /// The status with which the daemon tells its init to shut down.
 pub const SHUTDOWN_STATUS: u8 = 75;
 
@@ -110,6 +112,7 @@ impl Agent {
 
     /// Accepts and serves connections until the host orders a shutdown.
     pub async fn serve<C: Carrier>(self: Arc<Self>, mut carrier: C) {
+        tokio::spawn(an_earlier_timer());
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let accepted = tokio::select! {
@@ -120,7 +123,7 @@ impl Agent {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     crate::say!("{}: {error}", C::NAME);
-                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
             };
@@ -143,6 +146,15 @@ impl Agent {
     /// Makes [`Self::serve`] return; the caller has answered the host before.
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
+    }
+}
+
+/// Never ends. The runtime wakes itself to look at a timer that would expire before all
+/// others, even if it set it itself: a write and another wait for each command with a time
+/// limit. Behind this one such a timer is none of its business for a while.
+async fn an_earlier_timer() {
+    loop {
+        tokio::time::sleep(EARLIER).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hivekeep_protocol::{Argv, GuestCode, GuestError, limits};
@@ -72,10 +73,18 @@ impl Prepared {
             .into_iter()
             .map(|(name, value)| text(&format!("{name}={value}"), "the environment"))
             .collect::<Result<_, _>>()?;
-        let ours = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-        let max_open_files = Some(ours.unwrap_or(MAX_OPEN_FILES).min(MAX_OPEN_FILES));
+        let max_open_files = Some(max_open_files());
         Ok(Self { program: Program { path, argv, env, workdirs, max_open_files }, script })
     }
+}
+
+/// What this process may open itself, which it sets before the first command.
+fn max_open_files() -> u64 {
+    static OURS: OnceLock<u64> = OnceLock::new();
+    *OURS.get_or_init(|| {
+        let ours = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        ours.unwrap_or(MAX_OPEN_FILES).min(MAX_OPEN_FILES)
+    })
 }
 
 fn invalid(message: impl Into<String>) -> GuestError {
