@@ -186,7 +186,7 @@ pub(super) struct Member {
     empty: bool,
     /// Taken by the drop only.
     cgroup: Option<Cgroup>,
-    /// Held until the command's exit.
+    /// Held until the command's exit, and longer where it left nobody.
     writers: Option<Writers>,
     pool: Pool,
 }
@@ -204,6 +204,10 @@ impl Member {
     fn ended(&mut self, exit: Exit) {
         if self.exit.replace(exit).is_none() {
             self.process.standby.ended();
+        }
+        // Whoever is left may write on, and its end is the pipes' end. Where nobody is,
+        // they are closed behind the reply.
+        if !self.is_empty() {
             self.writers = None;
         }
     }
