@@ -82,7 +82,7 @@ pub enum Error {
     #[error("{0} is no address of this host")]
     NotOurAddress(std::net::Ipv4Addr),
     /// What a bridge needs is not there.
-    #[error("no bridge is possible: {what}")]
+    #[error("{what}")]
     Missing {
         /// For people.
         what: String,
