@@ -114,6 +114,26 @@ fn text_is_read_as_what_the_key_takes() {
 }
 
 #[test]
+fn classes_of_the_pool_come_as_tables_of_a_file_or_as_json() {
+    let (_dir, path) = with_file(
+        "[workspace.pool]\nmax_memory_mb = 1024\n[[workspace.pool.classes]]\nready = 2\n\
+         memory_mb = 256\n[[workspace.pool.classes]]\nready = 1\nvcpus = 1\n",
+    );
+    let from_file = Given { file: Some(path.clone()), ..given(&[], &[]) };
+    let pool = load(&from_file).expect("holds").config.workspace.pool;
+    assert_eq!((pool.classes.len(), pool.classes[0].ready, pool.classes[1].vcpus), (2, 2, Some(1)));
+    let key = "HIVEKEEP_WORKSPACE__POOL__CLASSES";
+    let more = Given { file: Some(path.clone()), ..given(&[(key, r#"[{"ready": 9}]"#)], &[]) };
+    let problems = refused(&more);
+    let told = format!("{}:2: workspace.pool.max_memory_mb: ", path.display());
+    assert!(
+        problems.iter().any(|line| line.starts_with(&told) && line.contains("which want 4608 MiB")),
+        "{problems:#?}"
+    );
+    assert!(!refused(&given(&[(key, r#"[{"redy": 1}]"#)], &[])).is_empty());
+}
+
+#[test]
 fn folders_follow_the_user() {
     let folders = |given: &Given| load(given).expect("holds").folders;
     let mine = folders(&given(&[("XDG_RUNTIME_DIR", "/run/user/1000")], &[]));
