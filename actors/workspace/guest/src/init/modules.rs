@@ -51,11 +51,11 @@ fn can_wait(name: &str, carrier: &str) -> bool {
 }
 
 impl Later {
-    /// Loads them in a thread that runs when nobody else wants to.
+    /// Loads them in a thread that gives way to the agent, but not for long to a busy command.
     pub(super) fn load_beside(self) {
         let load_all = move || {
             // Without it they are loaded all the same.
-            let _ = rustix::process::nice(19);
+            let _ = rustix::process::nice(10);
             self.0.iter().for_each(|(name, file)| load(name, file));
         };
         if let Err(error) = std::thread::Builder::new().name("modules".into()).spawn(load_all) {

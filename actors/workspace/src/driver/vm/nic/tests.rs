@@ -143,7 +143,7 @@ async fn a_guest_takes_its_place_on_a_tap_and_nothing_of_the_one_before_stays() 
     eprintln!("8 MiB in {:?}", begun.elapsed());
     let here = std::process::Command::new("md5sum").arg(bytes.path()).output().unwrap().stdout;
     assert_eq!(sum.split(' ').next(), String::from_utf8_lossy(&here).split(' ').next());
-    bench.end().await;
+    bench.end_with(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,7 +189,7 @@ async fn a_fork_sends_nothing_until_it_is_plugged_in_and_then_nothing_of_its_sou
     assert!(!set(&lost.link, &place(7)).await.gateway_answers);
     let frames = (far.frames(), home.frames());
     assert_eq!((frames.0.from(place(7).mac), frames.1.from(place(7).mac)), (0, 0));
-    bench.end().await;
+    bench.end_with(vec![fork, lost]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,7 +232,7 @@ async fn forwards_lead_to_a_guest_whose_network_is_qemus_own() {
     let host = taken.local_addr().unwrap().port();
     let script = format!("nc -w 2 10.213.0.1 {host} < /dev/null && echo reached || echo closed");
     assert_eq!(bench::run(&machine.link, &script).await, "closed");
-    bench.end().await;
+    bench.end_with(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +240,7 @@ async fn an_unplugged_interface_can_be_set_and_a_machine_without_one_says_so() {
     let end = NicEnd::Unplugged;
     let with = or_skip!(Bench::start(Some(Nic { mac: place(5).mac, end })).await);
     assert!(!set(&with.machine.link, &place(5)).await.gateway_answers);
-    with.end().await;
+    with.end_with(vec![]).await;
 
     let bench = or_skip!(Bench::start(None).await);
     let refused = bench.machine.link.ask(asked(&place(5)), Wait::at_most(SLOW)).await.unwrap_err();
@@ -255,5 +255,5 @@ async fn an_unplugged_interface_can_be_set_and_a_machine_without_one_says_so() {
     let fork = bench.fork(1, &snapshot, Some(Nic { mac: place(6).mac, end })).await;
     assert!(!fork.handle.nic);
     assert_eq!(bench::run(&fork.link, "ls /sys/class/net").await, "lo");
-    bench.end().await;
+    bench.end_with(vec![fork]).await;
 }

@@ -195,9 +195,11 @@ impl Bench {
         Machine { plan, token, handle, link, _ends }
     }
 
-    pub(super) async fn end(self) {
-        self.driver.kill(&self.machine.handle).await.unwrap();
-        self.driver.discard(&self.machine.plan, LogsOnDiscard::Remove).await.unwrap();
+    pub(super) async fn end_with(self, forks: Vec<Machine>) {
+        for Machine { handle, plan, .. } in forks.iter().chain([&self.machine]) {
+            self.driver.kill(handle).await.unwrap();
+            self.driver.discard(plan, LogsOnDiscard::Remove).await.unwrap();
+        }
         self.driver.ground.cgroups.leave();
     }
 }
