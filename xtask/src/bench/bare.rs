@@ -19,7 +19,7 @@ use super::{house::House, kit::Kit};
 
 /// What the guest daemon sends back, as its first message: see the protocol's
 /// `sync_preamble`.
-const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
+pub(super) const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that ends with its owner.
@@ -209,7 +209,7 @@ impl Sandbox {
 }
 
 /// Says the first word and waits for its echo.
-pub(super) fn await_first_message(stream: &mut UnixStream) -> Result<()> {
+fn await_first_message(stream: &mut UnixStream) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(&PREAMBLE)?;
     let mut echo = [0; PREAMBLE.len()];

@@ -2,7 +2,7 @@
 //! the memory that a fork of the daemon's has begun with. Each is told what the daemon tells its own.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,12 @@ use rustix::io::FdFlags;
 use serde_json::{Value, json};
 use xshell::cmd;
 
-use super::bare::{Ended, Seen, await_first_message, socket_in};
+use super::bare::{Ended, PREAMBLE, Seen, socket_in};
 use super::kit::Kit;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two attempts at the first word.
+const SAY_AGAIN: Duration = Duration::from_millis(20);
 /// The writable layer's set of descriptors.
 const TOP_SET: &str = "2";
 
@@ -55,8 +57,6 @@ impl Template {
                         set => files.push((format!("/dev/fdset/{set}"), layer.as_path())),
                     }
                 }
-                // It runs as soon as its state is there.
-                "-S" => {}
                 word => words.push(by_path(&seen, &memory, word)?),
             }
         }
@@ -120,7 +120,7 @@ impl Template {
         let mut qemu = Ended(command.spawn()?);
         let monitor = connect(&mut qemu, &place.join("qmp"))?;
         tell(monitor, &format!("fd:{}", state.as_raw_fd()))?;
-        await_first_message(&mut connect(&mut qemu, &place.join("link"))?)?;
+        await_echo(&mut connect(&mut qemu, &place.join("link"))?)?;
         Ok(qemu)
     }
 }
@@ -172,28 +172,52 @@ fn connect(qemu: &mut Ended, path: &Path) -> Result<UnixStream> {
     }
 }
 
-/// Tells QEMU where its state comes from; it runs the guest when it has read it.
-fn tell(monitor: UnixStream, state: &str) -> Result<()> {
+/// Says the first word until it is echoed. A guest that is being restored may lose what is sent to
+/// it before it runs, and says first what it had to say when it was saved.
+fn await_echo(stream: &mut UnixStream) -> Result<()> {
+    let (began, mut heard, mut piece) = (Instant::now(), Vec::new(), [0; 4096]);
+    stream.set_read_timeout(Some(SAY_AGAIN))?;
+    while began.elapsed() < PATIENCE {
+        stream.write_all(&PREAMBLE)?;
+        match stream.read(&mut piece) {
+            Ok(0) => anyhow::bail!("the bare machine ended"),
+            Ok(count) => heard.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if heard.windows(PREAMBLE.len()).any(|said| said == PREAMBLE) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the bare machine says nothing; {} bytes of something else", heard.len())
+}
+
+/// Tells QEMU where its state comes from, and to go on: it stands still as it did when it was saved.
+fn tell(mut monitor: UnixStream, state: &str) -> Result<()> {
     monitor.set_read_timeout(Some(PATIENCE))?;
     let mut answers = BufReader::new(monitor.try_clone()?);
-    let mut monitor = monitor;
-    let shared = json!([{ "capability": "x-ignore-shared", "state": true }]);
-    for (command, arguments) in [
-        ("qmp_capabilities", json!({})),
-        ("migrate-set-capabilities", json!({ "capabilities": shared })),
-        ("migrate-incoming", json!({ "uri": state })),
-    ] {
+    let mut ask = |command: &str, arguments: Value| -> Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         monitor.write_all(format!("{request}\n").as_bytes())?;
         loop {
             let mut line = String::new();
             ensure!(answers.read_line(&mut line)? > 0, "QEMU closed its monitor");
-            let answer: Value = serde_json::from_str(&line)?;
+            let mut answer: Value = serde_json::from_str(&line)?;
             ensure!(answer.get("error").is_none(), "{command}: {line}");
             if answer.get("return").is_some() {
-                break;
+                return Ok(answer["return"].take());
             }
         }
+    };
+    let shared = json!([{ "capability": "x-ignore-shared", "state": true }]);
+    ask("qmp_capabilities", json!({}))?;
+    ask("migrate-set-capabilities", json!({ "capabilities": shared }))?;
+    ask("migrate-incoming", json!({ "uri": state }))?;
+    let began = Instant::now();
+    while ask("query-status", json!({}))?["status"] != "paused" {
+        ensure!(began.elapsed() < PATIENCE, "its state is not there");
+        std::thread::sleep(Duration::from_millis(1));
     }
+    ask("cont", json!({}))?;
     Ok(())
 }
