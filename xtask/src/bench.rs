@@ -17,6 +17,7 @@ mod journal;
 mod kit;
 mod machine;
 mod memory;
+mod policy;
 mod pool;
 mod raw;
 mod report;
@@ -30,7 +31,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 18] = [
+const FIGURES: [&str; 19] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -49,6 +50,7 @@ const FIGURES: [&str; 18] = [
     "branch_pause",
     "restore_to_node",
     "pool_claim",
+    "policy_change",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -56,7 +58,7 @@ const FIGURES: [&str; 18] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 8] = [
+const GROUPS: [(&[&str], Measure); 9] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -76,6 +78,7 @@ const GROUPS: [(&[&str], Measure); 8] = [
         forks::measure,
     ),
     (&["pool_claim"], pool::measure),
+    (&["policy_change"], policy::measure),
 ];
 
 #[derive(Args)]

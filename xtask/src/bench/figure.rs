@@ -11,6 +11,8 @@ pub(super) enum Target {
     AtLeastTimes(f64),
     /// At most so much, in the figure's own unit.
     AtMost(f64),
+    /// Stated; what must hold besides was looked at when it was measured.
+    Stated,
     /// Stated, with the baseline reached again afterwards, give or take so much.
     BackWithin {
         /// Where it came to rest.
@@ -42,6 +44,7 @@ impl Figure {
             (Target::AtMostTimes(times), Some(ratio)) => ratio <= times,
             (Target::AtLeastTimes(times), Some(ratio)) => ratio >= times,
             (Target::AtMost(most), _) => self.value <= most,
+            (Target::Stated, _) => true,
             (Target::BackWithin { after, margin }, _) => {
                 self.baseline.is_some_and(|before| after <= before + margin)
             }
@@ -54,6 +57,7 @@ impl Figure {
             Target::AtMostTimes(times) => format!("at most {times} times"),
             Target::AtLeastTimes(times) => format!("at least {times} times"),
             Target::AtMost(most) => format!("at most {most} {}", self.unit),
+            Target::Stated => "stated".to_owned(),
             Target::BackWithin { margin, .. } => {
                 format!("stated; afterwards within {margin} {} of before", self.unit)
             }

@@ -24,6 +24,16 @@ pub(super) struct House {
 impl House {
     /// Starts a daemon. No rate is limited in it; `more` goes into its configuration.
     pub(super) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
+        Self::start(kit, more, false)
+    }
+
+    /// The same with a bridge, in a network namespace of its own, which goes with it. Needs root
+    /// and util-linux.
+    pub(super) fn open_apart(kit: &Kit<'_>, more: &str) -> Result<Self> {
+        Self::start(kit, more, true)
+    }
+
+    fn start(kit: &Kit<'_>, more: &str, apart: bool) -> Result<Self> {
         let folder = kit.repo.shell.create_temp_dir()?;
         // A machine's own user passes through on the way to its sockets.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
@@ -39,7 +49,14 @@ impl House {
         fs::write(folder.path().join("config.toml"), config)?;
         let log = fs::File::create(folder.path().join("stderr"))?;
         let program = kit.hivekeep();
-        let mut command = command(&program, folder.path());
+        let mut command = if apart {
+            // Executed in place, so that the daemon's process is this one.
+            let mut apart = command(Path::new("unshare"), folder.path());
+            apart.arg("--net").arg(&program).env("HIVEKEEP_NETWORK__MODE", "bridge");
+            apart
+        } else {
+            command(&program, folder.path())
+        };
         command.arg("daemon").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let daemon = command.spawn().with_context(|| format!("start {}", program.display()))?;
         let mut house = Self { program, daemon, folder };
