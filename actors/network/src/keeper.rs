@@ -28,6 +28,7 @@ mod start;
 mod verdict;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
@@ -263,6 +264,7 @@ impl Keeper {
         // Nothing of it is known to be in force.
         self.in_force = Arc::new(self.house.blank());
         self.generation = self.applied + 1;
+        self.house.newest.store(self.generation, SeqCst);
         self.plan.send_replace(Plan { generation: self.generation, network });
         let plan = self.plan.subscribe();
         let worker = Worker::new(self.house.clone(), plan, (orders.clone(), taken));

@@ -10,6 +10,8 @@ use super::{client::Client, house::House, kit::Kit, restore::Template};
 
 const ROUNDS: usize = 7;
 const FORKS: usize = 20;
+/// What `fork_20` forks.
+const STEM: &str = "stem";
 const SOURCE: &str = "source";
 /// What the source's guest holds in memory besides itself.
 const USED_MB: u64 = 50;
@@ -130,11 +132,14 @@ fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
 }
 
 fn fork_20(kit: &Kit<'_>, house: &House, client: &mut Client) -> Result<Figure> {
-    let listed = client.call("snapshot", &json!({ "workspace_id": SOURCE, "action": "list" }))?;
+    // Of its own: the bare QEMUs are given one frozen layer.
+    client.call("workspace_create", &json!({ "name": STEM }))?;
+    save(client, STEM, "node")?;
+    let listed = client.call("snapshot", &json!({ "workspace_id": STEM, "action": "list" }))?;
     let rows = listed["snapshots"].as_array().context("snapshots are listed")?;
     let node = rows.iter().find(|row| row["name"] == "node").context("the snapshot is listed")?;
     let memory = house.path().join("state/memories").join(node["id"].as_str().context("an id")?);
-    let fork = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "new_name": "template" });
+    let fork = json!({ "workspace_id": STEM, "snapshot_name": "node", "new_name": "template" });
     client.call("workspace_fork", &fork)?;
     let (base, folder) = (super::create::base(kit)?, kit.repo.shell.create_temp_dir()?);
     let pid = u32::try_from(machine_pid(client, "template")?)?;
@@ -145,7 +150,7 @@ fn fork_20(kit: &Kit<'_>, house: &House, client: &mut Client) -> Result<Figure> 
     for _ in 0..kit.rounds(ROUNDS) {
         bare.push(template.start_together(kit, FORKS)?.as_secs_f64() * 1e3);
         let began = Instant::now();
-        let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "count": FORKS });
+        let args = json!({ "workspace_id": STEM, "snapshot_name": "node", "count": FORKS });
         let forked = client.call("workspace_fork", &args)?;
         ours.push(began.elapsed().as_secs_f64() * 1e3);
         let workers = forked["workers"].as_array().context("forks are listed")?;
@@ -159,6 +164,7 @@ fn fork_20(kit: &Kit<'_>, house: &House, client: &mut Client) -> Result<Figure> 
             destroy(client, name.as_str().context("a fork has a name")?)?;
         }
     }
+    destroy(client, STEM)?;
     Ok(Figure {
         name: "fork_20",
         unit: "ms",

@@ -13,11 +13,12 @@ use crate::repo::Repo;
 use crate::steps::Outcome;
 
 /// The families that are built whole.
-const FAMILIES: [&str; 6] = [
+const FAMILIES: [&str; 7] = [
     "workspace lifecycle",
     "execution",
     "file operations",
     "snapshots & forking",
+    "networking",
     "diagnostics",
     "session management",
 ];

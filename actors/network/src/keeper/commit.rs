@@ -1,6 +1,7 @@
 //! From a decision to the journal, to the kernel, to the answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use hivekeep_kernel::ports::NetworkView;
 use hivekeep_kernel::{Fault, ToolError, fault_point};
@@ -61,6 +62,7 @@ impl Keeper {
             fault_point!("network.after_durable");
             self.generation += 1;
             let network = Arc::new(self.durable.clone());
+            self.house.newest.store(self.generation, SeqCst);
             self.plan.send_replace(Plan { generation: self.generation, network });
         }
         if !has_kernel {

@@ -57,7 +57,26 @@ pub(super) struct Worker {
     retry: Option<Instant>,
 }
 
+/// While it is there, a tap that the plan does not know may be removed.
+struct UnderWay(Arc<House>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_replace(None);
+    }
+}
+
 impl Worker {
+    /// The newest plan, to bring the kernel to. It is said before the plan is read that one is
+    /// under way, so that nobody takes a cable of a plan that comes between the two.
+    fn begin(&self) -> (Plan, UnderWay) {
+        let house = self.house.clone();
+        house.under_way.send_replace(Some(0));
+        let plan = self.plan.borrow().clone();
+        house.under_way.send_replace(Some(plan.generation));
+        (plan, UnderWay(house))
+    }
+
     pub(super) fn new(
         house: Arc<House>,
         plan: watch::Receiver<Plan>,
@@ -109,7 +128,8 @@ impl Worker {
 
     /// Without members there is nothing to keep: removes what an earlier daemon left.
     async fn sweep(&mut self) -> Result<(), Error> {
-        if self.plan.borrow().network.members().len() > 0 {
+        let (plan, _under_way) = self.begin();
+        if plan.network.members().len() > 0 {
             return Ok(());
         }
         let tag = self.house.tag.clone();
@@ -123,7 +143,9 @@ impl Worker {
 
     /// Brings the kernel to the newest plan, and says how it went.
     async fn follow(&mut self) {
-        let plan = self.plan.borrow_and_update().clone();
+        // One that comes from here on is one more turn.
+        self.plan.mark_unchanged();
+        let (plan, _under_way) = self.begin();
         let (outcome, no_names) = match self.bring(&plan.network).await {
             Ok((applied, no_names)) => (Ok(applied), no_names),
             Err(error) => (Err(error), None),
@@ -177,7 +199,7 @@ impl Worker {
         if !self.names.serves() {
             return self.follow().await;
         }
-        let plan = self.plan.borrow().clone();
+        let (plan, _under_way) = self.begin();
         let mut network = Network::clone(&plan.network);
         network.serve_names(true);
         match self.enforcer.check(&network).await {
@@ -229,6 +251,7 @@ impl Worker {
     }
 
     async fn take_down(&mut self) {
+        let _under_way = self.begin();
         let tag = self.house.tag.clone();
         let removed = match self.enforcer.taps_in_use(&tag).await {
             Ok(held) if held.is_empty() => self.enforcer.remove_all(&tag).await,

@@ -20,6 +20,8 @@ use crate::{Error, apply};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a cable may be held by whoever had it before.
 const CABLE: Duration = Duration::from_secs(2);
+/// How long the worker may take for a plan.
+const TURN: Duration = Duration::from_secs(20);
 
 /// The network. Cheap to clone.
 #[derive(Clone)]
@@ -54,6 +56,8 @@ impl NetworkHandle {
     async fn tap(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
         let view = self.view(id).ok_or_else(|| refuse::stranger(id))?;
         let name = self.0.blank().tap(Seat::at(view.attachment.address));
+        let busy = |_| refuse::host(&Error::TapBusy { tap: name.clone() });
+        tokio::time::timeout(TURN, self.0.no_older_plan()).await.map_err(busy)?;
         let until = Instant::now() + CABLE;
         loop {
             let name = name.clone();

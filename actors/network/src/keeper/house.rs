@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,6 +49,10 @@ pub(super) struct House {
     /// Decided once, when the self-test is over.
     pub(super) footing: watch::Sender<Option<Arc<Footing>>>,
     pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,
+    /// The newest plan that the worker has been told of.
+    pub(super) newest: AtomicU64,
+    /// Of the plan that the worker is bringing the kernel to now: taps that are not in it go.
+    pub(super) under_way: watch::Sender<Option<u64>>,
     /// Held by the one daemon of this tag in this network namespace.
     pub(super) lock: OnceLock<OwnedFd>,
 }
@@ -69,6 +74,8 @@ pub async fn open(parts: Parts) -> Result<(NetworkHandle, Seed), Error> {
         address,
         footing,
         views: ArcSwap::default(),
+        newest: AtomicU64::new(0),
+        under_way: watch::channel(None).0,
         lock: OnceLock::new(),
     };
     if house.options.mode == Mode::Bridge {
@@ -97,6 +104,15 @@ impl House {
                 Err(unavailable.next("`hivekeep ps` shows the network's state").retryable())
             }
         }
+    }
+
+    /// Waits until nothing is brought to a plan that is older than the newest: such a one may lack
+    /// a workspace that is in by now, whose tap would be removed.
+    pub(super) async fn no_older_plan(&self) {
+        let newest = self.newest.load(SeqCst);
+        let mut under_way = self.under_way.subscribe();
+        // The house itself holds the sender.
+        let _ = under_way.wait_for(|plan| plan.is_none_or(|plan| plan >= newest)).await;
     }
 
     /// Tells the event bus; a full queue loses the event and says so later.

@@ -6,7 +6,7 @@ use hivekeep_kernel::ports::{
 use hivekeep_network::{Mode, Options};
 
 use super::super::needs_root;
-use super::{Daemon, ids, on_stage, options, said, until, wish};
+use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
 fn internet() -> NetworkPolicy {
     NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
@@ -196,6 +196,49 @@ fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
         // And it is not in the journal either.
         let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
         assert_eq!(daemon.network.view(id).unwrap().policy, NetworkPolicy::default());
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn a_cable_outlives_a_look_that_began_before_its_member_was_in() {
+    needs_root!();
+    on_stage(|folder| async move {
+        // An nft that waits while it is told to.
+        let (nft, stall, waits) = (folder.join("nft"), folder.join("stall"), folder.join("waits"));
+        let script = format!(
+            "#!/bin/sh\nwhile [ -e {} ]; do : >{}; sleep 0.02; done\n\
+             PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin exec nft \"$@\"\n",
+            stall.display(),
+            waits.display()
+        );
+        std::fs::write(&nft, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&nft, mode).unwrap();
+        let daemon = Daemon::start(&folder, Options { nft_path: nft, ..options(Mode::Bridge) });
+        let daemon = daemon.await;
+        let network = &daemon.network;
+        network.mode().await.unwrap();
+        let [first, second] = ids();
+        std::fs::write(&stall, "").unwrap();
+        network.join(first, NetworkWish::default()).await.unwrap();
+        until("the first look has begun", || waits.exists()).await;
+        network.join(second, NetworkWish::default()).await.unwrap();
+        let go_on = async {
+            // Long enough for a cable that does not wait.
+            for _ in 0..50 {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                if !taps().is_empty() {
+                    break;
+                }
+            }
+            std::fs::remove_file(&stall).unwrap();
+        };
+        let (cable, ()) = tokio::join!(network.cable(second), go_on);
+        let Cable::Tap(cable) = cable.unwrap() else { panic!("no tap") };
+        network.settled(second).await.unwrap();
+        assert_eq!(network.cable(second).await.unwrap_err().code, "cable_taken");
+        drop(cable);
         daemon.stop().await;
     });
 }
