@@ -146,7 +146,8 @@ pub trait Network: Send + Sync {
     async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError>;
 
     /// The cable of a machine that is about to be launched. Legal after [`Network::join`] and
-    /// while no machine has it. In user mode another end than forwards is not needed.
+    /// while no machine has it. Waits for the kernel where that is still being brought to a plan
+    /// without this workspace.
     ///
     /// # Errors
     /// When the machine before still holds it.

@@ -71,6 +71,7 @@ pub struct Agent {
     pub(crate) contain: Contain,
     pub(crate) jobs: Jobs,
     pub(crate) links: Links,
+    pub(crate) network: crate::network::Setting,
     pub(crate) null: std::fs::File,
     stopping: CancellationToken,
 }
@@ -102,6 +103,7 @@ impl Agent {
             persona,
             freezer,
             contain,
+            network: crate::network::Setting::default(),
             links: Links::default(),
             stopping: CancellationToken::new(),
             settings,

@@ -29,7 +29,8 @@ use crate::sys::ioctl;
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// One call at a time has the interface.
-static SETTING: Mutex<()> = Mutex::new(());
+#[derive(Debug, Default)]
+pub(crate) struct Setting(Mutex<()>);
 
 /// Answers [`SetNetwork`].
 ///
@@ -42,8 +43,9 @@ pub async fn set(cx: &CallCx, asked: SetNetwork) -> Result<NetworkSet, GuestErro
         let text = "a sandbox has no network of its own";
         return Err(GuestError::new(GuestCode::Unsupported, text));
     }
+    let agent = cx.agent.clone();
     off_thread(move || {
-        let _alone = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = agent.network.0.lock().unwrap_or_else(PoisonError::into_inner);
         let interface = interface::find()?;
         let failed = |error: io::Error| io_error(&error, &interface.name);
         let set = bring_to(&interface, &asked).map_err(failed)?;

@@ -7,8 +7,8 @@ use super::Spec;
 use crate::{image::ImageName, shared::Shared, workspace::unknown_image};
 
 /// A digest of everything besides its size that a machine of the pool was made from: the image's
-/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two machines with one
-/// digest cannot be told apart by where they come from.
+/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two
+/// machines with one digest cannot be told apart by where they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeOf(String);
 

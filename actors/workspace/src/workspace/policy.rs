@@ -1,4 +1,4 @@
-//! `network_policy` and `port_forward`.
+//! `network_policy` and `port_forward`. The network's actor tells the event bus of what changes.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,7 +6,6 @@ use hivekeep_kernel::{
     Layer, Reply, ToolError, WorkspaceId,
     ports::{self, NetworkMode, NetworkView, NetworkWish},
 };
-use serde_json::json;
 
 use super::Workspace;
 use crate::{
@@ -44,9 +43,6 @@ impl Workspace {
                 network.set_policy(desk.id, wish).await?
             };
             let changed = policy != before;
-            if changed {
-                desk.tell("network.policy_changed", json!({ "policy": policy }));
-            }
             Ok(PolicyInForce {
                 workspace_id: desk.id,
                 network_policy: policy,
@@ -148,7 +144,6 @@ async fn add(
         return Err(error);
     }
     let forward = Forwarded::of(&added);
-    desk.tell("network.forward_added", json!({ "forward": forward }));
     Ok(ForwardResult {
         guest_port: Some(forward.guest_port),
         host_port: Some(forward.host_port),
@@ -168,7 +163,6 @@ async fn remove(
     let removed = network.remove_forward(desk.id, protocol, guest_port, host_port).await?;
     tell_machine(desk, machine, &[], &removed).await?;
     let removed: Vec<_> = removed.iter().map(Forwarded::of).collect();
-    desk.tell("network.forward_removed", json!({ "forwards": removed }));
     Ok(ForwardResult {
         guest_port: Some(guest_port),
         protocol: Some(protocol),

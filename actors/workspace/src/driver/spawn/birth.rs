@@ -1,7 +1,6 @@
 //! The making of a process that shares this one's memory until it executes.
 #![allow(unsafe_code)]
 
-use std::arch::asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -110,7 +109,7 @@ unsafe fn clone3(asked: &libc::clone_args, given: *mut c_void) -> isize {
     // SAFETY: the kernel reads `asked` and changes only these registers; the child leaves this
     // block on its own stack and never comes back.
     unsafe {
-        asm!(
+        std::arch::asm!(
             "syscall",
             "test rax, rax",
             "jnz 2f",
@@ -131,31 +130,13 @@ unsafe fn clone3(asked: &libc::clone_args, given: *mut c_void) -> isize {
     returned
 }
 
-/// As on x86_64.
+/// Elsewhere a child enters its group itself.
 ///
 /// # Safety
-/// As there.
-#[cfg(target_arch = "aarch64")]
-unsafe fn clone3(asked: &libc::clone_args, given: *mut c_void) -> isize {
-    let returned;
-    // SAFETY: as there.
-    unsafe {
-        asm!(
-            "svc 0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, x9",
-            "blr x10",
-            "brk 1",
-            "2:",
-            inlateout("x0") ptr::from_ref(asked) => returned,
-            in("x1") size_of::<libc::clone_args>(),
-            in("x8") libc::SYS_clone3,
-            in("x9") given,
-            in("x10") live as extern "C" fn(*mut c_void) -> c_int,
-        );
-    }
-    returned
+/// Does nothing.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn clone3(_: &libc::clone_args, _: *mut c_void) -> isize {
+    -(libc::ENOSYS as isize)
 }
 
 /// Collects a child that ended before its exec.

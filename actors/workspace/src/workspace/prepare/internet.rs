@@ -58,8 +58,14 @@ pub(super) async fn open(
         (true, false) => Internet::DuringSetup,
         (false, _) => Internet::Off,
     };
-    if wanted != now {
-        set(network, id, wanted).await?;
+    if wanted != now
+        && let Err(error) = set(network, id, wanted).await
+    {
+        // Nobody asked for it, and this host was not seen to keep it.
+        return match wish {
+            None if error.code == "policy_unavailable" => Ok(unavailable(error.message)),
+            _ => Err(error),
+        };
     }
     Ok(Opened { internet, why: None, before: (wanted != now).then_some(now) })
 }

@@ -268,3 +268,16 @@ async fn where_there_is_no_internet_it_is_said_or_refused() {
         );
     }
 }
+
+#[tokio::test]
+async fn an_internet_that_was_not_proven_is_done_without_unless_it_was_asked_for() {
+    let stage = on(NetworkMode::Bridge).await;
+    stage.network.fail_next_with("set_policy", "policy_unavailable");
+    let refused = prepare(&stage, with("allow_internet", true)).await.unwrap_err();
+    assert_eq!(refused.code, "policy_unavailable");
+    assert_eq!(stage.network.members(), []);
+    stage.network.fail_next_with("set_policy", "policy_unavailable");
+    let made = prepare(&stage, recipe()).await.unwrap();
+    assert_eq!(made["internet"], "unavailable");
+    assert_eq!(made["internet_reason"], "set_policy fails by script");
+}

@@ -45,7 +45,12 @@ impl Wires {
 
     /// The next call of this kind fails.
     pub fn fail_next(&self, call: &'static str) {
-        let error = ToolError::new(Layer::Machine, "scripted", format!("{call} fails by script"));
+        self.fail_next_with(call, "scripted");
+    }
+
+    /// The same with this code.
+    pub fn fail_next_with(&self, call: &'static str, code: &'static str) {
+        let error = ToolError::new(Layer::Machine, code, format!("{call} fails by script"));
         self.state().failures.insert(call, error);
     }
 
