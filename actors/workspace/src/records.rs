@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    JobId, LayerId, Resources, SessionId, SnapshotId, WorkspaceId, ports::NetworkWish,
+    JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId, ports::NetworkWish,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -234,6 +234,35 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The plan of a workspace from nothing that has no slot yet, with a secret, a proof and a time
+    /// of its own.
+    ///
+    /// # Errors
+    /// When the host has no randomness.
+    pub(crate) fn new(
+        id: WorkspaceId,
+        name: Name,
+        owner: SessionId,
+        spec: Spec,
+    ) -> Result<Self, ToolError> {
+        let token =
+            LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
+        Ok(Self {
+            id,
+            name,
+            owner,
+            spec,
+            at: Utc::now(),
+            token,
+            slot: u32::MAX,
+            uuid: uuid::Uuid::new_v4(),
+            fork: None,
+            network: NetworkWish::default(),
+            recipe: None,
+            pool: None,
+        })
+    }
+
     /// Whose quota it counts against.
     pub(crate) fn holder(&self) -> Option<SessionId> {
         self.pool.is_none().then_some(self.owner)

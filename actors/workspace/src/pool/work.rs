@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::Utc;
 use hivekeep_kernel::{
     Address, CallCx, CallId, Door, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
 };
@@ -11,7 +10,6 @@ use tokio::time::Instant;
 use super::{MadeOf, Order, Outcome, Passing, Pooled, Role, Spec, made_of};
 use crate::{
     directory::Card,
-    link::LinkToken,
     phase::Phase,
     records::Planned,
     shared::Shared,
@@ -214,18 +212,8 @@ impl Work {
     fn plan(&self, spec: Spec, made_of: &MadeOf, role: Role) -> Result<Planned, ToolError> {
         let id = WorkspaceId::new();
         Ok(Planned {
-            id,
-            name: super::name(id)?,
-            owner: self.session,
-            spec,
-            at: Utc::now(),
-            token: LinkToken::generate().map_err(|e| ToolError::internal(e.to_string()))?,
-            slot: u32::MAX,
-            uuid: uuid::Uuid::new_v4(),
-            fork: None,
-            network: NetworkWish::default(),
-            recipe: None,
             pool: Some(Pooled { role, made_of: made_of.clone() }),
+            ..Planned::new(id, super::name(id)?, self.session, spec)?
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::Utc;
 use hivekeep_kernel::{
     Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
@@ -11,7 +10,6 @@ use super::{Claims, Msg, Workspaces, claim, network::plan_and_join};
 use crate::{
     Options,
     image::ImageName,
-    link::LinkToken,
     name::Name,
     phase::Phase,
     records::{Planned, Spec},
@@ -43,25 +41,10 @@ impl Workspaces {
             }
             None => Name::default_for(id),
         };
-        let token =
-            LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
-        let claims = Claims::of(
-            &self.shared,
-            Planned {
-                id,
-                name,
-                owner: cx.session,
-                spec,
-                slot: u32::MAX,
-                uuid: uuid::Uuid::new_v4(),
-                at: Utc::now(),
-                token,
-                fork: None,
-                network: NetworkWish { allow_internet: input.allow_internet, ..Default::default() },
-                recipe: None,
-                pool: None,
-            },
-        )?;
+        let network =
+            NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
+        let plan = Planned { network, ..Planned::new(id, name, cx.session, spec)? };
+        let claims = Claims::of(&self.shared, plan)?;
         self.prune_failed();
         Ok(self.make(cx.clone(), claims))
     }

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::Utc;
 use futures::StreamExt;
 use hivekeep_kernel::{
     Address, CallCx, LayerId, Reply, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
@@ -19,7 +18,6 @@ use hivekeep_kernel::{
 use super::{Msg, Workspaces, create::make_one, network};
 use crate::{
     directory::Card,
-    link::LinkToken,
     name::Name,
     phase::Phase,
     records::{Fork, Planned, Spec},
@@ -352,17 +350,8 @@ pub(crate) fn plan(
     spec: Spec,
     with_memory: bool,
 ) -> Result<Planned, ToolError> {
-    let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
     let memory = stem.node.memory.as_ref().filter(|_| with_memory);
     Ok(Planned {
-        id,
-        name,
-        owner: cx.session,
-        spec,
-        slot: u32::MAX,
-        uuid: uuid::Uuid::new_v4(),
-        at: Utc::now(),
-        token,
         fork: Some(Box::new(Fork {
             source: stem.source,
             source_name: stem.source_name.clone(),
@@ -375,7 +364,6 @@ pub(crate) fn plan(
             env: stem.env.clone(),
         })),
         network: stem.network.clone(),
-        recipe: None,
-        pool: None,
+        ..Planned::new(id, name, cx.session, spec)?
     })
 }

@@ -4,7 +4,6 @@ mod git_url;
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::Utc;
 use dashmap::DashSet;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 
@@ -14,7 +13,6 @@ use super::{Claims, Workspaces, adopt, create};
 use crate::{
     directory::Card,
     driver::{Isolation, Support},
-    link::LinkToken,
     name::Name,
     phase::Phase,
     records::{Planned, Recipe, Spec, differences},
@@ -94,7 +92,11 @@ impl Workspaces {
         }
         let Wish { name, spec, recipe, setup } = wish;
         let has_memory = recipe.include_memory;
-        let mut claims = Claims::of(&self.shared, plan(&cx, name, spec, recipe)?)?;
+        let plan = Planned {
+            recipe: Some(Box::new(recipe)),
+            ..Planned::new(WorkspaceId::new(), name, cx.session, spec)?
+        };
+        let mut claims = Claims::of(&self.shared, plan)?;
         Ok(Reply::later(async move {
             let _entered = entered;
             ask::internet::check(&*shared.network, setup.allow_internet).await?;
@@ -189,24 +191,6 @@ fn check_commands(commands: &[String]) -> Result<(), ToolError> {
         return Err(ToolError::invalid(format!("setup_commands[{index}] is empty")));
     }
     Ok(())
-}
-
-fn plan(cx: &CallCx, name: Name, spec: Spec, recipe: Recipe) -> Result<Planned, ToolError> {
-    let token = LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
-    Ok(Planned {
-        id: WorkspaceId::new(),
-        name,
-        owner: cx.session,
-        spec,
-        slot: u32::MAX,
-        uuid: uuid::Uuid::new_v4(),
-        at: Utc::now(),
-        token,
-        fork: None,
-        network: Default::default(),
-        recipe: Some(Box::new(recipe)),
-        pool: None,
-    })
 }
 
 /// Answers with a workspace that is there, if it is what was asked for. Takes it over if its
