@@ -5,9 +5,18 @@ use std::{
     io::{Read, Seek, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
+
+/// How long a lock is waited for whose holder is gone. A process that it was
+/// about to start shares the lock until it has become its program.
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// The lock, held as long as this lives. The kernel lets go of it when the
 /// process ends in any way, so a stale file means nothing.
@@ -19,6 +28,19 @@ pub struct Lock {
 /// The process that holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder(pub Option<u32>);
+
+impl Holder {
+    fn named_in(file: &mut File) -> Self {
+        let mut text = String::new();
+        let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        Self(read.ok().and_then(|_| text.trim().parse().ok()))
+    }
+
+    fn lives(self) -> bool {
+        let pid = self.0.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    }
+}
 
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,7 +76,8 @@ impl Lock {
     /// Takes the lock and writes this process's id into it.
     ///
     /// # Errors
-    /// [`LockError::Held`] at once when another process has it.
+    /// [`LockError::Held`] at once when another process has it, and after
+    /// five seconds when the process that the file names is gone.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let io = |source| LockError::Io { path: path.to_owned(), source };
         let mut file = OpenOptions::new()
@@ -65,15 +88,16 @@ impl Lock {
             .mode(0o600)
             .open(path)
             .map_err(io)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                let read = file.read_to_string(&mut text);
-                let pid = read.ok().and_then(|_| text.trim().parse().ok());
-                return Err(LockError::Held { path: path.to_owned(), holder: Holder(pid) });
+        let begun = Instant::now();
+        while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if errno != Errno::WOULDBLOCK {
+                return Err(io(errno.into()));
             }
-            Err(errno) => return Err(io(errno.into())),
+            let holder = Holder::named_in(&mut file);
+            if holder.lives() || begun.elapsed() >= LET_GO {
+                return Err(LockError::Held { path: path.to_owned(), holder });
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
         file.set_len(0).map_err(io)?;
         file.rewind().map_err(io)?;
@@ -99,6 +123,22 @@ mod tests {
         }
         drop(first);
         Lock::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn what_a_dead_holder_was_about_to_start_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("daemon.lock");
+        let mut dead = std::process::Command::new("true").spawn().expect("starts");
+        dead.wait().expect("ended");
+        let heir = Lock::take(&path).expect("free");
+        std::fs::write(&path, dead.id().to_string()).expect("writes");
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(heir);
+        });
+        Lock::take(&path).expect("free in the end");
+        late.join().expect("let go");
     }
 
     #[test]

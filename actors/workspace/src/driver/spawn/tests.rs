@@ -90,8 +90,10 @@ fn it_has_what_it_was_given_and_nothing_of_the_daemons() {
     let (given, _write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let (_kept, _left_open) = pipe_with(PipeFlags::empty()).unwrap();
     let number = given.as_raw_fd();
+    // The shell reads its own status: while a child of its starts, it blocks signals.
     let script = "env; ls -m /proc/$$/fd; readlink /proc/$$/fd/0; pwd; umask; \
-        cat /proc/$$/status; [ $(cut -d' ' -f6 /proc/$$/stat) = $$ ] && echo leads";
+        while read -r line; do echo \"$line\"; done < /proc/$$/status; \
+        [ $(cut -d' ' -f6 /proc/$$/stat) = $$ ] && echo leads";
     let spawn = Spawn { fds: vec![given], ..told("/bin/sh", &["-c", script], &out) };
     let said = said(spawn, &out);
     let descriptors = format!("0, 1, 2, {number}");
