@@ -44,9 +44,9 @@ fn exec_true(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
     let (mut ours, mut spawns, mut echoes) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(EXEC_ROUNDS) {
         spawns.push(spawn_us(rig)?);
-        for _ in 0..ECHOES_A_ROUND {
-            echoes.push(rig.raw.echo_us()?);
-        }
+        echoes.extend(
+            rig.bare(|raw| (0..ECHOES_A_ROUND).map(|_| raw.echo_us()).collect::<Result<Vec<_>>>())?,
+        );
         ours.extend(rig.client.round_trips_us("exec", &call, EXECS_A_ROUND)?);
     }
     let (spawn, echo) = (median(spawns), median(echoes));
@@ -83,7 +83,7 @@ fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
     });
     let (mut ours, mut bare, mut tools) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(OUTPUT_ROUNDS) {
-        bare.push(mb_per_sec(OUTPUT_BYTES, rig.raw.download(OUTPUT_BYTES)?));
+        bare.push(mb_per_sec(OUTPUT_BYTES, rig.bare(|raw| raw.download(OUTPUT_BYTES))?));
         let (took, result) = rig.client.timed("exec", &call)?;
         ensure!(result["truncated"] == false, "output was cut");
         let in_guest = result["elapsed_ms"].as_u64().context("exec tells its time")?;
@@ -110,11 +110,11 @@ fn files(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
     fs::write(&up, vec![b'x'; FILE_BYTES as usize])?;
     let (mut into, mut out) = (Way::default(), Way::default());
     for _ in 0..kit.rounds(FILE_ROUNDS) {
-        into.bare.push(mb_per_sec(FILE_BYTES, rig.raw.upload(FILE_BYTES)?));
+        into.bare.push(mb_per_sec(FILE_BYTES, rig.bare(|raw| raw.upload(FILE_BYTES))?));
         into.disk.push(mb_per_sec(FILE_BYTES, transfer(rig, "upload", "up", ON_DISK)?));
         into.memory.push(mb_per_sec(FILE_BYTES, transfer(rig, "upload", "up", IN_MEMORY)?));
         rig.exec(&format!("rm {IN_MEMORY}"), 0)?;
-        out.bare.push(mb_per_sec(FILE_BYTES, rig.raw.download(FILE_BYTES)?));
+        out.bare.push(mb_per_sec(FILE_BYTES, rig.bare(|raw| raw.download(FILE_BYTES))?));
         out.disk.push(mb_per_sec(FILE_BYTES, transfer(rig, "download", "down", ON_DISK)?));
         let size = fs::metadata(&down)?.len();
         ensure!(size == FILE_BYTES, "{size} bytes came down");

@@ -14,11 +14,16 @@ use super::{client::Client, house::House, kit::Kit, raw::Raw};
 
 pub(super) const WORKSPACE: &str = "bench";
 const PORT: &str = "hivekeep.raw";
+/// The driver wakes the reader of one port at each interrupt of the device, which is every
+/// port's. On an emulated CPU each change to that process and back empties the TLB, which
+/// halves the speed of the link. So it is stopped but for its own turns.
+const RAW_SLEEPS: &str = "kill -STOP $(cat /run/raw.pid)";
+const RAW_WAKES: &str = "kill -CONT $(cat /run/raw.pid)";
 
 /// The machine, with both ways into it.
 pub(super) struct Rig {
     pub(super) client: Client,
-    pub(super) raw: Raw,
+    raw: Raw,
     transfers: PathBuf,
     // Ends after those above.
     _house: House,
@@ -49,6 +54,7 @@ impl Rig {
         let transfers = house.path().join("state/transfers");
         let mut rig = Self { client, raw, transfers, _house: house };
         rig.serve_raw()?;
+        rig.exec(RAW_SLEEPS, 0)?;
         // The script and the sockets are in use by now and may go.
         drop(tools);
         Ok(rig)
@@ -57,11 +63,20 @@ impl Rig {
     /// Has the guest serve the second port.
     fn serve_raw(&mut self) -> Result<()> {
         let find = format!("grep -lx {PORT} /sys/class/virtio-ports/*/name | cut -d/ -f5");
-        let command = format!("exec /proc/1/exe selftest-raw /dev/$({find})");
+        let command =
+            format!("echo $$ > /run/raw.pid; exec /proc/1/exe selftest-raw /dev/$({find})");
         let job = json!({ "workspace_id": WORKSPACE, "action": "start", "command": command });
         self.client.call("exec_background", &job)?;
         self.raw.echo_us()?;
         Ok(())
+    }
+
+    /// A turn of the bare carrier.
+    pub(super) fn bare<T>(&mut self, turn: impl FnOnce(&mut Raw) -> Result<T>) -> Result<T> {
+        self.exec(RAW_WAKES, 0)?;
+        let had = turn(&mut self.raw)?;
+        self.exec(RAW_SLEEPS, 0)?;
+        Ok(had)
     }
 
     /// A command that has to succeed; the whole result.
