@@ -50,7 +50,7 @@ pub fn a_machine_is_there_before_it_is_asked_for(mut house: House) {
     assert_eq!(house.create("v")["from_pool"], true);
     let identity = "grep -w $(hostname) /etc/hosts; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
     let (w, v) = (house.exec("w", identity), house.exec("v", identity));
-    assert!(w.lines().next().is_some_and(|line| line.ends_with('w')), "{w}");
+    assert!(w.lines().next().is_some_and(|line| line.trim_end().ends_with('w')), "{w}");
     for (one, other) in w.lines().zip(v.lines()) {
         assert_ne!(one, other);
     }
@@ -64,9 +64,11 @@ pub fn a_machine_is_there_before_it_is_asked_for(mut house: House) {
 
     // It is a workspace like any other.
     house.exec("w", "echo kept > /root/kept");
+    let machine_id = house.exec("w", "cat /etc/machine-id");
     house.call("workspace_stop", json!({ "workspace_id": "w" }));
     house.call("workspace_start", json!({ "workspace_id": "w" }));
     assert_eq!(house.exec("w", "hostname; cat /root/kept"), "w\nkept\n");
+    assert_eq!(house.exec("w", "cat /etc/machine-id"), machine_id);
 
     // What waits outlives the daemon.
     let before = once_ready(&house, 2);

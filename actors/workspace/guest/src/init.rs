@@ -6,7 +6,8 @@
 //! ```
 //! Keys of the kernel command line: `hivekeep.token_hash=` 64 hexadecimal digits,
 //! `hivekeep.carrier=` as the agent's `--carrier`, `hivekeep.root=` a disk
-//! (default `/dev/vda`), `hivekeep.machine_id=` the id of a machine that has none yet.
+//! (default `/dev/vda`), `hivekeep.machine_id=` the machine's id, which is taken if it has none
+//! yet, or if its disk began as another machine's (the word `hivekeep.fork`).
 
 pub mod keeper;
 mod modules;
@@ -51,6 +52,7 @@ struct Asked {
     carrier: String,
     root: String,
     machine_id: Option<String>,
+    is_fork: bool,
 }
 
 impl Asked {
@@ -66,6 +68,7 @@ impl Asked {
             carrier: key("hivekeep.carrier=").unwrap_or_else(|| "virtio-serial".into()),
             root: key("hivekeep.root=").unwrap_or_else(|| "/dev/vda".into()),
             machine_id: key("hivekeep.machine_id="),
+            is_fork: cmdline.split_ascii_whitespace().any(|word| word == "hivekeep.fork"),
         }
     }
 }
@@ -102,7 +105,7 @@ fn boot() -> Result<(Asked, modules::Later), Error> {
     mounts::enter_root(Path::new(&asked.root))?;
     mounts::late();
     if let Some(id) = &asked.machine_id
-        && let Err(error) = identity::first_machine_id(Path::new(identity::MACHINE_ID), id)
+        && let Err(error) = identity::machine_id_at_boot(id, asked.is_fork)
     {
         crate::say!("init: machine id: {error}");
     }

@@ -25,7 +25,7 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::FileWrite(it) => FromGuest::FileWrite(files::write::run(cx, it).await?),
         ToGuest::FileEdit(it) => FromGuest::FileEdit(files::edit::run(cx, it).await?),
         ToGuest::FileList(it) => FromGuest::FileList(files::list::run(it).await?),
-        ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it).await?),
+        ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it)?),
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
         ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),
         ToGuest::SetNetwork(it) => FromGuest::SetNetwork(network::set(cx, it).await?),

@@ -63,6 +63,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
     Plan {
         workspace: workspace.to_owned(),
         name: "golden".into(),
+        is_fork: false,
         uuid: Uuid::from_u128(0x6a0e0f4c_3f5e_4f0e_9d8b_2f6f0b6f7a11),
         slot: 0,
         vcpus: 1,

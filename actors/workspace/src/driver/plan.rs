@@ -69,8 +69,10 @@ pub struct Plan {
     pub workspace: String,
     /// The workspace's name, for people.
     pub name: String,
-    /// Proves later that a process is this machine.
+    /// Proves later that a process is this machine; also the guest's machine id.
     pub uuid: Uuid,
+    /// Its disk began as another machine's, whose machine id is on it.
+    pub is_fork: bool,
     /// A small number, unique among the workspaces of this host: gives the machine its user.
     pub slot: u32,
     /// Processors.

@@ -15,7 +15,7 @@ pub(super) fn name(resolv_conf: &Path, server: Option<Ipv4Addr>) -> io::Result<(
     }
     // Not synced: each start of the machine sets it again, and a flush of the disk is what a
     // start waits for.
-    let (_, temp) = write_beside(resolv_conf, text.as_bytes(), 0o644)?;
+    let temp = write_beside(resolv_conf, text.as_bytes(), 0o644)?;
     std::fs::rename(temp, resolv_conf)
 }
 

@@ -81,7 +81,13 @@ pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
 /// The words that decide whether saved memory fits: processor, memory size, devices and their
 /// order. Names, paths, descriptors and how the memory is held are the same in all of them.
 pub(super) fn shape_words(plan: &Plan, accelerator: AcceleratorKind) -> Vec<OsString> {
-    let neutral = Plan { uuid: uuid::Uuid::nil(), name: String::new(), cid: None, ..plan.clone() };
+    let neutral = Plan {
+        uuid: uuid::Uuid::nil(),
+        is_fork: false,
+        name: String::new(),
+        cid: None,
+        ..plan.clone()
+    };
     let machine = Machine {
         accelerator,
         tsc_khz: 0,
@@ -216,9 +222,10 @@ fn kernel_arguments(plan: &Plan, machine: &Machine) -> String {
     format!(
         "quiet panic=-1 console=ttyS0 reboot=t {own} hivekeep.carrier={carrier} \
          hivekeep.root=/dev/vda hivekeep.token_hash={} \
-         hivekeep.machine_id={}",
+         hivekeep.machine_id={}{}",
         plan.token_hash_hex,
-        plan.uuid.simple()
+        plan.uuid.simple(),
+        if plan.is_fork { " hivekeep.fork" } else { "" }
     )
 }
 
@@ -343,6 +350,7 @@ mod tests {
         let mut other = plan("ws_other", std::path::Path::new("/s"));
         other.uuid = uuid::Uuid::from_u128(7);
         other.token_hash_hex = "cd".repeat(32);
+        other.is_fork = true;
         let shape = |plan: &Plan| text(&shape_words(plan, AcceleratorKind::Tcg));
         assert_eq!(shape(&one), shape(&other));
         other.memory_mb += 1;
