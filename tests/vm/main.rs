@@ -70,8 +70,17 @@ mod vm {
     mod network {
         crate::scenes::network_scenes! {
             "bridge": walls_doors_and_windows, forwards_outlive_everything_but_their_workspace,
-                every_point_leaves_nothing;
+                every_point_leaves_nothing, a_repository_is_cloned_from_afar;
             "user": alone_with_its_forwards;
+        }
+
+        #[test]
+        fn a_claimed_machine_is_connected() {
+            use crate::{house::{House, Kind::Vm}, scenes::{network, pool}};
+            let config = format!("{}{}", network::CONFIG, pool::CONFIG);
+            if let Some(house) = House::open_networked("bridge", Vm, &config) {
+                network::a_claimed_machine_is_connected(house);
+            }
         }
     }
 

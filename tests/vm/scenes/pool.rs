@@ -19,7 +19,7 @@ fn class(house: &House) -> Value {
 }
 
 /// Waits until so many are ready and nothing is being made.
-fn once_ready(house: &House, ready: usize) -> Value {
+pub fn once_ready(house: &House, ready: usize) -> Value {
     let begun = Instant::now();
     loop {
         let class = class(house);
@@ -33,7 +33,7 @@ fn once_ready(house: &House, ready: usize) -> Value {
     }
 }
 
-fn ids(class: &Value) -> BTreeSet<String> {
+pub fn ids(class: &Value) -> BTreeSet<String> {
     let rows = class["machines"].as_array().expect("machines").iter();
     rows.map(|row| row["workspace_id"].as_str().expect("an id").to_owned()).collect()
 }
