@@ -76,7 +76,10 @@ mod vm {
 
         #[test]
         fn a_claimed_machine_is_connected() {
-            use crate::{house::{House, Kind::Vm}, scenes::{network, pool}};
+            use crate::{
+                house::{House, Kind::Vm},
+                scenes::{network, pool},
+            };
             let config = format!("{}{}", network::CONFIG, pool::CONFIG);
             if let Some(house) = House::open_networked("bridge", Vm, &config) {
                 network::a_claimed_machine_is_connected(house);

@@ -21,8 +21,8 @@ use hivekeep_network::{
 use serde_json::{Value, json};
 
 pub use crash::every_point_leaves_nothing;
-pub use made::{a_claimed_machine_is_connected, a_repository_is_cloned_from_afar};
 pub use forwards::{alone_with_its_forwards, forwards_outlive_everything_but_their_workspace};
+pub use made::{a_claimed_machine_is_connected, a_repository_is_cloned_from_afar};
 
 use crate::{house::House, leaks, names::Names};
 

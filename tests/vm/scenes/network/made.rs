@@ -29,7 +29,8 @@ pub fn a_claimed_machine_is_connected(mut house: House) {
         let made = house.call("workspace_create", args);
         assert_eq!(made["from_pool"], true, "{made}");
         assert!(ready.contains(made["workspace_id"].as_str().expect("an id")));
-        let shown = house.exec(name, "ip -4 -o addr show dev eth0; arping -c 1 -w 5 -I eth0 10.213.0.1");
+        let shown =
+            house.exec(name, "ip -4 -o addr show dev eth0; arping -c 1 -w 5 -I eth0 10.213.0.1");
         assert!(shown.contains(&format!(" {}/", ip(&house, name))), "{shown}");
         assert!(shown.contains("Received 1 response"), "no gateway: {shown}");
     }

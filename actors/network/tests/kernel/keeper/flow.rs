@@ -147,7 +147,8 @@ fn hammer() {
             let mut options = std::fs::OpenOptions::new();
             options.append(true).create(true);
             let mut file = options.open(folder.join("acknowledged")).unwrap();
-            writeln!(file, "{line}").unwrap();
+            // One write: it is killed between any two.
+            file.write_all(format!("{line}\n").as_bytes()).unwrap();
         };
         let mut members: Vec<WorkspaceId> = Vec::new();
         for turn in 0.. {
