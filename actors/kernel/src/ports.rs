@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use network::{
-    Attachment, Cable, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
-    Transport,
+    Attachment, BadGroup, Cable, GroupChange, Network, NetworkGroup, NetworkMode, NetworkPolicy,
+    NetworkView, NetworkWish, PortForward, Transport,
 };
 
 use crate::{Resources, SessionId, ToolError};

@@ -108,6 +108,7 @@ fn everything(id: WorkspaceId) -> Result<Network, Refused> {
         allow_inter_vm: true,
         allowed_ports: [80].into(),
         egress_allow: destinations.map(|text| text.parse().expect("a destination")).into(),
+        group: Some("a-b".parse().expect("a group")),
     };
     let forward =
         |host_ip| Forward { host_ip, host_port: 80, guest_port: 80, protocol: Protocol::Tcp };

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::ports::NetworkGroup;
 use serde::{Deserialize, Serialize};
 
 pub use egress::{BadEgress, Block, Destination, Egress, Name, Ports};
@@ -103,16 +104,6 @@ pub struct Member {
     pub policy: Policy,
     /// Ports of the host that lead to it.
     pub forwards: Vec<Forward>,
-}
-
-/// Members who may reach one another. Today there is one, of those with `allow_inter_vm`; a team
-/// is another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Circle {
-    /// Part of the name of its set in the kernel.
-    pub name: String,
-    /// Who is in it.
-    pub addresses: Vec<Ipv4Addr>,
 }
 
 /// The network of all workspaces of one daemon.
@@ -212,11 +203,21 @@ impl Network {
         self.members.remove(&id)
     }
 
-    /// Who may reach whom.
-    pub fn circles(&self) -> Vec<Circle> {
+    /// Those with `allow_inter_vm`, who reach one another.
+    pub fn inter_vm(&self) -> impl Iterator<Item = Ipv4Addr> {
         let open = self.members.values().filter(|member| member.policy.allow_inter_vm);
-        let addresses = open.map(|member| member.seat.address).collect();
-        vec![Circle { name: "inter_vm".into(), addresses }]
+        open.map(|member| member.seat.address)
+    }
+
+    /// The groups that have members, and those, who reach one another.
+    pub fn groups(&self) -> BTreeMap<&NetworkGroup, Vec<Ipv4Addr>> {
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for member in self.members.values() {
+            if let Some(group) = &member.policy.group {
+                groups.entry(group).or_default().push(member.seat.address);
+            }
+        }
+        groups
     }
 
     /// Whether packets have to pass between the bridge and the host's other interfaces.

@@ -28,11 +28,14 @@ use checks::Scene;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
-    /// Without `allow_inter_vm` no packet of a guest reaches another: TCP, UDP, ARP, IPv6,
+    /// Without `allow_inter_vm` or a group no packet of a guest reaches another: TCP, UDP, ARP, IPv6,
     /// VLAN, broadcast, unknown protocols.
     GuestsApart,
     /// With it they reach each other, on `allowed_ports` only where there are some.
     InterVm,
+    /// Members of one group reach each other and no other group's, whose name may begin like
+    /// theirs; who leaves is shut out at once.
+    Groups,
     /// Frames from another MAC, address or VLAN are dropped, and ARP claims of others' addresses.
     SendersAreTrue,
     /// `allow_internet` opens public addresses and nothing is reached without it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
-    ports::{Attachment, NetworkMode, NetworkView, NetworkWish},
+    ports::{Attachment, GroupChange, NetworkMode, NetworkView, NetworkWish},
 };
 
 use crate::{
@@ -113,6 +113,7 @@ impl NetworkState {
             allow_inter_vm: policy.allow_inter_vm,
             allowed_ports: policy.allowed_ports,
             egress_allow: policy.egress_allow,
+            group: policy.group,
             port_forwards: forwards.iter().map(Forwarded::of).collect(),
             address: Some(format!("{address}/{prefix_len}")),
             mac: Some(mac_text(mac)),
@@ -138,8 +139,10 @@ fn missing(mode: &NetworkMode) -> Option<&str> {
 
 /// Whether a workspace without a network keeps this wish all the same.
 fn asks_for_nothing(wish: &NetworkWish) -> bool {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow } = wish;
+    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow, group } =
+        wish;
     allow_internet != &Some(true)
         && allow_inter_vm != &Some(true)
         && egress_allow.as_ref().is_none_or(Vec::is_empty)
+        && !matches!(group, Some(GroupChange::Join(_)))
 }

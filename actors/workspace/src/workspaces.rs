@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 pub(crate) use claims::Claims;
 pub(crate) use create::make_one;
 pub(crate) use fork::{Held, Stem, plan as plan_fork};
-pub(crate) use network::{inherited, over};
+pub(crate) use network::{inherited, later, over};
 pub(crate) use prepare::GitUrl;
 
 use crate::{

@@ -5,6 +5,8 @@
 //!            a policy or a forward may be changed at any time in between and later
 //! ```
 
+mod group;
+
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
     os::fd::OwnedFd,
@@ -17,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ToolError, WorkspaceId};
 
+pub use group::{BadGroup, GroupChange, NetworkGroup};
+
 /// What a workspace may reach, and who may reach it. The default allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkPolicy {
@@ -25,10 +29,14 @@ pub struct NetworkPolicy {
     pub allow_internet: bool,
     /// Other workspaces that allow it too.
     pub allow_inter_vm: bool,
-    /// The ports on which other workspaces get in; empty is every port.
+    /// The ports on which other workspaces get in, those of its group too; empty is every port.
     pub allowed_ports: Vec<u16>,
     /// What else it may reach: addresses, blocks or names, each with ports if need be.
     pub egress_allow: Vec<String>,
+    /// The group whose other members it reaches and who reach it, whatever `allow_inter_vm` says;
+    /// on `allowed_ports` only where there are some. Absent where it is in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<NetworkGroup>,
 }
 
 /// A change of a policy. What is `None` stays as it is.
@@ -42,6 +50,8 @@ pub struct NetworkWish {
     pub allowed_ports: Option<Vec<u16>>,
     /// See [`NetworkPolicy::egress_allow`].
     pub egress_allow: Option<Vec<String>>,
+    /// See [`NetworkPolicy::group`].
+    pub group: Option<GroupChange>,
 }
 
 /// What carries ports.

@@ -29,6 +29,9 @@ pub(super) fn wished(policy: &Policy, wish: NetworkWish) -> Result<Policy, ToolE
         policy.egress_allow =
             parsed.map_err(|bad| ToolError::invalid(format!("egress_allow: {bad}")))?;
     }
+    if let Some(change) = wish.group {
+        policy.group = change.group();
+    }
     Ok(policy)
 }
 
@@ -38,6 +41,7 @@ pub(super) fn policy(policy: &Policy) -> NetworkPolicy {
         allow_inter_vm: policy.allow_inter_vm,
         allowed_ports: policy.allowed_ports.iter().copied().collect(),
         egress_allow: policy.egress_allow.iter().map(ToString::to_string).collect(),
+        group: policy.group.clone(),
     }
 }
 

@@ -66,6 +66,7 @@ impl Footing {
             Self::Bridge { .. } => {
                 let wishes = [
                     (policy.allow_inter_vm, "allow_inter_vm", Property::InterVm),
+                    (policy.group.is_some(), "group", Property::Groups),
                     (policy.allow_internet, "allow_internet", Property::Internet),
                     (policy.allow_internet, "allow_internet", Property::PrivateNetworks),
                     (!policy.egress_allow.is_empty(), "egress_allow", Property::PrivateNetworks),
@@ -140,6 +141,15 @@ mod tests {
         assert!(refused.message.contains("AllowedNames"), "{refused}");
         assert!(refused.message.contains("b: seen"), "{refused}");
         footing.keeps(&egress("10.0.0.0/8")).unwrap();
+        let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
+        footing.keeps(&group).unwrap();
+        let unproven = |property| Finding { property, holds: false, evidence: Vec::new() };
+        let footing = Footing::Bridge { broken: vec![unproven(Property::Groups)] };
+        let refused = footing.keeps(&group).unwrap_err();
+        assert!(refused.message.starts_with("group is not promised"), "{refused}");
+        footing.keeps(&Policy { allow_inter_vm: true, ..Policy::default() }).unwrap();
+        let footing = Footing::Bridge { broken: vec![unproven(Property::InterVm)] };
+        footing.keeps(&group).unwrap();
         footing.keeps(&internet()).unwrap();
         footing.forwards().unwrap();
     }

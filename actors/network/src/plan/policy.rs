@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use hivekeep_kernel::ports::NetworkGroup;
 use serde::{Deserialize, Serialize};
 
 use super::{Destination, Egress, Refused};
@@ -20,10 +21,14 @@ pub struct Policy {
     pub allow_internet: bool,
     /// The other members that allow it too, in both directions.
     pub allow_inter_vm: bool,
-    /// Where `allow_inter_vm` lets others in, only on these TCP and UDP ports. Empty: everywhere.
+    /// Where `allow_inter_vm` or a group lets others in, only on these TCP and UDP ports. Empty:
+    /// everywhere.
     pub allowed_ports: BTreeSet<u16>,
     /// What else it may reach, private addresses included.
     pub egress_allow: Vec<Egress>,
+    /// The other members of the same group, in both directions, whatever `allow_inter_vm` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<NetworkGroup>,
 }
 
 impl Policy {

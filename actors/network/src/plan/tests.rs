@@ -194,6 +194,12 @@ fn a_member_reads_back_from_the_journal_whole() {
     assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), all);
     let bad = json.replace("*.example.org", "not a name");
     assert!(serde_json::from_str::<Member>(&bad).is_err());
+    // As it was written before there were groups.
+    assert!(!json.contains("group"), "{json}");
+    all.policy.group = Some("a-b".parse().unwrap());
+    let json = serde_json::to_string(&all).unwrap();
+    assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), all);
+    assert!(serde_json::from_str::<Member>(&json.replace("a-b", "a_b")).is_err());
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub enum CannotKeep {
     /// It knows one machine only.
     #[error("allow_inter_vm needs a bridge: user-mode networking connects no machines")]
     InterVm,
+    /// The same.
+    #[error("a group needs a bridge: user-mode networking connects no machines")]
+    Group,
 }
 
 impl UserMode {
@@ -36,6 +39,7 @@ impl UserMode {
         match policy {
             Policy { allow_internet: true, .. } => Err(CannotKeep::Internet),
             Policy { allow_inter_vm: true, .. } => Err(CannotKeep::InterVm),
+            Policy { group: Some(_), .. } => Err(CannotKeep::Group),
             Policy { egress_allow, .. } if !egress_allow.is_empty() => Err(CannotKeep::Egress),
             _ => Ok(Self { forwards: forwards.to_vec() }),
         }
@@ -64,6 +68,8 @@ mod tests {
         assert_eq!(of(internet), Err(CannotKeep::Internet));
         let inter_vm = Policy { allow_inter_vm: true, ..Policy::default() };
         assert_eq!(of(inter_vm), Err(CannotKeep::InterVm));
+        let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
+        assert_eq!(of(group), Err(CannotKeep::Group));
         let egress_allow = vec!["10.1.2.3".parse().unwrap()];
         let egress = Policy { egress_allow, ..Policy::default() };
         assert_eq!(of(egress), Err(CannotKeep::Egress));

@@ -14,6 +14,9 @@ use crate::plan::Network;
 const RAW: i32 = -300;
 const FILTER: i32 = 0;
 
+/// Set of those with `allow_inter_vm`.
+const INTER_VM: &str = "inter_vm";
+
 /// Never reached for `allow_internet`: this network, private and shared addresses, link-local
 /// with the clouds' metadata services, loopback, multicast, reserved. From the registry of
 /// special-purpose addresses (RFC 6890); blocks that are only for documentation lead nowhere.
@@ -74,15 +77,12 @@ fn sets(network: &Network, table: &mut Table) {
     table.planned("members", &[SetType::Ipv4Addr], &[], addresses.collect());
     let private = PRIVATE.map(|text| block(text.parse().expect("a block")));
     table.planned("private", &[SetType::Ipv4Addr], &[SetFlag::Interval], private.into());
-    for circle in network.circles() {
-        let addresses = circle.addresses.iter().map(text).collect();
-        table.planned(&circle_set(&circle.name), &[SetType::Ipv4Addr], &[], addresses);
+    table.planned(INTER_VM, &[SetType::Ipv4Addr], &[], network.inter_vm().map(text).collect());
+    for (group, addresses) in network.groups() {
+        let addresses = addresses.iter().map(text).collect();
+        table.planned(&member::group_set(group), &[SetType::Ipv4Addr], &[], addresses);
     }
     table.kept(GUARDED, SetType::Ifname, &[]);
-}
-
-fn circle_set(name: &str) -> String {
-    format!("circle_{name}")
 }
 
 /// Packets from the bridge, before anything else: of members only, and never to loopback, which
@@ -138,13 +138,11 @@ fn crossing(network: &Network, table: &mut Table) {
     table.rule("crossing", [drop()]);
 }
 
-/// Guest to guest.
+/// Guest to guest, where no group opened it.
 fn between(network: &Network, table: &mut Table) {
-    for circle in network.circles() {
-        let set = text(format_args!("@{}", circle_set(&circle.name)));
-        let (from, to) = (is(opened("ip saddr"), set.clone()), is(opened("ip daddr"), set));
-        table.rule("between", [from, to, jump("reach")]);
-    }
+    let open = || text(format_args!("@{INTER_VM}"));
+    let (from, to) = (is(opened("ip saddr"), open()), is(opened("ip daddr"), open()));
+    table.rule("between", [from, to, jump("reach")]);
     table.rule("between", [is(ct("direction"), text("reply")), drop()]);
     refuse().into_iter().for_each(|refusal| table.rule("between", refusal));
     let limited = network.members().filter(|(_, m)| !m.policy.allowed_ports.is_empty());

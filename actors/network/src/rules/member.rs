@@ -2,13 +2,14 @@
 //! named by its whole id.
 
 use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::ports::NetworkGroup;
 use nftables::expr::MetaKey;
 use nftables::schema::{SetFlag, SetType};
 
 use super::Table;
 use super::expr::{
-    Stmt, accept, answered, block, ct, drop, goto, has, is, meta, more_than, number, opened, range,
-    refuse, set_mark, text,
+    Stmt, accept, answered, block, ct, drop, goto, has, is, jump, meta, more_than, number, opened,
+    range, refuse, set_mark, text,
 };
 use crate::plan::{Block, Destination, Egress, Member, Ports, Protocol};
 
@@ -37,6 +38,11 @@ pub(super) fn ports_chain(id: WorkspaceId) -> String {
 /// What comes through its forwards.
 pub(super) fn in_chain(id: WorkspaceId) -> String {
     format!("in_{id}")
+}
+
+/// The set of a group's members. Names of groups are equal or not: neither is part of the other.
+pub(super) fn group_set(group: &NetworkGroup) -> String {
+    format!("group_{group}")
 }
 
 /// The set of what one name of a member's allow-list resolved to. It is the same for the same
@@ -89,6 +95,11 @@ fn out(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
     let chain = out_chain(id);
     table.chain(&chain);
     table.rule(&chain, [has(ct("state"), "new"), more_than(MAX_CONNECTIONS), drop()]);
+    if let Some(group) = &member.policy.group {
+        // Who opened it is known by this chain, so one look at the other side is enough.
+        let mate = text(format_args!("@{}", group_set(group)));
+        table.rule(&chain, [is(opened("ip daddr"), mate), jump("reach")]);
+    }
     table.rule(&chain, [is(opened("ip daddr"), block(inside)), goto("between")]);
     for egress in &member.policy.egress_allow {
         let Destination::Block(to) = egress.to else { continue };

@@ -1,5 +1,7 @@
 //! Rules say what the plan says, about the right member only, and decide to the end.
 
+mod reach;
+
 use std::collections::BTreeSet;
 
 use hivekeep_kernel::WorkspaceId;
@@ -17,13 +19,17 @@ const BASE: [&str; 6] = ["raw", "input", "forward", "output", "prerouting", "sou
 
 /// A plan of some members with random policies.
 fn networks() -> impl Strategy<Value = Network> {
-    let policy = (any::<bool>(), any::<bool>(), prop::collection::btree_set(1u16.., 0..3));
+    let ports = prop::collection::btree_set(1u16.., 0..3);
+    let group = prop::option::of(prop::sample::select(vec!["a", "A", "a-b", "b"]));
+    let policy = (any::<bool>(), any::<bool>(), ports, group);
     let places = ["a.example", "*.b.example:443", "10.9.8.7:22/tcp", "192.168.0.0/24", "c.example"];
     let egress = prop::sample::subsequence(places.to_vec(), 0..=places.len());
     let member = (policy, egress, any::<[bool; 3]>());
     prop::collection::vec(member, 0..6).prop_map(|members| {
         let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
-        for (port, ((internet, inter_vm, ports), egress, forwards)) in (20_000..).zip(members) {
+        for (port, ((internet, inter_vm, ports, group), egress, forwards)) in
+            (20_000..).zip(members)
+        {
             let id = WorkspaceId::new();
             let seat = network.allot(id).unwrap();
             let policy = Policy {
@@ -31,6 +37,7 @@ fn networks() -> impl Strategy<Value = Network> {
                 allow_inter_vm: inter_vm,
                 allowed_ports: ports,
                 egress_allow: egress.iter().map(|text| text.parse().unwrap()).collect(),
+                group: group.map(|name| name.parse().unwrap()),
             };
             let hosts = [[127, 0, 0, 1], [0, 0, 0, 0], [198, 51, 100, 2]];
             let forward = |host_ip: [u8; 4], protocol| Forward {

@@ -2,6 +2,7 @@
 
 mod egress;
 mod forwards;
+mod groups;
 mod names;
 mod peers;
 mod senders;
@@ -20,9 +21,10 @@ use crate::{Access, Error, Namespace};
 pub(super) type Check = fn(&mut Scene) -> Result<(), Error>;
 
 /// Every property and its check.
-pub(super) const ALL: [(Property, Check); 9] = [
+pub(super) const ALL: [(Property, Check); 10] = [
     (Property::GuestsApart, peers::apart),
     (Property::InterVm, peers::together),
+    (Property::Groups, groups::groups),
     (Property::SendersAreTrue, senders::true_ones),
     (Property::Internet, egress::internet),
     (Property::PrivateNetworks, egress::private),

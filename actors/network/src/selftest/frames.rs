@@ -11,6 +11,8 @@ pub const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const VLAN: u16 = 0x8100;
 const IPV6: u16 = 0x86dd;
+/// IPv4's number of it.
+const UDP: u8 = 17;
 
 /// A frame of any protocol.
 pub fn ethernet(to: Mac, from: Mac, kind: u16, payload: &[u8]) -> Vec<u8> {
@@ -36,7 +38,12 @@ pub fn udp(to: Mac, from: Mac, path: [SocketAddrV4; 2], payload: &[u8]) -> Vec<u
     ethernet(to, from, IPV4, &datagram(path, payload))
 }
 
-/// The same behind a VLAN tag.
+/// A packet of the protocol 253, which nobody speaks (RFC 3692).
+pub fn experiment(to: Mac, from: Mac, path: [Ipv4Addr; 2], payload: &[u8]) -> Vec<u8> {
+    ethernet(to, from, IPV4, &packet(253, path, payload))
+}
+
+/// A UDP datagram behind a VLAN tag.
 pub fn tagged(to: Mac, from: Mac, path: [SocketAddrV4; 2], payload: &[u8]) -> Vec<u8> {
     let inner = [&[0, 0], &IPV4.to_be_bytes()[..], &datagram(path, payload)].concat();
     ethernet(to, from, VLAN, &inner)
@@ -56,18 +63,22 @@ pub fn ipv6(from: Mac) -> Vec<u8> {
 /// IPv4 and UDP headers around a payload; UDP's checksum is left out, as IPv4 permits.
 fn datagram([from, to]: [SocketAddrV4; 2], payload: &[u8]) -> Vec<u8> {
     let udp_len = u16::try_from(8 + payload.len()).expect("payloads of tests are short");
+    let ports = [from.port(), to.port(), udp_len, 0].map(u16::to_be_bytes);
+    packet(UDP, [*from.ip(), *to.ip()], &[ports.as_flattened(), payload].concat())
+}
+
+/// An IPv4 header before a payload.
+fn packet(protocol: u8, [from, to]: [Ipv4Addr; 2], payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(20 + payload.len()).expect("payloads of tests are short");
     let mut header = vec![0x45, 0];
-    header.extend((20 + udp_len).to_be_bytes());
-    header.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-    header.extend(from.ip().octets());
-    header.extend(to.ip().octets());
+    header.extend(len.to_be_bytes());
+    header.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+    header.extend(from.octets());
+    header.extend(to.octets());
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).expect("folded twice");
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    for part in [from.port(), to.port(), udp_len, 0] {
-        header.extend(part.to_be_bytes());
-    }
     [header.as_slice(), payload].concat()
 }

@@ -1,13 +1,14 @@
 //! The actor, as the daemon has it: with a journal, in a namespace that is its host.
 
 mod flow;
+mod groups;
 mod life;
 mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::ports::{Network as _, NetworkMode, NetworkPolicy, NetworkWish};
+use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkPolicy, NetworkWish};
 use hivekeep_kernel::{Address, Census, Policy as Restarts, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::stage::Stage;
 use hivekeep_network::{Access, Keeper, Mode, NetworkHandle, Options, Parts};
@@ -96,6 +97,7 @@ pub(super) fn wish(policy: &NetworkPolicy) -> NetworkWish {
         allow_inter_vm: Some(policy.allow_inter_vm),
         allowed_ports: Some(policy.allowed_ports),
         egress_allow: Some(policy.egress_allow),
+        group: Some(policy.group.map_or(GroupChange::Leave, GroupChange::Join)),
     }
 }
 

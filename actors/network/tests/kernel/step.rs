@@ -65,6 +65,12 @@ fn plans() -> Vec<Network> {
     };
     change(&policy(ids[0], egress(&["a.example:443/tcp", "10.0.0.0/8:53"])));
     change(&policy(ids[0], egress(&["b.example"])));
+    // A group begins, grows, loses one to a group whose name begins like its own, and ends.
+    let group = |name: &str| Policy { group: Some(name.parse().unwrap()), ..together.clone() };
+    change(&policy(ids[1], group("a")));
+    change(&policy(ids[2], group("a")));
+    change(&policy(ids[2], group("a-b")));
+    change(&policy(ids[1], together.clone()));
     change(&|network| network.serve_names(true));
     for forwards in [2, 0, 1] {
         change(&|network| {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use hivekeep_kernel::{
     CallCx, Handle, Reply, ToolError, WorkspaceId,
-    ports::{self, NetworkWish, Transport},
+    ports::{self, NetworkGroup, NetworkWish, Transport},
     tools,
 };
 use schemars::JsonSchema;
@@ -174,6 +174,9 @@ pub struct NetworkState {
     pub allowed_ports: Vec<u16>,
     /// What else it may reach.
     pub egress_allow: Vec<String>,
+    /// The group whose members it reaches and who reach it, such as its team.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<NetworkGroup>,
     /// Ports of the host forwarded to it.
     pub port_forwards: Vec<Forwarded>,
     /// Its address and the length of its network.
@@ -216,6 +219,7 @@ impl Handle<NetworkPolicy> for Workspace {
             allow_inter_vm,
             allowed_ports,
             egress_allow,
+            group: None,
         })
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     network::mac_text,
     records::Planned,
     shared::Desk,
+    workspaces::later,
 };
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
@@ -55,7 +56,7 @@ async fn seat(desk: &Desk, plan: &Planned) -> Result<Option<Seat>, ToolError> {
     };
     let attachment = match network.view(desk.id) {
         Some(view) => view.attachment,
-        None => network.join(desk.id, plan.network.clone()).await?,
+        None => network.join(desk.id, later(&plan.network)).await?,
     };
     Ok(Some(Seat { attachment, bridge }))
 }

@@ -14,6 +14,7 @@ use crate::{
     records::Planned,
     shared::Desk,
     tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
+    workspaces::later,
 };
 
 /// Ports of the host below are for its own services.
@@ -110,7 +111,7 @@ async fn member(desk: &Desk, plan: &Planned, launched: bool) -> Result<NetworkVi
             return Err(ToolError::new(Layer::Machine, "network_unavailable", message)
                 .next("call workspace_stop and workspace_start"));
         }
-        network.join(desk.id, plan.network.clone()).await?;
+        network.join(desk.id, later(&plan.network)).await?;
     }
     network.view(desk.id).ok_or_else(|| ToolError::internal("a member without a place"))
 }

@@ -106,6 +106,7 @@ impl Workspaces {
                 allow_inter_vm: input.allow_inter_vm,
                 allowed_ports: None,
                 egress_allow: input.egress_allow,
+                group: None,
             },
         };
         let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());

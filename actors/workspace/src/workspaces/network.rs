@@ -67,17 +67,25 @@ async fn leave(shared: &Shared, id: WorkspaceId) {
     }
 }
 
-/// What forks ask of the network when they say nothing: all of their source's policy. Forwards are
-/// the source's own.
+/// What forks ask of the network when they say nothing: all of their source's policy but for its
+/// group, which is a team's to give. Forwards are the source's own.
 pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
     let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
-    let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow } = view.policy;
+    let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
+        view.policy;
     NetworkWish {
         allow_internet: Some(allow_internet),
         allow_inter_vm: Some(allow_inter_vm),
         allowed_ports: Some(allowed_ports),
         egress_allow: Some(egress_allow),
+        group: None,
     }
+}
+
+/// What of a creation's wish holds for a place that is given later: not the group. Whoever had
+/// none, or left the network in none, is put into none, whatever has that name by now.
+pub(crate) fn later(wish: &NetworkWish) -> NetworkWish {
+    NetworkWish { group: None, ..wish.clone() }
 }
 
 /// One wish in place of another one, as far as it goes.
@@ -87,5 +95,6 @@ pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
         allow_inter_vm: wish.allow_inter_vm.or(other.allow_inter_vm),
         allowed_ports: wish.allowed_ports.or(other.allowed_ports),
         egress_allow: wish.egress_allow.or(other.egress_allow),
+        group: wish.group.or(other.group),
     }
 }

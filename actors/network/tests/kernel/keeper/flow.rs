@@ -22,7 +22,7 @@ fn internet() -> NetworkPolicy {
 }
 
 /// Puts a stand-in where a member's machine would be.
-async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
+pub(super) async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
     let address = daemon.network.view(id).unwrap().attachment.address;
     let Cable::Tap(cable) = daemon.network.cable(id).await.unwrap() else { panic!("no tap") };
     let cable = cable.try_clone().unwrap();

@@ -24,6 +24,7 @@ fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
             internet(),
             NetworkPolicy { allow_inter_vm: true, ..NetworkPolicy::default() },
             NetworkPolicy { egress_allow: vec!["10.0.0.1".into()], ..NetworkPolicy::default() },
+            NetworkPolicy { group: Some("a".parse().unwrap()), ..NetworkPolicy::default() },
         ] {
             let error = network.join(id, wish(&refused)).await.unwrap_err();
             assert_eq!(error.code, "policy_unavailable", "{error}");

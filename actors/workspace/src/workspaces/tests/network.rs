@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU8, Ordering::SeqCst},
 };
 
-use hivekeep_kernel::ports::NetworkMode;
+use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     driver::{Error, ExitHow, Gone},
     link::fake::Act,
+    workspaces::later,
 };
 
 /// What the guest's interface is not as asked.
@@ -278,13 +279,18 @@ async fn in_user_mode_a_machine_that_runs_is_told_of_its_forwards() {
 }
 
 #[tokio::test]
-async fn forks_inherit_the_policy_and_not_the_forwards() {
+async fn forks_inherit_the_policy_and_neither_forwards_nor_the_group() {
     let (stage, wires, _) = open(NetworkMode::Bridge).await;
     let wish = json!({ "name": "w", "disk_gb": 1, "allow_internet": true });
     stage.call("workspace_create", wish).await.unwrap();
     let source = stage.daemon.shared.directory.card("w").unwrap().id.to_string();
     let add = json!({ "workspace_id": source, "action": "add", "guest_port": 80 });
     stage.call("port_forward", add).await.unwrap();
+    assert_eq!(stage.info(&source).await["network"].get("group"), None);
+    let group = GroupChange::Join("a-b".parse().unwrap());
+    let joins = NetworkWish { group: Some(group), ..NetworkWish::default() };
+    wires.set_policy(source.parse().unwrap(), joins).await.unwrap();
+    assert_eq!(stage.info(&source).await["network"]["group"], "a-b");
     let save =
         json!({ "workspace_id": source, "action": "create", "name": "s", "include_memory": true });
     stage.call("snapshot", save).await.unwrap();
@@ -303,6 +309,7 @@ async fn forks_inherit_the_policy_and_not_the_forwards() {
     assert_eq!(steps, order);
     let network = stage.info(id).await["network"].clone();
     assert_eq!((&network["allow_internet"], &network["port_forwards"]), (&json!(true), &json!([])));
+    assert_eq!(network.get("group"), None);
     assert_ne!(same["ip"], stage.info(&source).await["ip"]);
     let other =
         json!({ "allow_internet": false, "egress_allow": ["10.1.2.3:5432/tcp"], "count": 3 });
@@ -315,6 +322,16 @@ async fn forks_inherit_the_policy_and_not_the_forwards() {
         );
     }
     assert_eq!(wires.members().len(), 5);
+    let closed = json!({ "workspace_id": source, "allow_internet": false });
+    let told = stage.call("network_policy", closed).await.unwrap();
+    assert_eq!(told["network_policy"]["group"], "a-b", "a change of something else took it");
+}
+
+#[test]
+fn a_place_that_is_given_later_is_in_no_group() {
+    let group = Some(GroupChange::Join("a".parse().unwrap()));
+    let wish = NetworkWish { allow_internet: Some(true), group, ..NetworkWish::default() };
+    assert_eq!(later(&wish), NetworkWish { group: None, ..wish });
 }
 
 #[tokio::test]

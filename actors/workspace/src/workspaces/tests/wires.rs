@@ -79,11 +79,14 @@ impl Wires {
 }
 
 fn apply(policy: &mut NetworkPolicy, wish: NetworkWish) {
-    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow } = wish;
+    let NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group } = wish;
     policy.allow_internet = allow_internet.unwrap_or(policy.allow_internet);
     policy.allow_inter_vm = allow_inter_vm.unwrap_or(policy.allow_inter_vm);
     policy.allowed_ports = allowed_ports.unwrap_or(std::mem::take(&mut policy.allowed_ports));
     policy.egress_allow = egress_allow.unwrap_or(std::mem::take(&mut policy.egress_allow));
+    if let Some(change) = group {
+        policy.group = change.group();
+    }
 }
 
 fn no_place() -> ToolError {
