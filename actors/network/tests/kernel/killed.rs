@@ -28,7 +28,11 @@ fn hammer() {
                 let host_port = 9000 + u16::try_from(member.forwards.len()).unwrap();
                 let (host_ip, protocol) = (HOST, Protocol::Tcp);
                 let forward = Forward { host_ip, host_port, guest_port: 80, protocol };
-                member.policy = Policy { allow_inter_vm: true, ..internet() };
+                member.policy = Policy {
+                    allow_inter_vm: true,
+                    group: Some("a-b".parse().unwrap()),
+                    ..internet()
+                };
                 member.forwards.extend((*id == ids[0]).then_some(forward));
                 network.admit(*id, member).unwrap();
             }

@@ -141,7 +141,7 @@ fn one_member_costs_one_transaction_however_many_there_are() {
         for _ in 0..30 {
             let id = WorkspaceId::new();
             let seat = network.allot(id)?;
-            let policy = Policy::default();
+            let policy = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
             network.admit(id, Member { seat, policy, forwards: Vec::new() })?;
         }
         enforcer.ensure(&network).await?;
@@ -157,10 +157,16 @@ fn one_member_costs_one_transaction_however_many_there_are() {
             assert_eq!((applied.made.len(), applied.removed.len()), (1, 0));
             let mut member = network.member(id).unwrap().clone();
             member.policy.allow_inter_vm = true;
-            network.admit(id, member)?;
+            network.admit(id, member.clone())?;
             let began = Instant::now();
             enforcer.apply(&network).await?;
             let policy = ms(began);
+            member.policy.group = Some("a".parse().unwrap());
+            network.admit(id, member)?;
+            let began = Instant::now();
+            let applied = enforcer.apply(&network).await?;
+            let group = ms(began);
+            assert!(applied.made.is_empty() && applied.removed.is_empty() && !applied.rebuilt);
             network.dismiss(id);
             let began = Instant::now();
             let applied = enforcer.apply(&network).await?;
@@ -172,7 +178,7 @@ fn one_member_costs_one_transaction_however_many_there_are() {
             let began = Instant::now();
             enforcer.ensure(&network).await?;
             println!(
-                "{round}: join {join} policy {policy} leave {leave} check {check} ensure {} ms",
+                "{round}: join {join} policy {policy} group {group} leave {leave} check {check} ensure {} ms",
                 ms(began)
             );
         }

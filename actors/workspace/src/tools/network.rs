@@ -24,7 +24,7 @@ pub struct NetworkPolicy {
     pub allow_internet: Option<bool>,
     /// Let it and other workspaces that allow it too reach each other.
     pub allow_inter_vm: Option<bool>,
-    /// The TCP and UDP ports on which other workspaces get in, where `allow_inter_vm` lets them; an empty list is every port.
+    /// The TCP and UDP ports on which other workspaces get in, where `allow_inter_vm` or their group lets them; an empty list is every port.
     pub allowed_ports: Option<Vec<u16>>,
     /// What else it may reach, in place of the list before: names (`example.net`, `*.debian.org`), addresses or blocks, private ones included, each with ports if need be (`10.1.2.3:5432/tcp`, `example.org:443`).
     pub egress_allow: Option<Vec<String>>,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, NetworkWish};
+use hivekeep_kernel::ports::{Cable, GroupChange, Network as _, NetworkPolicy, NetworkWish};
 use hivekeep_network::plan::{Seat, Subnet};
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
 use hivekeep_network::selftest::stand_in::StandIn;
@@ -158,9 +158,17 @@ fn hammer() {
                 note(format!("join {id}"));
                 members.push(id);
             }
-            let policy =
-                NetworkWish { allow_inter_vm: Some(turn % 2 == 0), ..NetworkWish::default() };
-            daemon.network.set_policy(joining[0], policy).await.unwrap();
+            // Two are mates until the third change.
+            let joins = |name: &str| Some(GroupChange::Join(name.parse().unwrap()));
+            for (id, group) in [
+                (joining[0], joins("a")),
+                (joining[1], joins("a")),
+                (joining[0], if turn % 2 == 0 { joins("a-b") } else { Some(GroupChange::Leave) }),
+            ] {
+                let allow_inter_vm = Some(turn % 2 == 0);
+                let wish = NetworkWish { allow_inter_vm, group, ..NetworkWish::default() };
+                daemon.network.set_policy(id, wish).await.unwrap();
+            }
             while members.len() > 6 {
                 let id = members.remove(0);
                 note(format!("leaving {id}"));

@@ -14,7 +14,7 @@ use super::{
     wires::Wires,
 };
 use crate::{
-    driver::{Error, ExitHow, Gone},
+    driver::{Error, ExitHow, Gone, Isolation},
     link::fake::Act,
     workspaces::later,
 };
@@ -327,11 +327,16 @@ async fn forks_inherit_the_policy_and_neither_forwards_nor_the_group() {
     assert_eq!(told["network_policy"]["group"], "a-b", "a change of something else took it");
 }
 
-#[test]
-fn a_place_that_is_given_later_is_in_no_group() {
-    let group = Some(GroupChange::Join("a".parse().unwrap()));
-    let wish = NetworkWish { allow_internet: Some(true), group, ..NetworkWish::default() };
-    assert_eq!(later(&wish), NetworkWish { group: None, ..wish });
+#[tokio::test]
+async fn a_group_needs_a_network_and_a_place_that_is_given_later_is_in_none() {
+    let (stage, ..) = open(NetworkMode::Off { reason: "off".to_owned() }).await;
+    let of = |group| NetworkWish { group: Some(group), ..NetworkWish::default() };
+    let joins = of(GroupChange::Join("a".parse().unwrap()));
+    let shared = &stage.daemon.shared;
+    let refused = shared.may_wish(Isolation::Vm, &joins).await.unwrap_err();
+    assert_eq!(refused.code, "network_unavailable");
+    shared.may_wish(Isolation::Vm, &of(GroupChange::Leave)).await.unwrap();
+    assert_eq!(later(&joins), NetworkWish::default());
 }
 
 #[tokio::test]
