@@ -14,6 +14,7 @@
 mod directory;
 pub mod driver;
 mod gate;
+mod git;
 pub mod image;
 mod job;
 pub mod ledger;

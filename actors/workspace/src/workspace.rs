@@ -43,7 +43,7 @@ pub(crate) use adoption::Adopt;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
-pub(crate) use line::Line;
+pub(crate) use line::{Line, link_error};
 pub use standing::MachineProcess;
 pub(crate) use stem::SnapshotRequest;
 
