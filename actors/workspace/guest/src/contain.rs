@@ -52,6 +52,25 @@ pub enum Error {
     Lost,
 }
 
+/// By what the processes of one command are known.
+#[derive(Debug, Clone)]
+pub enum Scope {
+    /// What is in this cgroup or below.
+    Cgroup(std::path::PathBuf),
+    /// What descends from this shim, which is child-subreaper.
+    Below(i32),
+}
+
+impl Scope {
+    /// Whether a process, which lives, is one of the command's.
+    pub fn holds(&self, pid: i32) -> bool {
+        match self {
+            Self::Cgroup(dir) => cgroup::pids_below(dir).contains(&pid),
+            Self::Below(shim) => descend::is_below(pid, *shim),
+        }
+    }
+}
+
 /// A running command and everything it started. Dropping it kills all of that.
 #[derive(Debug)]
 pub struct Running(Option<Hold>);
@@ -102,6 +121,14 @@ impl Contain {
 impl Running {
     fn hold(&mut self) -> &mut Hold {
         self.0.as_mut().expect("taken only by drop")
+    }
+
+    /// How its processes are told from others, while it runs.
+    pub fn scope(&mut self) -> Scope {
+        match self.hold() {
+            Hold::Cgroup(member) => Scope::Cgroup(member.dir().to_path_buf()),
+            Hold::Reaper(reaped) => Scope::Below(reaped.shim()),
+        }
     }
 
     /// Waits for the command itself. Cancel-safe; answers again when asked again.

@@ -14,7 +14,7 @@ use hivekeep_protocol::{Exec, ExecDone, Exit, GuestCode, GuestError, Stream};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::contain::{self, Running};
+use crate::contain::{self, Running, Scope};
 use crate::session::call::{CallCx, cancelled};
 use crate::sys::spawn;
 use command::Prepared;
@@ -38,6 +38,18 @@ enum Ended {
 /// # Errors
 /// When the command could not be started, was cancelled, or could not be killed.
 pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
+    beside(cx, exec, |_| std::future::pending()).await
+}
+
+/// [`run`], with something done beside the command while it runs and no longer.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn beside<F: Future<Output = ()>>(
+    cx: &CallCx,
+    exec: Exec,
+    work: impl FnOnce(Scope) -> F,
+) -> Result<ExecDone, GuestError> {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms).min(LONGEST);
     let agent = &cx.agent;
@@ -53,7 +65,8 @@ pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
         (pump(Stream::Stdout, &readers.stdout), pump(Stream::Stderr, &readers.stderr));
     let (ended, exit, killed_stragglers) = {
         let mut drains = std::pin::pin!(async { tokio::join!(stdout.run(), stderr.run()) });
-        let mut drained = false;
+        let mut work = std::pin::pin!(work(running.scope()));
+        let (mut drained, mut worked) = (false, false);
         let ended = loop {
             tokio::select! {
                 biased;
@@ -63,6 +76,7 @@ pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
                 }
                 () = cx.cancel.cancelled() => break Ended::Cancelled,
                 _ = drains.as_mut(), if !drained => drained = true,
+                () = work.as_mut(), if !worked => worked = true,
                 () = sleep_until(deadline) => break Ended::TimedOut,
             }
         };

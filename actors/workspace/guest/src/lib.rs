@@ -9,12 +9,14 @@
 //! | [`agent`] | the daemon that the host speaks to |
 //! | [`reap`] | a shim around one command where there is no cgroup |
 //! | [`jobs::shim`] | a shim around one background job |
+//! | [`ask::role`] | what git starts to ask for a password |
 //!
 //! The agent has one thread and a few helpers for disks: a guest may have a single
 //! emulated CPU. It trusts the host once the token is proved, and nothing else.
 
 pub mod agent;
 pub mod args;
+pub mod ask;
 pub mod carrier;
 pub mod console;
 pub mod contain;

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use hivekeep_guest::{args, init, jobs, reap, roles, sandbox, say, selftest};
+use hivekeep_guest::{args, ask, init, jobs, reap, roles, sandbox, say, selftest};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
   sandbox OPTIONS      PID 1 of a sandbox
   agent OPTIONS        the daemon
   reap, job            shims that the daemon starts
+  askpass PROMPT       asks the daemon for git
   selftest-vsock       the vsock carrier against this machine's own loopback
   selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
   selftest-raw PORT    plain bytes over a virtio-serial port, to measure the link against";
@@ -17,10 +18,16 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let called = words.next().unwrap_or_default();
     let is_init = std::process::id() == 1 && called.to_string_lossy().ends_with("init");
-    let role = if is_init { Some("init".into()) } else { words.next() };
+    let is_askpass = called.to_string_lossy().ends_with(ask::PROGRAM);
+    let role = match (is_init, is_askpass) {
+        (true, _) => Some("init".into()),
+        (_, true) => Some("askpass".into()),
+        _ => words.next(),
+    };
     let outcome = match role.as_ref().and_then(|role| role.to_str()) {
         Some("init") => init::run(),
         Some("reap") => return reap::run(words),
+        Some("askpass") => return ask::role::run(words),
         Some("job") => return jobs::shim::run(words),
         Some("agent") => args::agent(words).map_err(Into::into).and_then(roles::agent),
         Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),

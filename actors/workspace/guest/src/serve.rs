@@ -3,7 +3,7 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::CallCx;
-use crate::{exec, files, freeze, identity, jobs, network, system};
+use crate::{ask, exec, files, freeze, identity, jobs, network, system};
 
 /// Answers one call.
 ///
@@ -16,6 +16,7 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::Usage(it) => FromGuest::Usage(system::usage(cx, it).await?),
         ToGuest::Shutdown(it) => FromGuest::Shutdown(system::shutdown(cx, &it).await?),
         ToGuest::Exec(it) => FromGuest::Exec(exec::run(cx, it).await?),
+        ToGuest::ExecAsking(it) => FromGuest::ExecAsking(ask::run(cx, it).await?),
         ToGuest::JobStart(it) => FromGuest::JobStart(jobs::start(cx, it).await?),
         ToGuest::JobPoll(it) => FromGuest::JobPoll(jobs::poll(cx, it).await?),
         ToGuest::JobKill(it) => FromGuest::JobKill(jobs::kill(cx, it).await?),

@@ -20,6 +20,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod asking;
 mod encode;
 mod error;
 mod files;
@@ -33,6 +34,7 @@ mod run;
 mod sync;
 mod system;
 
+pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
 pub use error::{GuestCode, GuestError};
 pub use files::{

@@ -76,6 +76,8 @@ requests! {
     Thaw => Thawed,
     /// Set the network interface.
     SetNetwork => NetworkSet,
+    /// Run git and answer its askpass.
+    ExecAsking => ExecAsked,
 }
 
 /// Payload of a [`Kind::Event`] frame: told by the guest without being asked.

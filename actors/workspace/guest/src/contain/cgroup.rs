@@ -192,6 +192,10 @@ pub(super) struct Member {
 }
 
 impl Member {
+    pub(super) fn dir(&self) -> &Path {
+        self.cgroup.as_ref().map_or(Path::new(""), |cgroup| &cgroup.dir)
+    }
+
     pub(super) async fn exited(&mut self) -> Result<Exit, Error> {
         let exit = match self.exit {
             Some(exit) => exit,

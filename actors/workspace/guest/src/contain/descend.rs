@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+/// Deepest tree that is climbed.
+const MAX_DEPTH: usize = 1024;
+
 /// Every living descendant of `ancestor`, found by one walk over /proc. Complete
 /// only if `ancestor` is a child-subreaper (orphans stay below it) and nothing
 /// forks meanwhile; who wants them all dead repeats until none is left.
@@ -30,6 +33,14 @@ pub fn descendants(ancestor: i32) -> Vec<i32> {
     found
 }
 
+/// Whether a living process descends from `ancestor`, which is a child-subreaper.
+pub fn is_below(pid: i32, ancestor: i32) -> bool {
+    let parent_of = |pid: &i32| stat_of(*pid).map(|(_, parent)| parent);
+    // A parent that ends meanwhile leaves its children to the ancestor itself.
+    let mut line = std::iter::successors(Some(pid), parent_of).take(MAX_DEPTH);
+    line.any(|pid| pid == ancestor) && pid != ancestor
+}
+
 /// State and parent. The name in parentheses may itself hold spaces and brackets.
 fn stat_of(pid: i32) -> Option<(char, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -48,6 +59,7 @@ mod tests {
         let me = i32::try_from(std::process::id()).expect("pid");
         let pid = i32::try_from(child.id()).expect("pid");
         assert!(descendants(me).contains(&pid));
+        assert!(is_below(pid, me) && !is_below(me, pid) && !is_below(me, me));
         child.kill().expect("kill");
         child.wait().expect("wait");
         assert!(!descendants(me).contains(&pid));

@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::unix::AsyncFd;
 
 use super::outputs::{self, Readers};
-use super::{Error, collect, wait_for};
+use super::{Error, collect, raw, wait_for};
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::watched;
 
@@ -165,6 +165,7 @@ impl Shim {
         let stdio = Stdio { extra: Some(theirs.as_fd()), ..stdio };
         let started = spawn::spawn(&shim, &stdio)?;
         let reaped = Reaped {
+            pid: raw(started.pid),
             pidfd: watched::readable(started.pidfd)?,
             notes: watched::readable(ours)?,
             exit: None,
@@ -187,6 +188,8 @@ impl Started {
 /// A command under its shim.
 #[derive(Debug)]
 pub(super) struct Reaped {
+    /// The shim's.
+    pid: i32,
     pidfd: AsyncFd<OwnedFd>,
     notes: AsyncFd<OwnedFd>,
     exit: Option<Exit>,
@@ -197,6 +200,10 @@ pub(super) struct Reaped {
 }
 
 impl Reaped {
+    pub(super) fn shim(&self) -> i32 {
+        self.pid
+    }
+
     /// Waits for the shim to have started the command.
     pub(super) async fn confirmed(self) -> Result<Self, Error> {
         match self.note().await? {

@@ -1,5 +1,6 @@
 //! The real daemon, spoken to over its Unix carrier.
 
+mod ask;
 mod client;
 mod exec;
 mod files;

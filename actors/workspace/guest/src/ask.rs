@@ -1,0 +1,95 @@
+//! Answering git's questions for a password while one command runs.
+//!
+//! ```text
+//! git ── starts ──► askpass (this binary) ── prompt ──► socket of the command ──► daemon
+//!  ▲                    │                                   │ of that command's containment?
+//!  └──── password ──────┴──────────── password ◄────────────┘ for that origin?
+//! ```
+//! The credential is in no file, argument or environment: those hold the socket's name. The
+//! socket is there while the command runs. git's own keeping of credentials is turned off
+//! for it; in its place stands the same program, which is how the daemon hears that the
+//! server refused one. Whatever runs as part of the command, such as a hook, can ask too.
+
+pub mod prompt;
+pub mod role;
+mod server;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hivekeep_protocol::{ExecAsked, ExecAsking, GuestError};
+
+use crate::exec;
+use crate::files::io_error;
+use crate::session::call::CallCx;
+use server::Server;
+
+/// The name by which git calls this binary.
+pub const PROGRAM: &str = "hivekeep-askpass";
+/// The variable that names the socket.
+pub const SOCKET_VARIABLE: &str = "HIVEKEEP_ASK";
+
+/// Answers [`ExecAsking`].
+///
+/// # Errors
+/// As [`exec::run`], and when there can be no socket.
+pub async fn run(cx: &CallCx, asking: ExecAsking) -> Result<ExecAsked, GuestError> {
+    let ExecAsking { mut exec, credential } = asking;
+    let run_dir = &cx.agent.settings.run_dir;
+    let program = program(run_dir).map_err(|error| io_error(&error, "the askpass program"))?;
+    let server = Server::open(run_dir, credential)
+        .map_err(|error| io_error(&error, "the askpass socket"))?;
+    exec.env.extend(environment(&program, server.path()));
+    let done = exec::beside(cx, exec, |scope| server.serve(scope)).await?;
+    let heard = server.close();
+    Ok(ExecAsked {
+        done,
+        answered: heard.answered,
+        unanswered: heard.unanswered,
+        rejected: heard.rejected,
+    })
+}
+
+/// What git gets over whatever the host asked for.
+fn environment(program: &Path, socket: &Path) -> Vec<(String, String)> {
+    let program = program.to_string_lossy();
+    let socket = socket.to_string_lossy();
+    // An empty helper takes back those of all files; `useHttpPath` would put paths in prompts.
+    let config = [
+        ("credential.helper", ""),
+        ("credential.helper", &*program),
+        ("credential.useHttpPath", "false"),
+    ];
+    let mut env = vec![
+        ("GIT_ASKPASS".to_owned(), program.clone().into_owned()),
+        (SOCKET_VARIABLE.to_owned(), socket.into_owned()),
+        ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
+        // Prompts are read by a program.
+        ("LC_ALL".to_owned(), "C".to_owned()),
+        // What git traces, it traces without credentials.
+        ("GIT_TRACE_REDACT".to_owned(), "1".to_owned()),
+        ("GIT_TRACE_CURL".to_owned(), "0".to_owned()),
+        ("GIT_CONFIG_COUNT".to_owned(), config.len().to_string()),
+    ];
+    for (index, (key, value)) in config.iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{index}"), (*key).to_owned()));
+        env.push((format!("GIT_CONFIG_VALUE_{index}"), (*value).to_owned()));
+    }
+    env
+}
+
+/// A name for the running daemon's own binary, which may have no other: a machine's is
+/// in the initramfs that was left at boot.
+fn program(run_dir: &Path) -> io::Result<PathBuf> {
+    let link = run_dir.join(PROGRAM);
+    let target = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    if std::fs::read_link(&link).is_ok_and(|there| there == target) {
+        return Ok(link);
+    }
+    match std::fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(target, &link)?;
+    Ok(link)
+}

@@ -1,0 +1,130 @@
+//! What git asks, and what may be answered. Pure.
+
+use hivekeep_protocol::Credential;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The name.
+    Username,
+    /// The password.
+    Password,
+}
+
+/// Reads `Username for 'https://host': ` and its like: what is wanted, and for which origin.
+/// `None` for anything else, a passphrase of ssh among it.
+pub fn parse(prompt: &str) -> Option<(Wanted, String)> {
+    let (wanted, rest) = match prompt.split_once(" for '")? {
+        ("Username", rest) => (Wanted::Username, rest),
+        ("Password", rest) => (Wanted::Password, rest),
+        _ => return None,
+    };
+    let url = rest.trim_end().strip_suffix("':")?;
+    Some((wanted, origin(url)?))
+}
+
+/// Scheme, host and port of an address, as [`Credential::origin`] has them.
+fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let default_port = match scheme.as_str() {
+        "https" => ":443",
+        "http" => ":80",
+        _ => return None,
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    // A user name that holds an @ does not move the host.
+    let host = authority.rsplit('@').next()?.to_ascii_lowercase();
+    let host = host.strip_suffix(default_port).unwrap_or(&host);
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '\'' | '"' | '\\' | '%');
+    let sound = !host.is_empty() && host.chars().all(plain);
+    sound.then(|| format!("{scheme}://{host}"))
+}
+
+/// What the prompt is answered with.
+pub fn answer<'c>(credential: &'c Credential, wanted: Wanted, origin: &str) -> Option<&'c str> {
+    (credential.origin == origin).then(|| match wanted {
+        Wanted::Username => credential.username.as_str(),
+        Wanted::Password => credential.secret.expose(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_protocol::Secret;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn prompts_name_what_they_want_and_of_whom() {
+        for (prompt, expected) in [
+            ("Username for 'https://example.org': ", (Wanted::Username, "https://example.org")),
+            ("Password for 'https://me@example.org': ", (Wanted::Password, "https://example.org")),
+            (
+                "Password for 'http://a@b@Example.org:8080': ",
+                (Wanted::Password, "http://example.org:8080"),
+            ),
+            (
+                "Username for 'https://example.org:443/r.git': ",
+                (Wanted::Username, "https://example.org"),
+            ),
+            ("Password for 'https://u@[::1]:81': ", (Wanted::Password, "https://[::1]:81")),
+        ] {
+            let (wanted, origin) = parse(prompt).expect(prompt);
+            assert_eq!((wanted, origin.as_str()), expected, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn other_questions_have_no_answer() {
+        for prompt in [
+            "",
+            "Username for ''",
+            "Password for 'example.org': ",
+            "Password for 'ssh://example.org': ",
+            "Password for 'https://': ",
+            "Password for 'https://good.org%40evil.org': ",
+            "Enter passphrase for key '/root/.ssh/id': ",
+            "Are you sure you want to continue connecting (yes/no)? ",
+        ] {
+            assert_eq!(parse(prompt), None, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn only_its_own_origin_is_told_a_secret() {
+        let credential = Credential {
+            origin: "https://example.org".into(),
+            username: "me".into(),
+            secret: Secret::new("s3cr3t".into()),
+        };
+        let told = |prompt: &str| {
+            let (wanted, origin) = parse(prompt)?;
+            answer(&credential, wanted, &origin)
+        };
+        assert_eq!(told("Username for 'https://example.org': "), Some("me"));
+        assert_eq!(told("Password for 'https://me@example.org': "), Some("s3cr3t"));
+        for other in [
+            "http://example.org",
+            "https://example.org:8443",
+            "https://example.org.evil.net",
+            "https://example.org@evil.net",
+            "https://example.org:443@evil.net",
+            "https://evil.net/https://example.org",
+            "https://evil.net?@example.org",
+            "https://evil.net#@example.org",
+        ] {
+            assert_eq!(told(&format!("Password for '{other}': ")), None, "{other}");
+        }
+        assert!(!format!("{credential:?}").contains("s3cr3t"));
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_never_panics(prompt in "\\PC{0,200}") {
+            let _ = parse(&prompt);
+            let _ = parse(&format!("Password for '{prompt}': "));
+        }
+    }
+}

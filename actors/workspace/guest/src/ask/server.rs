@@ -1,0 +1,113 @@
+//! The daemon's end: one socket for each command, one question at a time.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hivekeep_protocol::Credential;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::prompt;
+use crate::contain::Scope;
+
+/// Longest question.
+pub(super) const MAX_QUESTION_BYTES: usize = 4096;
+/// In place of a prompt: the server refused what was answered.
+pub(super) const REJECTED: &[u8] = b"\0rejected";
+/// Questions of one command that are looked at; git asks twice for each server.
+const MAX_QUESTIONS: u32 = 64;
+/// Time for one question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was asked while the command ran.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) answered: u32,
+    pub(super) unanswered: Option<String>,
+    pub(super) rejected: bool,
+}
+
+/// A socket that answers while [`Server::serve`] is polled; gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    credential: Option<Credential>,
+    /// Held for a note or the last look only.
+    heard: Mutex<Heard>,
+}
+
+impl Server {
+    pub(super) fn open(run_dir: &Path, credential: Option<Credential>) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = run_dir.join(format!("ask-{}-{number}", std::process::id()));
+        // Of a daemon before this one that had the same process id.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let server = Self { listener, path, credential, heard: Mutex::default() };
+        std::fs::set_permissions(&server.path, PermissionsExt::from_mode(0o600))?;
+        Ok(server)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers processes of `scope`, and no others.
+    pub(super) async fn serve(&self, scope: Scope) {
+        let mut questions = 0;
+        while questions < MAX_QUESTIONS {
+            let Ok((stream, _)) = self.listener.accept().await else { return };
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            if pid.is_some_and(|pid| scope.holds(pid)) {
+                questions += 1;
+                // One that asks nothing, or takes no answer, has only itself to blame.
+                let _ = timeout(PATIENCE, self.answer(stream)).await;
+            }
+        }
+    }
+
+    async fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        let mut question = Vec::new();
+        (&mut stream).take(MAX_QUESTION_BYTES as u64).read_to_end(&mut question).await?;
+        if question == REJECTED {
+            self.note().rejected = true;
+            return Ok(());
+        }
+        let asked = std::str::from_utf8(&question).ok().and_then(prompt::parse);
+        let Some((wanted, origin)) = asked else { return Ok(()) };
+        let known = self.credential.as_ref();
+        match known.and_then(|credential| prompt::answer(credential, wanted, &origin)) {
+            Some(answer) => {
+                self.note().answered += 1;
+                stream.write_all(answer.as_bytes()).await?;
+                stream.write_all(b"\n").await
+            }
+            None => {
+                self.note().unanswered = Some(origin);
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody is answered any more.
+    pub(super) fn close(self) -> Heard {
+        std::mem::take(&mut *self.note())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
