@@ -47,4 +47,6 @@ pub struct Config {
     pub network: hivekeep_network::Options,
     /// Workspaces: machines, images, guests.
     pub workspace: hivekeep_workspace::Options,
+    /// The git tools: who one is for which server.
+    pub git: hivekeep_workspace::GitOptions,
 }

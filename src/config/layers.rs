@@ -195,6 +195,7 @@ impl Config {
         add("daemon", self.daemon.check());
         add("mcp_http", self.mcp_http.check());
         add("workspace", self.workspace.problems());
+        add("git", self.git.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }

@@ -220,6 +220,7 @@ impl Tree {
         .await?;
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
+            git: config.git.clone(),
             state_dir: folders.state.clone(),
             run_dir: folders.run.clone(),
             log_dir: folders.logs.clone(),

@@ -35,6 +35,7 @@ mod workspace;
 mod workspaces;
 
 pub use directory::Directory;
+pub use git::{GitOptions, HostCredential};
 pub use open::{Parts, guest_binary, image_dir};
 pub use options::Options;
 pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};

@@ -30,6 +30,8 @@ pub(crate) const TEMPORARY: &str = ".hivekeep-";
 pub struct Parts {
     /// Section `[workspace]`.
     pub options: Options,
+    /// Section `[git]`.
+    pub git: crate::GitOptions,
     /// The daemon's state directory.
     pub state_dir: PathBuf,
     /// Its directory for sockets; gone after a reboot.
@@ -86,8 +88,17 @@ impl Shared {
     /// # Errors
     /// When a folder or the image store cannot be opened.
     pub async fn open(parts: Parts) -> Result<Arc<Self>, ToolError> {
-        let Parts { mut options, state_dir, run_dir, log_dir, journal, sessions, network, census } =
-            parts;
+        let Parts {
+            mut options,
+            git,
+            state_dir,
+            run_dir,
+            log_dir,
+            journal,
+            sessions,
+            network,
+            census,
+        } = parts;
         let folders = Folders {
             disks: state_dir.join("disks"),
             layers: state_dir.join("layers"),
@@ -119,6 +130,7 @@ impl Shared {
         let events = journal.events();
         Ok(Arc::new(Self {
             options,
+            git,
             folders,
             journal,
             events,

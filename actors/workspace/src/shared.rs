@@ -49,6 +49,8 @@ pub struct Folders {
 pub struct Shared {
     /// Configuration.
     pub options: Options,
+    /// What the git tools answer to servers.
+    pub git: crate::GitOptions,
     /// Places.
     pub folders: Folders,
     /// The journal.

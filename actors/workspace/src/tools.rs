@@ -3,6 +3,7 @@
 pub mod diagnostics;
 pub mod execution;
 pub mod files;
+pub mod git;
 pub mod lifecycle;
 pub mod network;
 pub mod parallel;
@@ -18,6 +19,7 @@ pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Work
     &lifecycle::ONE,
     &execution::FAMILY,
     &files::FAMILY,
+    &git::FAMILY,
     &snapshots::ONE,
     &network::FAMILY,
     &diagnostics::FAMILY,

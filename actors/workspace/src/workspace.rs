@@ -13,6 +13,7 @@ mod destroy;
 mod env;
 mod exec;
 mod files;
+mod git;
 mod halt;
 mod identity;
 mod jobs;

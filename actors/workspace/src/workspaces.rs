@@ -24,7 +24,6 @@ pub(crate) use claims::Claims;
 pub(crate) use create::make_one;
 pub(crate) use fork::{Held, Stem, plan as plan_fork};
 pub(crate) use network::{inherited, later, over};
-pub(crate) use prepare::GitUrl;
 
 use crate::{
     phase::Phase,

@@ -43,7 +43,7 @@ const RULES: [Rule; 7] = [
     Rule {
         name: PROTOCOL,
         house: &[],
-        others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror"]),
+        others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror", "zeroize"]),
     },
     Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },

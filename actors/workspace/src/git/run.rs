@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_protocol::{Argv, Exec, Exit, GuestCode};
+use hivekeep_protocol::{Argv, Credential, Exec, ExecAsking, Exit, GuestCode};
 
 use crate::{
     link::{ExecOutput, Link, LinkError, Wait},
@@ -53,6 +53,8 @@ pub(crate) struct GitDone {
     pub(crate) exit_code: i32,
     /// Its first part, if it was too long.
     pub(crate) stdout: Vec<u8>,
+    /// What it wrote, kept or not.
+    pub(crate) stdout_bytes: u64,
     /// As `stdout`.
     pub(crate) stderr: Vec<u8>,
     /// Whether either is not whole.
@@ -64,6 +66,36 @@ impl GitDone {
     pub(crate) fn ok(&self) -> bool {
         self.exit_code == 0
     }
+}
+
+/// What a server wanted to know during a run, as git itself told it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Somebody was told the credential.
+    pub(crate) answered: bool,
+    /// A server, in the guest's words, that asked and had no answer.
+    pub(crate) unanswered: Option<String>,
+    /// A server did not take what it was told.
+    pub(crate) rejected: bool,
+}
+
+/// [`git`], with somebody to answer servers that ask who one is. The credential is told to
+/// this one run; without one the question is heard all the same.
+///
+/// # Errors
+/// As [`git`]; `guest_unsupported` by a guest that was started before it could do this.
+pub(crate) async fn git_asking(
+    link: &Link,
+    call: GitCall<'_>,
+    credential: Option<Credential>,
+) -> Result<(GitDone, Asked), ToolError> {
+    let wait = Wait::at_most(call.timeout + ANSWER_MARGIN);
+    let request = ExecAsking { exec: exec_of(&call), credential };
+    let (output, asked) = match link.exec_asking(request, wait).await {
+        Ok((output, asked)) => (Ok(output), asked),
+        Err(error) => (Err(error), Asked::default()),
+    };
+    Ok((done(&call, output)?, asked))
 }
 
 /// Runs git without input. Any exit code is an outcome. A dropped future ends git in the guest.
@@ -114,6 +146,7 @@ fn done(call: &GitCall<'_>, output: Result<ExecOutput, LinkError>) -> Result<Git
         },
         truncated: cut(&output.stdout.bytes, output.stdout.total_bytes)
             || cut(&output.stderr.bytes, output.stderr.total_bytes),
+        stdout_bytes: output.stdout.total_bytes,
         stdout: output.stdout.bytes,
         stderr: output.stderr.bytes,
     })

@@ -1,4 +1,4 @@
-use hivekeep_protocol::{Exec, ExecDone, Stream};
+use hivekeep_protocol::{Exec, ExecAsked, ExecAsking, ExecDone, Request, Stream};
 
 use super::{
     Link,
@@ -8,6 +8,7 @@ use super::{
     inbox::Exchange,
     text::{Text, capped_text},
 };
+use crate::git::Asked;
 
 /// Most output that may be on the way at once.
 const MAX_WINDOW: u32 = 32 * 1024 * 1024;
@@ -52,19 +53,42 @@ impl Link {
         &self,
         request: Exec,
         wait: Wait,
-        mut on_output: impl FnMut(Stream, &[u8]) + Send,
+        on_output: impl FnMut(Stream, &[u8]) + Send,
     ) -> Result<ExecOutput, LinkError> {
-        let most = usize::try_from(request.max_output_bytes).unwrap_or(usize::MAX);
+        let most = request.max_output_bytes;
+        let (done, stdout, stderr) = self.collect(request, most, wait, on_output).await?;
+        Ok(output(done, stdout, stderr))
+    }
+
+    /// [`Link::exec`] of a git whose questions are answered.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub(crate) async fn exec_asking(
+        &self,
+        request: ExecAsking,
+        wait: Wait,
+    ) -> Result<(ExecOutput, Asked), LinkError> {
+        let most = request.exec.max_output_bytes;
+        let (told, stdout, stderr) = self.collect(request, most, wait, |_, _| {}).await?;
+        let ExecAsked { done, answered, unanswered, rejected } = told;
+        let asked = Asked { answered: answered > 0, unanswered, rejected };
+        Ok((output(done, stdout, stderr), asked))
+    }
+
+    /// The reply, and what came before it.
+    async fn collect<R: Request>(
+        &self,
+        request: R,
+        most: u64,
+        wait: Wait,
+        mut on_output: impl FnMut(Stream, &[u8]) + Send,
+    ) -> Result<(R::Reply, Captured, Captured), LinkError> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let (mut stdout, mut stderr) = (Captured::default(), Captured::default());
         let core = self.core();
-        let mut call = core
-            .open(
-                hivekeep_protocol::ToGuest::Exec(request),
-                Exchange::Output,
-                Slot::Ordinary,
-                &wait,
-            )
-            .await?;
+        let mut call =
+            core.open(request.into_wire(), Exchange::Output, Slot::Ordinary, &wait).await?;
         // Both streams are kept whole: credit for all of them costs no more memory.
         call.widen(u32::try_from(most.saturating_mul(2)).unwrap_or(MAX_WINDOW).min(MAX_WINDOW));
         loop {
@@ -85,11 +109,14 @@ impl Link {
             }
             call.consumed(consumed);
             if let Some(reply) = taken.reply {
-                let done = core.typed::<Exec>(reply)?;
-                stdout.total_bytes = stdout.total_bytes.max(done.stdout_total_bytes);
-                stderr.total_bytes = stderr.total_bytes.max(done.stderr_total_bytes);
-                return Ok(ExecOutput { done, stdout, stderr });
+                return Ok((core.typed::<R>(reply)?, stdout, stderr));
             }
         }
     }
+}
+
+fn output(done: ExecDone, mut stdout: Captured, mut stderr: Captured) -> ExecOutput {
+    stdout.total_bytes = stdout.total_bytes.max(done.stdout_total_bytes);
+    stderr.total_bytes = stderr.total_bytes.max(done.stderr_total_bytes);
+    ExecOutput { done, stdout, stderr }
 }

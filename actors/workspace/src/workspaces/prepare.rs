@@ -1,18 +1,15 @@
 //! `workspace_prepare`: answers with the golden workspace that is there, or has one made.
 
-mod git_url;
-
 use std::{sync::Arc, time::Duration};
 
 use dashmap::DashSet;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 
-pub(crate) use git_url::GitUrl;
-
 use super::{Claims, Workspaces, adopt, create};
 use crate::{
     directory::Card,
     driver::{Isolation, Support},
+    git::GitUrl,
     name::Name,
     phase::Phase,
     records::{Planned, Recipe, Spec, differences},
@@ -129,6 +126,10 @@ impl Workspaces {
         let name =
             input.name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?;
         let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
+        let login = match &git_url {
+            Some(url) => self.shared.git.login_for(url, None)?,
+            None => None,
+        };
         let commands = input.setup_commands.unwrap_or_default();
         check_commands(&commands)?;
         let timeout_secs = input.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS);
@@ -154,6 +155,7 @@ impl Workspaces {
             recipe,
             setup: ask::Setup {
                 git_url,
+                login,
                 commands,
                 timeout_secs,
                 allow_internet: input.allow_internet,

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
-use hivekeep_protocol::{Argv, Exec, GuestCode};
+use hivekeep_protocol::{Argv, Exec};
 use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
 use crate::{
-    link::{LinkError, Wait},
+    git::{self, CloneWish, Git, GitUrl, Login},
+    link::{Link, LinkError, Wait},
     tools::prepare::{PrepareStep, StepKind},
     workspace::{Line, exec::exit_code, line},
-    workspaces::GitUrl,
 };
 
 /// Where a repository goes, as commands without a working directory expect it.
@@ -29,6 +29,8 @@ const SHOWN: usize = 200;
 pub struct Setup {
     /// Cloned first.
     pub(crate) git_url: Option<GitUrl>,
+    /// Who one is for its server.
+    pub(crate) login: Option<Login>,
     /// Run one after the other; the first that fails ends it.
     pub(crate) commands: Vec<String>,
     /// For each of them, and for the clone.
@@ -68,7 +70,7 @@ impl<'c> Teller<'c> {
 /// Runs all of it.
 ///
 /// # Errors
-/// `git_missing`, `git_clone_failed`, `setup_failed`; what stands in the way to the guest.
+/// As [`git::clone_anew`], `setup_failed`; what stands in the way to the guest.
 pub(super) async fn run(
     line: &mut watch::Receiver<Line>,
     setup: &Setup,
@@ -78,7 +80,7 @@ pub(super) async fn run(
     let mut guest = Guest { line, cx: teller.cx, timeout_secs: setup.timeout_secs };
     if let Some(url) = &setup.git_url {
         teller.begin(&format!("git clone {}", url.plain()));
-        steps.push(guest.clone(url).await?);
+        steps.push(guest.clone(url, setup.login.clone()).await?);
     }
     for (index, command) in setup.commands.iter().enumerate() {
         teller.begin(&shown(command));
@@ -110,39 +112,32 @@ struct Guest<'l> {
 }
 
 impl Guest<'_> {
-    async fn clone(&mut self, url: &GitUrl) -> Result<PrepareStep, ToolError> {
-        let words = ["git", "clone", "--", url.whole(), INTO];
-        let cloned = self.git(words.map(str::to_owned).to_vec()).await?;
-        let mut elapsed_ms = cloned.elapsed_ms;
-        failed_clone(&cloned, url)?;
-        if url.whole() != url.plain() {
-            // What is forked many times holds no credential.
-            let words = ["git", "-C", INTO, "remote", "set-url", "--", "origin", url.plain()];
-            let set = self.git(words.map(str::to_owned).to_vec()).await?;
-            elapsed_ms += set.elapsed_ms;
-            failed_clone(&set, url)?;
-        }
+    async fn clone(
+        &mut self,
+        url: &GitUrl,
+        login: Option<Login>,
+    ) -> Result<PrepareStep, ToolError> {
+        let begun = Instant::now();
+        let mut git = Git::new(self.link().await?, "/".to_owned(), Vec::new());
+        let wish = CloneWish {
+            url: url.clone(),
+            login,
+            path: INTO.to_owned(),
+            branch: None,
+            depth: None,
+            timeout: Duration::from_secs(self.timeout_secs),
+        };
+        self.cx.guard(git::clone_anew(&mut git, &wish)).await.map_err(|error| {
+            error.next("nothing of the workspace is left: correct what the error says and repeat; a token can be part of git_url")
+        })?;
+        let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = format!("git clone {}", url.plain());
         Ok(PrepareStep { kind: StepKind::Clone, what, elapsed_ms })
     }
 
-    async fn git(&mut self, words: Vec<String>) -> Result<Ended, ToolError> {
-        // It asks nobody for a password, and follows no address to a program.
-        let env = [
-            ("GIT_TERMINAL_PROMPT", "0"),
-            ("GIT_ALLOW_PROTOCOL", "https:http:git:ssh:file"),
-            ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
-        ];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        match self.exec(Argv::Direct(words), env).await? {
-            Ok(ended) => Ok(ended),
-            Err(LinkError::Guest(error)) if error.code == GuestCode::CannotStart => {
-                let message = "the image has no git, so git_url cannot be cloned";
-                Err(ToolError::new(Layer::Guest, "git_missing", message)
-                    .next("use an image that has git, or install it and clone with setup_commands"))
-            }
-            Err(error) => Err(line::link_error(error)),
-        }
+    async fn link(&mut self) -> Result<Link, ToolError> {
+        let patience = LINK_PATIENCE.min(self.cx.remaining());
+        self.cx.guard(line::usable(self.line, patience)).await
     }
 
     async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {
@@ -173,8 +168,7 @@ impl Guest<'_> {
         argv: Argv,
         env: Vec<(String, String)>,
     ) -> Result<Result<Ended, LinkError>, ToolError> {
-        let patience = LINK_PATIENCE.min(self.cx.remaining());
-        let link = self.cx.guard(line::usable(self.line, patience)).await?;
+        let link = self.link().await?;
         let request = Exec {
             argv,
             env,
@@ -195,16 +189,4 @@ impl Guest<'_> {
             elapsed_ms: done.elapsed_ms,
         }))
     }
-}
-
-fn failed_clone(ended: &Ended, url: &GitUrl) -> Result<(), ToolError> {
-    if ended.exit_code == 0 && !ended.timed_out {
-        return Ok(());
-    }
-    let message = format!("{} could not be cloned", url.plain());
-    Err(ToolError::new(Layer::Guest, "git_clone_failed", message)
-        .next("git's output says why; nothing of the workspace is left, so correct it and repeat")
-        .detail("exit_code", ended.exit_code)
-        .detail("timed_out", ended.timed_out)
-        .detail("output", url.redact(&ended.output)))
 }

@@ -16,8 +16,8 @@ use hivekeep_kernel::{
     ports::{NetworkMode, Sessions, Standing},
 };
 use hivekeep_protocol::{
-    Argv, Configured, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified, Stream,
-    Thawed, ToGuest,
+    Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
+    Stream, Thawed, ToGuest,
 };
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
@@ -206,8 +206,10 @@ impl Stage {
         let mut seen = self.seen.lock().expect("no test panics with it");
         let mut commands = Vec::new();
         while let Ok(seen) = seen.try_recv() {
-            if let Seen::Request(_, ToGuest::Exec(exec)) = seen {
-                commands.push(exec);
+            match seen {
+                Seen::Request(_, ToGuest::Exec(exec)) => commands.push(exec),
+                Seen::Request(_, ToGuest::ExecAsking(asking)) => commands.push(asking.exec),
+                _ => {}
             }
         }
         commands
@@ -300,6 +302,7 @@ impl Daemon {
         let quota = Arc::new(Quota::default());
         let shared = Arc::new(Shared {
             options: options.clone(),
+            git: Default::default(),
             sweeper: Sweeper::new(
                 ground,
                 folders.run.clone(),
@@ -332,6 +335,16 @@ impl Daemon {
 pub(super) fn guest(request: &ToGuest) -> Act {
     match request {
         ToGuest::Exec(exec) => command(&exec.argv).unwrap_or_else(|| obliging(request)),
+        ToGuest::ExecAsking(asking) => {
+            let exec = ToGuest::Exec(asking.exec.clone());
+            let asked = |done| ExecAsked { done, answered: 0, unanswered: None, rejected: false };
+            match guest(&exec) {
+                Act::Send(output, Ok(FromGuest::Exec(done))) => {
+                    Act::Send(output, Ok(FromGuest::ExecAsking(asked(done))))
+                }
+                other => other,
+            }
+        }
         ToGuest::Quiesce(quiesce) => {
             Act::Reply(Ok(FromGuest::Quiesce(Quiesced { frozen: quiesce.freeze_ms.is_some() })))
         }
@@ -367,10 +380,10 @@ fn command(argv: &Argv) -> Option<Act> {
             let code = script.strip_prefix("exit ")?.parse().unwrap();
             Some(ends([vec![b'x'; 100_000], b"the end".to_vec()].concat(), code))
         }
-        Argv::Direct(words) => match words.get(3).map_or("", |url| url.rsplit('/').next().unwrap())
+        Argv::Direct(words) => match words.get(4).map_or("", |url| url.rsplit('/').next().unwrap())
         {
             "missing" => {
-                let said = format!("fatal: '{}' does not appear to be a repository", words[3]);
+                let said = format!("fatal: '{}' does not appear to be a repository", words[4]);
                 Some(ends(said.into_bytes(), 128))
             }
             "nogit" => {

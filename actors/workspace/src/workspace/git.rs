@@ -1,0 +1,38 @@
+//! A workspace's git, and who one is when a server asks it.
+
+use hivekeep_kernel::{CallCx, ToolError};
+
+use super::Workspace;
+use crate::git::{Git, GitOptions, GitUrl, Given, Login};
+
+impl Workspace {
+    /// The guest's git in a folder, once there is a link.
+    ///
+    /// # Errors
+    /// When the workspace does not run.
+    pub(crate) fn git(
+        &self,
+        cx: &CallCx,
+        dir: String,
+    ) -> Result<impl Future<Output = Result<Git, ToolError>> + Send + use<>, ToolError> {
+        let (link, env) = (self.guest(cx)?, self.environment(Default::default())?);
+        Ok(async move { Ok(Git::new(link.await?, dir, env)) })
+    }
+
+    /// What the operator configured.
+    pub(crate) fn git_options(&self) -> GitOptions {
+        self.desk.shared.git.clone()
+    }
+
+    /// What a call says, before what the address says, before what is configured.
+    ///
+    /// # Errors
+    /// `invalid_input` for a credential that nobody would ask for, or that is none.
+    pub(crate) fn login_for(
+        &self,
+        url: &GitUrl,
+        given: Option<&Given>,
+    ) -> Result<Option<Login>, ToolError> {
+        self.desk.shared.git.login_for(url, given)
+    }
+}
