@@ -2,6 +2,7 @@
 
 pub mod crash;
 pub mod files;
+pub mod git;
 pub mod jobs;
 pub mod life;
 pub mod merge;
@@ -22,6 +23,7 @@ macro_rules! scenes {
         crate::scenes::scenes!(@ $kind jobs: a_job_is_followed_to_its_end, a_job_is_killed);
         crate::scenes::scenes!(@ $kind files: text_files, transfers_both_ways, large_files_in_bounded_memory,
             full_disks_are_told_and_lose_nothing);
+        crate::scenes::scenes!(@ $kind git: a_repository_goes_round, a_secret_is_asked_for_over_the_link);
         crate::scenes::scenes!(@ $kind crash: idle_with_two_workspaces_and_a_job, every_point_of_create,
             every_point_of_destroy, every_point_of_stop_and_start, jobs_and_transfers);
     };
