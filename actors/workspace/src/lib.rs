@@ -20,6 +20,7 @@ mod job;
 pub mod ledger;
 pub mod link;
 mod machine;
+mod merge;
 pub mod name;
 mod network;
 mod open;

@@ -5,6 +5,7 @@ pub mod execution;
 pub mod files;
 pub mod git;
 pub mod lifecycle;
+pub mod merge;
 pub mod network;
 pub mod parallel;
 pub mod pool;
@@ -31,6 +32,7 @@ pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Wo
     &parallel::FAMILY,
     &snapshots::FORKS,
     &prepare::FAMILY,
+    &merge::FAMILY,
     &session::FAMILY,
     &pool::FAMILY,
 ];

@@ -52,7 +52,7 @@ use crate::{
     driver::{MachineExit, MachineHandle, ProcessId},
     job,
     ledger::Ledger,
-    link::{LinkNews, LinkToken},
+    link::{Link, LinkNews, LinkToken},
     phase::{Phase, Want},
     records::Record,
     shared::{Desk, STREAM, Shared},
@@ -112,6 +112,8 @@ pub enum Msg {
     Adopt(Adopt),
     /// A take-over came to its end.
     Adopted,
+    /// The way into the guest, for a call that names several workspaces.
+    Enter(CallCx, oneshot::Sender<Result<Link, ToolError>>),
     /// Run a command on behalf of a call that names several workspaces.
     Exec(Box<ExecRequest>),
     /// Stop the machine for the daemon's own stop.
@@ -273,6 +275,7 @@ impl Entity for Workspace {
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,
+            Msg::Enter(cx, reply) => self.enter(&cx, reply),
             Msg::Exec(request) => self.exec_for(*request),
             Msg::Stop(done) => self.stop_for_daemon(done),
             Msg::Claim(wish) => self.claim(wish),

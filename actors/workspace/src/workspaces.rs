@@ -7,6 +7,7 @@ mod claims;
 mod create;
 mod fork;
 mod hatch;
+mod merge;
 mod network;
 mod parallel;
 mod prepare;
@@ -74,6 +75,7 @@ pub struct Workspaces {
     shared: Arc<Shared>,
     nursery: Nursery,
     preparing: prepare::Preparing,
+    merges: crate::merge::Merges,
     pool: Address<pool::Msg>,
 }
 
@@ -85,7 +87,14 @@ impl Entity for Workspaces {
         let nursery =
             Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let pool = nursery.address(POOL, "pool", Policy::ENTITY);
-        let mut keeper = Self { me, shared, nursery, preparing: Default::default(), pool };
+        let mut keeper = Self {
+            me,
+            shared,
+            nursery,
+            preparing: Default::default(),
+            merges: Default::default(),
+            pool,
+        };
         keeper.boot().await?;
         // After the workspaces, among which it finds its own.
         let seed = pool::Seed { shared: keeper.shared.clone(), keeper: keeper.me.address.clone() };

@@ -4,6 +4,7 @@ use std::{io::Cursor, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_protocol::EntryKind;
+use tokio::sync::oneshot;
 
 use super::{
     Workspace,
@@ -30,6 +31,16 @@ impl Workspace {
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
         Ok(async move { cx.guard(line::usable(&mut line, patience)).await })
+    }
+
+    /// [`Workspace::guest`] for somebody beside this actor.
+    pub(super) fn enter(&self, cx: &CallCx, reply: oneshot::Sender<Result<Link, ToolError>>) {
+        match self.authorize(cx).and_then(|()| self.guest(cx)) {
+            Ok(link) => {
+                let _detached = self.ops.spawn(async move { drop(reply.send(link.await)) });
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        }
     }
 
     /// `file_write`.

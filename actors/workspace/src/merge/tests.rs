@@ -1,0 +1,8 @@
+//! Merges between repositories of this host, by its own git.
+
+mod cut_short;
+mod generated;
+mod histories;
+mod left_alone;
+mod place;
+mod refusals;
