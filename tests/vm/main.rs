@@ -16,6 +16,7 @@ mod scenes;
 mod sandbox {
     use crate::house::{House, Kind::Sandbox};
     crate::scenes::scenes!(Sandbox);
+    crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);
 
     #[test]
     fn a_crashed_machine_restarts_by_policy() {

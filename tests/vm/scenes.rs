@@ -6,6 +6,7 @@ pub mod git;
 pub mod jobs;
 pub mod life;
 pub mod merge;
+pub mod merge_git;
 pub mod network;
 pub mod pool;
 pub mod prepare;
@@ -47,6 +48,7 @@ macro_rules! snapshot_scenes {
             a_paused_workspace_stands_still, every_point_of_a_snapshot_and_a_restore,
             every_point_of_ten_forks);
         crate::scenes::scenes!(@ Vm merge: what_deletions_leave_is_merged_and_lost_nowhere);
+        crate::scenes::scenes!(@ Vm merge_git: forks_come_together);
         crate::scenes::scenes!(@ Vm prepare: a_golden_workspace_is_forked, what_fails_leaves_nothing,
             every_point_of_a_preparation);
     };
