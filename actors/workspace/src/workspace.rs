@@ -273,6 +273,8 @@ impl Entity for Workspace {
             Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
             Msg::Link(news) => self.link_news(news),
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
+            // A hint; the results stay in the guest until they are asked for.
+            Msg::Guest(GuestEvent::TasksChanged) => {}
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,
             Msg::Enter(cx, reply) => self.enter(&cx, reply),

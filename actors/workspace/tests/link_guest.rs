@@ -193,8 +193,8 @@ async fn a_job_is_followed_to_its_end_which_is_told() {
     assert!(!link.ask(start.clone(), wait()).await.expect("it starts").existed);
     assert!(link.ask(start, wait()).await.expect("it is there").existed);
     let told = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
-    let hivekeep_protocol::GuestEvent::JobEnded(summary) =
-        told.expect("in time").expect("the link is up");
+    let told = told.expect("in time").expect("the link is up");
+    let hivekeep_protocol::GuestEvent::JobEnded(summary) = told else { panic!("{told:?}") };
     assert_eq!((summary.job_id.as_str(), summary.exit), ("job_1", Some(Exit::Code(4))));
     let poll = JobPoll { job_id: "job_1".into(), stdout_from: 0, stderr_from: 0, max_bytes: 1000 };
     assert_eq!(link.ask(poll, wait()).await.expect("it is kept").stdout.bytes, b"working\n");

@@ -16,6 +16,7 @@ use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::Jobs;
 use crate::session::{self, Stream, outbox::Outbox};
+use crate::tasks::{self, Tasks};
 
 /// Connections served at once; the next waits to be accepted.
 const MAX_CONNECTIONS: usize = 8;
@@ -40,7 +41,7 @@ pub struct Settings {
     pub token_hash: [u8; 32],
     /// This program, for its shims.
     pub exe: PathBuf,
-    /// Kept over reboots: jobs.
+    /// Kept over reboots: jobs and tasks.
     pub state_dir: PathBuf,
     /// Gone after a reboot.
     pub run_dir: PathBuf,
@@ -70,6 +71,7 @@ pub struct Agent {
     pub(crate) freezer: Freezer,
     pub(crate) contain: Contain,
     pub(crate) jobs: Jobs,
+    pub(crate) tasks: Tasks,
     pub(crate) links: Links,
     pub(crate) network: crate::network::Setting,
     pub(crate) null: std::fs::File,
@@ -98,6 +100,7 @@ impl Agent {
         crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
             jobs: Jobs::open(&settings, &identity.boot_id)?,
+            tasks: Tasks::new(&settings, &identity.boot_id),
             null: std::fs::File::open("/dev/null")?,
             identity,
             persona,
@@ -109,6 +112,7 @@ impl Agent {
             settings,
         });
         crate::jobs::watch::all(&agent);
+        tasks::run::resume(&agent);
         Ok(agent)
     }
 
@@ -148,6 +152,16 @@ impl Agent {
     /// Makes [`Self::serve`] return; the caller has answered the host before.
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// What was assigned to this guest.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// A shutdown was ordered.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
     }
 }
 

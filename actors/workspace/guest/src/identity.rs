@@ -118,6 +118,7 @@ pub fn reidentify(cx: &CallCx, asked: Reidentify) -> Result<Reidentified, GuestE
     set_machine_id(&asked.machine_id).map_err(failed(MACHINE_ID))?;
     let entropy_bytes =
         ioctl::add_entropy(&asked.entropy).map_err(failed("the random generator"))?;
+    cx.agent.tasks.become_of(&cx.agent, &asked.machine_id)?;
     let Reidentify { token_hash, instance_id, .. } = asked;
     let persona = &cx.agent.persona;
     persona

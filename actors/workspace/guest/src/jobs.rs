@@ -6,7 +6,7 @@
 
 pub mod dir;
 pub mod shim;
-mod start;
+pub(crate) mod start;
 pub mod watch;
 
 use std::io;
@@ -153,7 +153,9 @@ pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> 
     Ok(JobKilled { already_ended, summary })
 }
 
-fn signal_and_wait(
+/// Signals every process of a job, and again while it lives if the signal is SIGKILL; waits at most
+/// half a second for its end.
+pub(crate) fn signal_and_wait(
     job: &JobDir,
     cgroup: Option<&std::path::Path>,
     signal: i32,

@@ -3,7 +3,7 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::CallCx;
-use crate::{ask, exec, files, freeze, identity, jobs, network, system};
+use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks};
 
 /// Answers one call.
 ///
@@ -30,6 +30,11 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
         ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),
         ToGuest::SetNetwork(it) => FromGuest::SetNetwork(network::set(cx, it).await?),
+        ToGuest::TaskPut(it) => FromGuest::TaskPut(tasks::put(cx, it).await?),
+        ToGuest::TaskList(_) => FromGuest::TaskList(tasks::list(cx).await?),
+        ToGuest::TaskResults(it) => FromGuest::TaskResults(tasks::results(cx, it).await?),
+        ToGuest::TaskAck(it) => FromGuest::TaskAck(tasks::acknowledge(cx, it).await?),
+        ToGuest::TaskCancel(it) => FromGuest::TaskCancel(tasks::cancel(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub struct GuestError {
     /// What a caller can act on.
     pub code: GuestCode,
-    /// For people; names the path, job or limit concerned.
+    /// For people; names the path, job, task or limit concerned.
     pub message: String,
 }
 
@@ -47,6 +47,8 @@ pub enum GuestCode {
     Internal,
     /// The request's kind is not known to this guest.
     Unsupported,
+    /// No task of that id.
+    UnknownTask,
 }
 
 impl GuestError {

@@ -33,6 +33,7 @@ mod request;
 mod run;
 mod sync;
 mod system;
+mod tasks;
 
 pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
@@ -54,4 +55,8 @@ pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};
 pub use system::{
     Configure, Configured, Ping, Pong, Quiesce, Quiesced, Reidentified, Reidentify, Shutdown,
     ShuttingDown, Thaw, Thawed, Usage, UsageReport,
+};
+pub use tasks::{
+    TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskList, TaskOutcome, TaskOutput, TaskPage,
+    TaskPut, TaskResult, TaskResults, TaskState, TaskTaken, Tasks,
 };

@@ -78,6 +78,16 @@ requests! {
     SetNetwork => NetworkSet,
     /// Run git and answer its askpass.
     ExecAsking => ExecAsked,
+    /// Assign a task.
+    TaskPut => TaskTaken,
+    /// Tasks that wait or run.
+    TaskList => Tasks,
+    /// Read what became of tasks.
+    TaskResults => TaskPage,
+    /// The host has results.
+    TaskAck => TaskAcked,
+    /// End a task.
+    TaskCancel => TaskCancelled,
 }
 
 /// Payload of a [`Kind::Event`] frame: told by the guest without being asked.
@@ -86,4 +96,6 @@ requests! {
 pub enum GuestEvent {
     /// A job ended.
     JobEnded(JobSummary),
+    /// A task was started or has a result: ask by [`TaskResults`].
+    TasksChanged,
 }

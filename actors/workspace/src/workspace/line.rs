@@ -119,6 +119,7 @@ fn guest_error(error: GuestError) -> ToolError {
         GuestCode::Io => "guest_io",
         GuestCode::Internal => "guest_internal",
         GuestCode::Unsupported => "guest_unsupported",
+        GuestCode::UnknownTask => "unknown_task",
     };
     // The guest's words are untrusted text: bounded here.
     let message: String = error.message.chars().take(2_000).collect();

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `spec.json` | the request, when and in which boot | the daemon, before all else |
 //! | `lock` | locked while the shim lives | the daemon, handed to the shim |
+//! | `begun` | nothing: the leader may have been started | the shim, before it |
+//! | `cancelled` | nothing: its end was ordered (a task's) | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output | the shim |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
@@ -35,6 +37,17 @@ pub struct Spec {
     pub boot_id: String,
     /// Wall clock at start.
     pub started_unix_ms: u64,
+    /// Set for a task: it ends with its leader, at the latest after this time, and what is left
+    /// of it then is killed.
+    #[serde(default)]
+    pub limit_ms: Option<u64>,
+}
+
+impl Spec {
+    /// Of a job that starts now.
+    pub fn now(start: JobStart, boot_id: String, limit_ms: Option<u64>) -> Self {
+        Self { start, boot_id, started_unix_ms: unix_ms(), limit_ms }
+    }
 }
 
 /// Who runs it.
@@ -57,7 +70,34 @@ pub struct Ended {
     pub finished_unix_ms: u64,
     /// Bytes written to stdout and stderr, kept or not.
     pub totals: [u64; 2],
+    /// Killed at its limit.
+    #[serde(default)]
+    pub timed_out: bool,
+    /// By a clock that is never set.
+    #[serde(default)]
+    pub elapsed_ms: u64,
 }
+
+/// What a folder says of its job to a daemon that did not start it.
+#[derive(Debug, Clone, Copy)]
+pub enum Found {
+    /// There is no such job.
+    Nothing,
+    /// It was recorded in this boot, its leader has not been started, and nobody is left who
+    /// would.
+    NeverBegan,
+    /// Its shim lives.
+    Running,
+    /// It ended.
+    Ended(Ended),
+    /// Its shim died, or its machine did.
+    Lost,
+}
+
+/// Made by the shim just before the leader; not synced, and so worth something in its boot only.
+const BEGUN: &str = "begun";
+/// Somebody ordered its end.
+const CANCELLED: &str = "cancelled";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -79,7 +119,7 @@ impl JobDir {
         self.0.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    pub(super) fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.0.join("spec.json").exists()
     }
 
@@ -135,6 +175,54 @@ impl JobDir {
         self.load("exit.json")
     }
 
+    /// What became of it, for a daemon of this boot.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn found(&self, boot_id: &str) -> io::Result<Found> {
+        let Some(spec) = self.load::<Spec>("spec.json")? else { return Ok(Found::Nothing) };
+        if let Some(ended) = self.ended()? {
+            return Ok(Found::Ended(ended));
+        }
+        if self.is_locked() {
+            return Ok(Found::Running);
+        }
+        // A shim that ended meanwhile has left its exit by the time its lock is free.
+        Ok(match self.ended()? {
+            Some(ended) => Found::Ended(ended),
+            None if spec.boot_id == boot_id && !self.has_begun() => Found::NeverBegan,
+            None => Found::Lost,
+        })
+    }
+
+    /// Says that the leader may be about to be started.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        File::create(self.0.join(BEGUN)).map(drop)
+    }
+
+    /// Takes it back: the leader could not be started.
+    pub(super) fn begin_failed(&self) {
+        let _ = std::fs::remove_file(self.0.join(BEGUN));
+    }
+
+    /// Whether the leader may have been started.
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.join(BEGUN).exists()
+    }
+
+    /// Notes that its end was ordered, before it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_cancel(&self) -> io::Result<()> {
+        File::create(self.0.join(CANCELLED)).map(drop)
+    }
+
+    /// Whether its end was ordered.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.join(CANCELLED).exists()
+    }
+
     /// # Errors
     /// When the folder cannot be read.
     pub fn summary(&self) -> io::Result<JobSummary> {
@@ -169,7 +257,9 @@ impl JobDir {
         })
     }
 
-    fn totals(&self) -> [u64; 2] {
+    /// Bytes written to stdout and stderr as far as its shim has said, which it does only past the
+    /// limit of what is kept.
+    pub(crate) fn totals(&self) -> [u64; 2] {
         let mut bytes = [0; 16];
         let mut totals = [0; 2];
         let read =
@@ -199,7 +289,7 @@ impl JobDir {
     }
 
     /// Removes it; a crash in between leaves a hidden folder for the next start.
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         let gone = self.0.with_file_name(format!(".gone-{}", self.id()));
         std::fs::rename(&self.0, &gone)?;
         sync_parent(&gone)?;
@@ -208,7 +298,7 @@ impl JobDir {
 }
 
 /// The guest's wall clock.
-pub(super) fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
@@ -31,12 +31,22 @@ const QUIET: [i32; 6] =
 /// Present in the run folder while the machine shuts down.
 pub const SHUTDOWN_FILE: &str = "shutdown";
 
+/// How long what a task's leader leaves behind may go on, to end by itself.
+const LINGER: Duration = Duration::from_millis(75);
+
 struct Job {
     dir: JobDir,
     tree: Tree,
     children: OwnedFd,
     streams: [Kept; 2],
     totals_file: File,
+    cgroup: PathBuf,
+    begun: Instant,
+    /// See [`Spec::limit_ms`](super::dir::Spec::limit_ms).
+    limit: Option<Duration>,
+    timed_out: bool,
+    /// Time from the start to the leader's end.
+    led_for: Option<Duration>,
 }
 
 /// One stream of the job.
@@ -86,7 +96,8 @@ fn tell(started: &Result<u32, GuestError>) -> io::Result<()> {
 impl Job {
     fn start(dir: JobDir, cgroup: &Path) -> Result<Self, GuestError> {
         let failed = |error: io::Error| disk(&error);
-        let spec = dir.spec().map_err(failed)?.start;
+        let recorded = dir.spec().map_err(failed)?;
+        let (spec, limit) = (recorded.start, recorded.limit_ms.map(Duration::from_millis));
         let workdir = spec.workdir.as_deref();
         let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
         // A long script stays in the job's folder, which is removed as a whole.
@@ -112,14 +123,29 @@ impl Job {
             extra: None,
             cgroup: procs.as_ref().map(AsFd::as_fd),
         };
-        let started = spawn(&prepared.program, &stdio)
-            .map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
+        dir.begin().map_err(failed)?;
+        let begun = Instant::now();
+        let started = spawn(&prepared.program, &stdio).map_err(|error| {
+            dir.begin_failed();
+            crate::exec::contained(&contain::Error::Start(error))
+        })?;
         let shim_pid = raw(rustix::process::getpid());
         let process = Process { shim_pid, leader_pid: raw(started.pid) };
         let streams = [stdout, stderr];
         let mut tree = Tree { leader: started.pid, exit: None };
         match dir.store("process.json", &process) {
-            Ok(()) => Ok(Self { dir, tree, children, streams, totals_file }),
+            Ok(()) => Ok(Self {
+                dir,
+                tree,
+                children,
+                streams,
+                totals_file,
+                cgroup: cgroup.to_path_buf(),
+                begun,
+                limit,
+                timed_out: false,
+                led_for: None,
+            }),
             Err(error) => {
                 let _ = tree.kill_all();
                 Err(failed(error))
@@ -137,17 +163,48 @@ impl Job {
             let mut fds = vec![PollFd::new(children, PollFlags::IN)];
             let open = streams.iter().filter_map(|stream| stream.pipe.as_ref());
             fds.extend(open.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-            match rustix::event::poll(&mut fds, None) {
+            let patience = self.due().map(|due| {
+                let left = due.saturating_sub(self.begun.elapsed());
+                rustix::event::Timespec {
+                    tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                }
+            });
+            match rustix::event::poll(&mut fds, patience.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let _ = rustix::io::read(&self.children, &mut [0; 128]);
-            let any_left = self.tree.reap();
+            let mut any_left = self.tree.reap();
+            if self.tree.exit.is_some() && self.led_for.is_none() {
+                self.led_for = Some(self.begun.elapsed());
+            }
+            if any_left && self.due().is_some_and(|due| self.begun.elapsed() >= due) {
+                self.timed_out = self.tree.exit.is_none();
+                self.kill_all()?;
+                any_left = false;
+            }
             self.drain(!any_left);
             if !any_left {
                 return self.finish(run_dir);
             }
         }
+    }
+
+    /// When what is left of a task is killed, counted from its start.
+    fn due(&self) -> Option<Duration> {
+        let limit = self.limit?;
+        Some(self.led_for.map_or(limit, |led_for| limit.min(led_for + LINGER)))
+    }
+
+    fn kill_all(&mut self) -> io::Result<()> {
+        if !self.cgroup.as_os_str().is_empty() {
+            // At once what the walk over /proc takes several rounds for.
+            let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
+        }
+        self.tree.kill_all()?;
+        self.led_for.get_or_insert(self.begun.elapsed());
+        Ok(())
     }
 
     /// Takes what the pipes hold; at the end all of it, else one buffer each, so
@@ -171,11 +228,14 @@ impl Job {
         for stream in &self.streams {
             let _ = stream.file.sync_all();
         }
+        let led_for = self.led_for.unwrap_or_else(|| self.begun.elapsed());
         let ended = Ended {
             exit,
             interrupted: run_dir.join(SHUTDOWN_FILE).exists(),
             finished_unix_ms: unix_ms(),
             totals: [self.streams[0].total, self.streams[1].total],
+            timed_out: self.timed_out,
+            elapsed_ms: led_for.as_millis().try_into().unwrap_or(u64::MAX),
         };
         // On a full disk the job goes on being said to run until its end can be kept.
         loop {

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, Spec, unix_ms};
+use super::dir::{JobDir, Spec};
 use super::disk;
 use crate::agent::Agent;
 use crate::contain::{Contain, cgroup, raw};
@@ -37,19 +37,11 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
     // Refuses nonsense before anything is kept of it; the shim does it for real.
     let run_dir = &agent.settings.run_dir;
     drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
-    let spec =
-        Spec { start: asked, boot_id: agent.jobs.boot_id.clone(), started_unix_ms: unix_ms() };
+    let spec = Spec::now(asked, agent.jobs.boot_id.clone(), None);
     let Some(lock) = record(&job, &spec).map_err(|error| disk(&error))? else {
         return existing(&job, &spec.start);
     };
-    let cgroup = match &agent.contain {
-        Contain::Cgroup(pool) => {
-            let dir = pool.job_dir(&spec.start.job_id);
-            std::fs::create_dir_all(&dir).map_err(|error| disk(&error))?;
-            Some(dir)
-        }
-        Contain::Subreaper(_) => None,
-    };
+    let cgroup = cgroup_for(agent, &job).map_err(|error| disk(&error))?;
     let started = launch(agent, &job, cgroup.as_deref(), lock);
     match started.map_err(|error| disk(&error))? {
         Ok(pid) => Ok(JobStarted { pid, existed: false }),
@@ -61,6 +53,62 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
             Err(error)
         }
     }
+}
+
+fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
+    match &agent.contain {
+        Contain::Cgroup(pool) => {
+            let dir = pool.job_dir(&job.id());
+            std::fs::create_dir_all(&dir)?;
+            Ok(Some(dir))
+        }
+        Contain::Subreaper(_) => Ok(None),
+    }
+}
+
+/// Why a task does not run.
+#[derive(Debug)]
+pub(crate) enum NoTask {
+    /// Nothing of it ran; nothing is left of it.
+    NotRun(GuestError),
+    /// Its command may have begun; [`JobDir::found`] knows no more.
+    Unclear,
+}
+
+/// Starts a task's command in a folder that is not there yet. Blocking. Durable before the command
+/// begins; afterwards [`JobDir::found`] says what became of it.
+pub(crate) fn start_task(agent: &Agent, job: &JobDir, spec: &Spec) -> Result<(), NoTask> {
+    let run_dir = &agent.settings.run_dir;
+    let begun = (|| {
+        let asked = &spec.start;
+        drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
+        let lock = record(job, spec).map_err(|error| disk(&error))?;
+        let taken = || GuestError::new(GuestCode::JobConflict, "its folder is taken");
+        let cgroup = cgroup_for(agent, job).map_err(|error| disk(&error))?;
+        let told = launch(agent, job, cgroup.as_deref(), lock.ok_or_else(taken)?);
+        told.map_err(|error| disk(&error))?
+    })();
+    let Err(error) = begun else { return Ok(()) };
+    // A shim that was slow to answer may still start the command.
+    let deadline = Instant::now() + ACK_WITHIN;
+    let unsaid = || job.process().is_ok_and(|process| process.is_none());
+    while job.is_locked() && unsaid() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if job.is_locked() {
+        return Ok(());
+    }
+    if job.has_begun() {
+        return Err(NoTask::Unclear);
+    }
+    if let Contain::Cgroup(pool) = &agent.contain {
+        cgroup::remove(&pool.job_dir(&job.id()));
+    }
+    if job.exists() {
+        // What stays is in nobody's way: the task has its result.
+        let _ = job.remove();
+    }
+    Err(NoTask::NotRun(error))
 }
 
 /// Makes the job's folder with its request, locked from its first moment on.

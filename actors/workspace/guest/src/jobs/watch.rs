@@ -39,7 +39,11 @@ pub fn one(agent: &Arc<Agent>, job: JobDir) {
     });
 }
 
-async fn ended(job: &JobDir) -> std::io::Result<()> {
+/// Resolves when the job's shim has ended, or at once when it has not said who it is.
+///
+/// # Errors
+/// When it cannot be watched.
+pub(crate) async fn ended(job: &JobDir) -> std::io::Result<()> {
     let Some(process) = job.process()? else { return Ok(()) };
     let pid = Pid::from_raw(process.shim_pid).ok_or(std::io::ErrorKind::InvalidData)?;
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {

@@ -80,8 +80,18 @@ impl Guest {
 
     /// SIGKILL, then a new daemon on the same folders.
     pub fn crash_and_restart(&mut self) {
+        self.stop();
+        self.go_on();
+    }
+
+    /// SIGKILL.
+    pub fn stop(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
+    }
+
+    /// A new daemon on the folders of the one that was stopped.
+    pub fn go_on(&mut self) {
         self.child = Self::spawn(self.dir.path(), self.way);
         self.wait_for_socket();
     }
@@ -113,8 +123,9 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let jobs = self.dir.path().join("state/jobs");
-        for job in std::fs::read_dir(jobs).into_iter().flatten().flatten() {
+        let jobs = ["state/jobs", "state/tasks/runs"].map(|of| self.dir.path().join(of));
+        let jobs = jobs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
+        for job in jobs.flatten() {
             let text = std::fs::read_to_string(job.path().join("process.json")).unwrap_or_default();
             for pid in text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()) {
                 let running = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));

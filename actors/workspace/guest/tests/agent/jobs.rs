@@ -94,7 +94,8 @@ async fn a_job_outlives_the_daemon_with_all_its_output_and_its_status() {
         let event = tokio::time::timeout(Duration::from_secs(60), async {
             host.events.lock().await.recv().await
         });
-        let GuestEvent::JobEnded(summary) = event.await.expect("told").expect("an event");
+        let event = event.await.expect("told").expect("an event");
+        let GuestEvent::JobEnded(summary) = event else { panic!("{event:?}") };
         assert_eq!((summary.job_id.as_str(), summary.exit), ("survivor", Some(Exit::Code(9))));
         let report = host.ask(poll("survivor")).await.expect("a report");
         let expected: String = (0..40).map(|i| format!("line {i}\n")).collect();

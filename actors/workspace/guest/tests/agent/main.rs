@@ -9,3 +9,4 @@ mod hostile;
 mod jobs;
 mod link;
 mod sandbox;
+mod tasks;

@@ -1,0 +1,211 @@
+//! Tasks: what was assigned to this guest, durably, each run once.
+//!
+//! ```text
+//! TaskPut ─► written down ─► answered ─► its turn ─► a run of its own ─► result written down ─► told
+//!                                        (4 at once)  (a job's shim)
+//! ```
+//! [`queue`] decides, and is pure; [`folder`] is the disk, which survives the machine; [`book`] keeps
+//! both as one; [`run`] has it done. A run is a [job](crate::jobs) in a folder of its own: it goes
+//! on when this daemon dies, and its result is taken by the next one. After the death of the
+//! machine, a task whose run had begun is `interrupted` and not run again; the others wait on.
+//!
+//! A machine that wakes up from another one's memory has that one's tasks. Until it is told who it
+//! is it cannot know; then those that run are killed, all of them are put aside, and it tells of
+//! none.
+
+pub mod book;
+pub mod folder;
+pub mod queue;
+pub mod run;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hivekeep_protocol::{
+    GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskPage, TaskPut,
+    TaskResults, TaskTaken, Tasks as Listed, limits,
+};
+use tokio::sync::Semaphore;
+
+use crate::agent::{Agent, Settings};
+use crate::files::off_thread;
+use crate::identity::MACHINE_ID;
+use crate::session::call::CallCx;
+use book::Book;
+use folder::Folder;
+
+/// The tasks of this guest.
+#[derive(Debug)]
+pub struct Tasks {
+    folder: Folder,
+    /// Held by threads that may block, one at a time by `turn`.
+    book: Arc<Mutex<Book>>,
+    /// First come, first served; and no more than one thread for disks is taken.
+    turn: Arc<Semaphore>,
+    /// Another one with each machine that this becomes.
+    generation: AtomicU64,
+}
+
+impl Tasks {
+    /// Does not look at the tasks there are; see [`run::resume`].
+    pub fn new(settings: &Settings, boot_id: &str) -> Self {
+        let machine_id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        let folder = Folder::new(&settings.state_dir);
+        let book = Book::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
+        Self {
+            folder,
+            book: Arc::new(Mutex::new(book)),
+            turn: Arc::new(Semaphore::new(1)),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether an earlier daemon had tasks.
+    fn any_left(&self) -> bool {
+        !matches!(self.folder.owner(), Ok(None))
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// The book, unless this has become another machine. Only for a thread that may block, or
+    /// where nobody else can hold it for long.
+    fn book(&self, generation: u64) -> Option<MutexGuard<'_, Book>> {
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.generation() == generation).then_some(book)
+    }
+
+    /// Has something done with the book, on a thread that may block.
+    async fn with<T: Send + 'static>(
+        &self,
+        generation: u64,
+        work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
+    ) -> Result<T, GuestError> {
+        let closed = |_| GuestError::new(GuestCode::Internal, "the tasks are closed");
+        let turn = self.turn.clone().acquire_owned().await.map_err(closed)?;
+        if self.generation() != generation {
+            let text = "this has become another machine";
+            return Err(GuestError::new(GuestCode::Cancelled, text));
+        }
+        let book = self.book.clone();
+        off_thread(move || {
+            let _turn = turn;
+            work(&mut book.lock().unwrap_or_else(PoisonError::into_inner))
+        })
+        .await
+    }
+
+    /// This is another machine from now on. Tasks of the one before are killed and put aside.
+    /// Blocks for as long as what is being written down takes, and only if there were any.
+    ///
+    /// # Errors
+    /// When they could not be put aside; then they are this machine's still.
+    pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        for job in runs.iter().filter(|job| job.exists()) {
+            run::kill(agent, job);
+        }
+        book.become_of(machine_id)
+    }
+}
+
+/// Asks the book on behalf of a call, which has loaded it then.
+async fn ask<T: Send + 'static>(
+    cx: &CallCx,
+    work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
+) -> Result<(T, u64), GuestError> {
+    let generation = cx.agent.tasks.generation();
+    let asked = cx.agent.tasks.with(generation, |book| {
+        let open = book.load()?;
+        Ok((work(book), open))
+    });
+    let (answer, open) = asked.await?;
+    run::take_up(&cx.agent, generation, open);
+    Ok((answer?, generation))
+}
+
+/// Answers [`TaskPut`].
+///
+/// # Errors
+/// `Invalid` for an id that is none, `TooLarge`, `Busy`, `NoSpace` and other disk errors.
+pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
+    check(&asked)?;
+    let (taken, generation) = ask(cx, |book| book.put(asked)).await?;
+    let agent = cx.agent.clone();
+    cx.after_the_reply(move || run::next(&agent, generation));
+    Ok(taken)
+}
+
+fn check(asked: &TaskPut) -> Result<(), GuestError> {
+    for (id, least) in [(&asked.task_id, 1), (&asked.message_id, 0)] {
+        let fits = (least..=limits::MAX_TASK_ID_BYTES).contains(&id.len());
+        if !fits || id.chars().any(char::is_control) {
+            let shown: String = id.chars().take(limits::MAX_TASK_ID_BYTES).collect();
+            let message = format!("{shown:?} is no id of a task or message");
+            return Err(GuestError::new(GuestCode::Invalid, message));
+        }
+    }
+    let env: usize = asked.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    for (what, bytes, most) in [
+        ("the command", asked.command.len(), limits::MAX_TASK_COMMAND_BYTES),
+        ("the environment", env, limits::MAX_TASK_ENV_BYTES),
+        ("workdir", asked.workdir.as_ref().map_or(0, String::len), limits::MAX_PATH_BYTES),
+    ] {
+        if bytes > most {
+            let message = format!("{what} has {bytes} bytes; at most {most}");
+            return Err(GuestError::new(GuestCode::TooLarge, message));
+        }
+    }
+    Ok(())
+}
+
+/// Answers [`hivekeep_protocol::TaskList`].
+///
+/// # Errors
+/// Disk errors.
+pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
+    Ok(ask(cx, |book| Ok(book.list())).await?.0)
+}
+
+/// Answers [`TaskResults`].
+///
+/// # Errors
+/// Disk errors.
+pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestError> {
+    Ok(ask(cx, move |book| book.results(asked.after, asked.limit)).await?.0)
+}
+
+/// Answers [`TaskAck`].
+///
+/// # Errors
+/// `TooLarge` for more ids than there can be tasks, or disk errors.
+pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, GuestError> {
+    if asked.task_ids.len() > limits::MAX_TASKS {
+        let message = format!("{} ids; at most {}", asked.task_ids.len(), limits::MAX_TASKS);
+        return Err(GuestError::new(GuestCode::TooLarge, message));
+    }
+    Ok(ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?.0)
+}
+
+/// Answers [`TaskCancel`].
+///
+/// # Errors
+/// `UnknownTask`, or disk errors.
+pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
+    let ((state, run), generation) = ask(cx, move |book| book.cancel(&asked.task_id)).await?;
+    if let Some(job) = run {
+        let agent = cx.agent.clone();
+        off_thread(move || {
+            if job.exists() {
+                run::kill(&agent, &job);
+            }
+        })
+        .await;
+    }
+    cx.agent.links.tell(&hivekeep_protocol::GuestEvent::TasksChanged);
+    run::next(&cx.agent, generation);
+    Ok(TaskCancelled { state })
+}

@@ -1,0 +1,330 @@
+//! The queue and its folder as one: nothing is settled that was not written down.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+
+use hivekeep_protocol::{
+    Exit, GuestCode, GuestError, TaskAcked, TaskOutcome, TaskOutput, TaskPage, TaskPut, TaskResult,
+    TaskState, TaskTaken, Tasks as Listed, limits,
+};
+
+use super::folder::Folder;
+use super::queue::{Ended, Phase, Put, Queue, Resume, Task, Trace, resume};
+use crate::files::io_error;
+use crate::jobs::dir::{Found, JobDir};
+
+/// All that is known of the tasks. Used by one thread at a time, which may block.
+#[derive(Debug)]
+pub struct Book {
+    pub(super) folder: Folder,
+    pub(super) queue: Queue,
+    /// This machine's id.
+    pub(super) owner: String,
+    boot_id: String,
+    loaded: bool,
+    /// Tasks that run and whose end was ordered.
+    cancelled: HashSet<u64>,
+    /// Acknowledged tasks with more output than is shown, oldest first, and how much more.
+    surplus: VecDeque<(u64, u64)>,
+}
+
+/// How a task came to its end.
+#[derive(Debug, Clone)]
+pub enum End {
+    /// By what its run's folder says.
+    Found,
+    /// It was not run.
+    NotRun(GuestError),
+    /// It was cancelled before it began.
+    Cancelled,
+}
+
+fn disk(error: &io::Error) -> GuestError {
+    io_error(error, "the tasks' folder")
+}
+
+impl Book {
+    /// Does not touch the disk.
+    pub fn new(folder: Folder, owner: String, boot_id: String) -> Self {
+        Self {
+            folder,
+            queue: Queue::default(),
+            owner,
+            boot_id,
+            loaded: false,
+            cancelled: HashSet::new(),
+            surplus: VecDeque::new(),
+        }
+    }
+
+    /// Reads the folder, once. Another machine's tasks are put aside. Answers the tasks that are
+    /// not over, and what is to be done with each.
+    ///
+    /// # Errors
+    /// When it cannot be read; it is tried again by the next call.
+    pub fn load(&mut self) -> Result<Vec<(u64, Resume)>, GuestError> {
+        if self.loaded {
+            return Ok(Vec::new());
+        }
+        let tasks = match self.folder.owner().map_err(|error| disk(&error))? {
+            None => Vec::new(),
+            Some(owner) if is_another(&owner, &self.owner) => {
+                self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
+                Vec::new()
+            }
+            Some(_) => self.folder.load().map_err(|error| disk(&error))?,
+        };
+        (self.queue, self.loaded) = (Queue::restore(tasks), true);
+        let acknowledged: Vec<_> = self.queue.acknowledged().iter().map(|task| task.seq).collect();
+        acknowledged.into_iter().for_each(|seq| self.count_surplus(seq));
+        let open = self.queue.open().map(|task| (task.seq, resume(self.trace(task.seq))));
+        let open: Vec<_> = open.collect();
+        for (seq, what) in &open {
+            if *what != Resume::Wait {
+                self.queue.runs_already(*seq);
+            }
+        }
+        Ok(open)
+    }
+
+    fn trace(&self, seq: u64) -> Trace {
+        match self.folder.run(seq).found(&self.boot_id) {
+            Ok(Found::Nothing | Found::NeverBegan) => Trace::None,
+            Ok(Found::Running) => Trace::Running,
+            // What cannot be read is looked at again when its end is taken.
+            Ok(Found::Ended(_) | Found::Lost) | Err(_) => Trace::Over,
+        }
+    }
+
+    /// Another machine's memory has become this one. Its tasks neither run here nor are told of:
+    /// their runs are answered, to be killed before anything else is done.
+    pub fn runs_of_another(&self, machine_id: &str) -> Option<Vec<JobDir>> {
+        let open = || self.queue.open().map(|task| self.folder.run(task.seq)).collect();
+        is_another(&self.owner, machine_id).then(open)
+    }
+
+    /// The tasks are another machine's, which were put aside.
+    ///
+    /// # Errors
+    /// When they could not be; then they are still what they were.
+    pub fn become_of(&mut self, machine_id: &str) -> Result<(), GuestError> {
+        if let Some(owner) = self.folder.owner().map_err(|error| disk(&error))? {
+            self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
+        }
+        let (folder, boot_id) = (self.folder.clone(), self.boot_id.clone());
+        *self = Self { loaded: true, ..Self::new(folder, machine_id.to_owned(), boot_id) };
+        Ok(())
+    }
+
+    /// Answers [`TaskPut`].
+    ///
+    /// # Errors
+    /// `Busy` when there are too many, or disk errors; then nothing is kept of it.
+    pub fn put(&mut self, asked: TaskPut) -> Result<TaskTaken, GuestError> {
+        let digest = digest_of(&asked);
+        match self.queue.put(&asked.task_id, &asked.message_id, digest.clone()) {
+            Put::Full => {
+                let message = format!("{} tasks are kept and not acknowledged", limits::MAX_TASKS);
+                Err(GuestError::new(GuestCode::Busy, message))
+            }
+            Put::Repeat(task) => {
+                let result = match &task.phase {
+                    Phase::Open => None,
+                    Phase::Ended(ended) | Phase::Acknowledged(ended) => {
+                        Some(Box::new(self.result(&task, ended)?))
+                    }
+                };
+                let (state, differs) = (self.queue.state(&task), task.digest != digest);
+                Ok(TaskTaken { state, repeat: true, differs, result })
+            }
+            Put::New(task) => {
+                let written = self
+                    .folder
+                    .make(&self.owner)
+                    .and_then(|()| self.folder.store(&task, Some(asked)));
+                written.map_err(|error| disk(&error))?;
+                self.queue.settle(task);
+                let state = TaskState::Queued;
+                Ok(TaskTaken { state, repeat: false, differs: false, result: None })
+            }
+        }
+    }
+
+    fn result(&self, task: &Task, ended: &Ended) -> Result<TaskResult, GuestError> {
+        let output = |stream, total| -> Result<TaskOutput, GuestError> {
+            self.folder.output(task.seq, stream, total).map_err(|error| disk(&error))
+        };
+        Ok(TaskResult {
+            number: ended.number,
+            task_id: task.task_id.clone(),
+            message_id: task.message_id.clone(),
+            outcome: ended.outcome.clone(),
+            workdir: ended.workdir.clone(),
+            stdout: output("stdout", ended.totals[0])?,
+            stderr: output("stderr", ended.totals[1])?,
+            elapsed_ms: ended.elapsed_ms,
+        })
+    }
+
+    /// Answers [`hivekeep_protocol::TaskList`].
+    pub fn list(&self) -> Listed {
+        let of = |state| {
+            let mine = self.queue.open().filter(|task| self.queue.state(task) == state);
+            mine.map(|task| task.task_id.clone()).collect()
+        };
+        let results = self.queue.results(0).len();
+        Listed {
+            queued: of(TaskState::Queued),
+            running: of(TaskState::Running),
+            results: count(results),
+        }
+    }
+
+    /// Answers [`hivekeep_protocol::TaskResults`].
+    ///
+    /// # Errors
+    /// Disk errors.
+    pub fn results(&self, after: u64, limit: u32) -> Result<TaskPage, GuestError> {
+        let all = self.queue.results(after);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(limits::MAX_TASK_RESULTS);
+        let taken = all.iter().take(limit);
+        let results =
+            taken.map(|(task, ended)| self.result(task, ended)).collect::<Result<_, _>>()?;
+        let open = self.queue.open().count();
+        let running =
+            self.queue.open().filter(|task| self.queue.state(task) == TaskState::Running).count();
+        Ok(TaskPage {
+            results,
+            more: all.len() > limit,
+            queued: count(open - running),
+            running: count(running),
+        })
+    }
+
+    /// Answers [`hivekeep_protocol::TaskAck`].
+    ///
+    /// # Errors
+    /// Disk errors. Those before the one that failed are acknowledged.
+    pub fn acknowledge(&mut self, task_ids: &[String]) -> Result<TaskAcked, GuestError> {
+        let mut acknowledged = 0;
+        for id in task_ids {
+            let Some(task) = self.queue.acknowledge(id) else { continue };
+            self.folder.store(&task, None).map_err(|error| disk(&error))?;
+            let seq = task.seq;
+            self.queue.settle(task);
+            self.count_surplus(seq);
+            acknowledged += 1;
+        }
+        for seq in self.queue.forget() {
+            self.surplus.retain(|(other, _)| *other != seq);
+            // Found and forgotten again by the next daemon.
+            let _ = self.folder.remove(seq);
+        }
+        Ok(TaskAcked { acknowledged })
+    }
+
+    fn count_surplus(&mut self, seq: u64) {
+        let bytes = self.folder.surplus_bytes(seq);
+        if bytes > 0 {
+            self.surplus.push_back((seq, bytes));
+        }
+        let mut total: u64 = self.surplus.iter().map(|(_, bytes)| bytes).sum();
+        while total > limits::TASK_OUTPUTS_BYTES {
+            let Some((oldest, bytes)) = self.surplus.pop_front() else { break };
+            self.folder.cut_outputs(oldest);
+            total -= bytes;
+        }
+    }
+
+    /// Ends a task that waits, at once and durably. One that runs is to be killed: its run is
+    /// answered.
+    ///
+    /// # Errors
+    /// `UnknownTask`, or disk errors.
+    pub fn cancel(&mut self, task_id: &str) -> Result<(TaskState, Option<JobDir>), GuestError> {
+        let unknown = || GuestError::new(GuestCode::UnknownTask, format!("no task {task_id:?}"));
+        let task = self.queue.find(task_id).ok_or_else(unknown)?.clone();
+        let state = self.queue.state(&task);
+        match state {
+            TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
+            TaskState::Running => {
+                self.cancelled.insert(task.seq);
+                let run = self.folder.run(task.seq);
+                if run.exists() {
+                    run.note_cancel().map_err(|error| disk(&error))?;
+                }
+                Ok((state, Some(run)))
+            }
+            TaskState::Done | TaskState::Acknowledged => Ok((state, None)),
+        }
+    }
+
+    /// Whether the end of a task that runs was ordered.
+    pub fn is_cancelled(&self, seq: u64) -> bool {
+        self.cancelled.contains(&seq)
+    }
+
+    /// Writes down how a task ended, unless that is known.
+    ///
+    /// # Errors
+    /// Disk errors; it is then to be tried again.
+    pub fn end(&mut self, seq: u64, end: &End) -> Result<(), GuestError> {
+        let run = self.folder.run(seq);
+        let ended = match end {
+            End::NotRun(error) => not_run(TaskOutcome::NotRun(bounded(error.clone()))),
+            End::Cancelled => not_run(TaskOutcome::Cancelled),
+            End::Found => found(&run, &self.boot_id).map_err(|error| disk(&error))?,
+        };
+        let task = self.queue.end(seq, |number| Ended { number, ..ended });
+        if let Some(task) = task {
+            self.folder.store(&task, None).map_err(|error| disk(&error))?;
+            self.queue.settle(task);
+        }
+        self.cancelled.remove(&seq);
+        Ok(())
+    }
+}
+
+/// A machine without an id is no other.
+fn is_another(owner: &str, machine_id: &str) -> bool {
+    !owner.is_empty() && !machine_id.is_empty() && owner != machine_id
+}
+
+fn count(many: usize) -> u32 {
+    many.try_into().unwrap_or(u32::MAX)
+}
+
+fn digest_of(asked: &TaskPut) -> String {
+    let what = (&asked.command, &asked.workdir, asked.timeout_secs);
+    let bytes = hivekeep_protocol::encode(&what).unwrap_or_default();
+    blake3::hash(&bytes).to_hex().to_string()
+}
+
+fn bounded(mut error: GuestError) -> GuestError {
+    let mut end = error.message.len().min(limits::MAX_TASK_REASON_BYTES);
+    while !error.message.is_char_boundary(end) {
+        end -= 1;
+    }
+    error.message.truncate(end);
+    error
+}
+
+fn not_run(outcome: TaskOutcome) -> Ended {
+    Ended { number: 0, outcome, workdir: None, elapsed_ms: 0, totals: [0; 2] }
+}
+
+/// What a run that is over says of its end.
+fn found(run: &JobDir, boot_id: &str) -> io::Result<Ended> {
+    let workdir = run.spec().ok().and_then(|spec| spec.start.workdir);
+    let Found::Ended(ended) = run.found(boot_id)? else {
+        return Ok(Ended { workdir, totals: run.totals(), ..not_run(TaskOutcome::Interrupted) });
+    };
+    let outcome = match ended.exit {
+        _ if ended.interrupted => TaskOutcome::Interrupted,
+        _ if ended.timed_out => TaskOutcome::TimedOut,
+        Exit::Signal(libc::SIGKILL) if run.is_cancelled() => TaskOutcome::Cancelled,
+        exit => TaskOutcome::Ended(exit),
+    };
+    let (elapsed_ms, totals) = (ended.elapsed_ms, ended.totals);
+    Ok(Ended { number: 0, outcome, workdir, elapsed_ms, totals })
+}

@@ -1,0 +1,236 @@
+//! Which task is next, and what is known of each. Pure: the disk is [`super::folder`]'s.
+//!
+//! Each change is decided here, written down by the caller, and only then [`Queue::settle`]d. What
+//! a crash cuts short in between has not happened, or is found on the disk by the next daemon.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use hivekeep_protocol::{TaskOutcome, TaskState, limits};
+use serde::{Deserialize, Serialize};
+
+/// What the disk holds of a task, whatever state it is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its place in the order of arrival; never used twice.
+    pub seq: u64,
+    /// As put.
+    pub task_id: String,
+    /// As put.
+    pub message_id: String,
+    /// Of what it asks for.
+    pub digest: String,
+    /// What was written down last.
+    pub phase: Phase,
+}
+
+/// How far a task is known to have come. That it was started is known by its run's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// It has no result.
+    Open,
+    /// It has one.
+    Ended(Ended),
+    /// The host has it.
+    Acknowledged(Ended),
+}
+
+/// What became of a task; never changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Ascends in the order of the ends.
+    pub number: u64,
+    /// How.
+    pub outcome: TaskOutcome,
+    /// See [`hivekeep_protocol::TaskResult::workdir`].
+    pub workdir: Option<String>,
+    /// See [`hivekeep_protocol::TaskResult::elapsed_ms`].
+    pub elapsed_ms: u64,
+    /// Bytes written to stdout and stderr.
+    pub totals: [u64; 2],
+}
+
+/// What a put comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Put {
+    /// To be written down and settled.
+    New(Task),
+    /// It is known.
+    Repeat(Task),
+    /// There are [`limits::MAX_TASKS`].
+    Full,
+}
+
+/// What a daemon does with an open task that it finds when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// It waits for its turn.
+    Wait,
+    /// It runs: its end is awaited.
+    Follow,
+    /// Its end is taken from its run's folder.
+    Conclude,
+}
+
+/// What a run's folder says, in few words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trace {
+    /// The command was surely not started, and nobody is left who would.
+    None,
+    /// It runs.
+    Running,
+    /// It ended, or was started and what looked after it is dead.
+    Over,
+}
+
+/// What is done with an open task whose run left such a trace.
+pub fn resume(trace: Trace) -> Resume {
+    match trace {
+        Trace::None => Resume::Wait,
+        Trace::Running => Resume::Follow,
+        Trace::Over => Resume::Conclude,
+    }
+}
+
+/// All tasks of a guest.
+#[derive(Debug, Default)]
+pub struct Queue {
+    tasks: BTreeMap<u64, Task>,
+    by_id: HashMap<String, u64>,
+    /// Open tasks that were started, or are being started.
+    active: HashSet<u64>,
+    last_seq: u64,
+    last_number: u64,
+}
+
+impl Queue {
+    /// From what was written down.
+    pub fn restore(tasks: Vec<Task>) -> Self {
+        let mut queue = Self::default();
+        tasks.into_iter().for_each(|task| queue.settle(task));
+        queue
+    }
+
+    /// Open tasks, in order of arrival.
+    pub fn open(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values().filter(|task| task.phase == Phase::Open)
+    }
+
+    /// The task of an id.
+    pub fn find(&self, task_id: &str) -> Option<&Task> {
+        self.by_id.get(task_id).and_then(|seq| self.tasks.get(seq))
+    }
+
+    /// Where a task stands.
+    pub fn state(&self, task: &Task) -> TaskState {
+        match task.phase {
+            Phase::Open if self.active.contains(&task.seq) => TaskState::Running,
+            Phase::Open => TaskState::Queued,
+            Phase::Ended(_) => TaskState::Done,
+            Phase::Acknowledged(_) => TaskState::Acknowledged,
+        }
+    }
+
+    /// Decides on a put.
+    pub fn put(&self, task_id: &str, message_id: &str, digest: String) -> Put {
+        if let Some(task) = self.find(task_id) {
+            return Put::Repeat(task.clone());
+        }
+        let acknowledged = |task: &&Task| matches!(task.phase, Phase::Acknowledged(_));
+        if self.tasks.len() - self.tasks.values().filter(acknowledged).count() >= limits::MAX_TASKS
+        {
+            return Put::Full;
+        }
+        Put::New(Task {
+            seq: self.last_seq + 1,
+            task_id: task_id.to_owned(),
+            message_id: message_id.to_owned(),
+            digest,
+            phase: Phase::Open,
+        })
+    }
+
+    /// The task that is started now, if any may be: the first to arrive of those that wait.
+    pub fn start_next(&mut self) -> Option<u64> {
+        if self.active.len() >= limits::TASKS_AT_ONCE {
+            return None;
+        }
+        let next = self.open().map(|task| task.seq).find(|seq| !self.active.contains(seq))?;
+        self.active.insert(next);
+        Some(next)
+    }
+
+    /// A task runs that an earlier daemon started. More than the usual number may for a while.
+    pub fn runs_already(&mut self, seq: u64) {
+        self.active.insert(seq);
+    }
+
+    /// A task that ended, to be written down and settled; `None` when it had ended before.
+    pub fn end(&self, seq: u64, end: impl FnOnce(u64) -> Ended) -> Option<Task> {
+        let task = self.tasks.get(&seq).filter(|task| task.phase == Phase::Open)?;
+        Some(Task { phase: Phase::Ended(end(self.last_number + 1)), ..task.clone() })
+    }
+
+    /// A task whose result the host has, to be written down and settled; `None` when that is
+    /// known, or there is no result.
+    pub fn acknowledge(&self, task_id: &str) -> Option<Task> {
+        let task = self.find(task_id)?;
+        let Phase::Ended(ended) = &task.phase else { return None };
+        Some(Task { phase: Phase::Acknowledged(ended.clone()), ..task.clone() })
+    }
+
+    /// What was written down holds from now on.
+    pub fn settle(&mut self, task: Task) {
+        self.last_seq = self.last_seq.max(task.seq);
+        if let Phase::Ended(ended) | Phase::Acknowledged(ended) = &task.phase {
+            self.last_number = self.last_number.max(ended.number);
+            self.active.remove(&task.seq);
+        }
+        self.by_id.insert(task.task_id.clone(), task.seq);
+        self.tasks.insert(task.seq, task);
+    }
+
+    /// Acknowledged tasks in the order in which they ended.
+    pub fn acknowledged(&self) -> Vec<&Task> {
+        let mut all: Vec<_> = self
+            .tasks
+            .values()
+            .filter_map(|task| match &task.phase {
+                Phase::Acknowledged(ended) => Some((ended.number, task)),
+                _ => None,
+            })
+            .collect();
+        all.sort_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, task)| task).collect()
+    }
+
+    /// Forgets the oldest acknowledged tasks beyond [`limits::MAX_TASKS_REMEMBERED`]. What the
+    /// disk has of them may go.
+    pub fn forget(&mut self) -> Vec<u64> {
+        let known = self.acknowledged();
+        let beyond = known.len().saturating_sub(limits::MAX_TASKS_REMEMBERED);
+        let gone: Vec<_> = known[..beyond].iter().map(|task| task.seq).collect();
+        for seq in &gone {
+            if let Some(task) = self.tasks.remove(seq) {
+                self.by_id.remove(&task.task_id);
+            }
+        }
+        gone
+    }
+
+    /// Results beyond a number that were not acknowledged, in their order.
+    pub fn results(&self, after: u64) -> Vec<(&Task, &Ended)> {
+        let mut all: Vec<_> = self
+            .tasks
+            .values()
+            .filter_map(|task| match &task.phase {
+                Phase::Ended(ended) if ended.number > after => Some((task, ended)),
+                _ => None,
+            })
+            .collect();
+        all.sort_by_key(|(_, ended)| ended.number);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! The queue over a disk and processes that are only thought of, with a crash at any point.
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+
+use super::*;
+use hivekeep_protocol::Exit;
+
+/// What a crash of the daemon leaves, and of this what one of the machine leaves.
+#[derive(Default)]
+struct World {
+    entries: BTreeMap<u64, Task>,
+    runs: HashMap<u64, Run>,
+    boot: u32,
+    /// Times that each task's command did its work.
+    effects: HashMap<String, u32>,
+    /// Puts that were answered.
+    acknowledged_puts: Vec<String>,
+    /// Results that were told.
+    told: HashMap<String, (u64, TaskOutcome)>,
+    interrupted_by_reboot: u32,
+}
+
+struct Run {
+    boot: u32,
+    begun: bool,
+    alive: bool,
+    exit: Option<i32>,
+}
+
+impl World {
+    fn trace(&self, seq: u64) -> Trace {
+        match self.runs.get(&seq) {
+            None => Trace::None,
+            Some(run) if run.exit.is_some() => Trace::Over,
+            Some(run) if run.alive => Trace::Running,
+            Some(run) if run.boot == self.boot && !run.begun => Trace::None,
+            Some(_) => Trace::Over,
+        }
+    }
+
+    fn daemon(&self) -> Queue {
+        let mut queue = Queue::restore(self.entries.values().cloned().collect());
+        let open: Vec<_> = queue.open().map(|task| task.seq).collect();
+        for seq in open {
+            if resume(self.trace(seq)) != Resume::Wait {
+                queue.runs_already(seq);
+            }
+        }
+        queue
+    }
+
+    fn reboot(&mut self) {
+        self.boot += 1;
+        self.runs.values_mut().for_each(|run| run.alive = false);
+    }
+
+    /// Whether the shims go on is not the daemon's to say.
+    fn shims_run(&mut self, mut luck: impl FnMut() -> bool) {
+        for (seq, run) in &mut self.runs {
+            if !run.alive || !luck() {
+                continue;
+            }
+            if run.begun {
+                (run.alive, run.exit) = (false, Some(0));
+            } else {
+                run.begun = true;
+                *self.effects.entry(self.entries[seq].task_id.clone()).or_default() += 1;
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    Put(u8),
+    Start { crash_before_shim: bool },
+    ShimsRun(u8),
+    Conclude { crash: Crash },
+    Acknowledge(u8, Crash),
+    Read,
+    KillDaemon,
+    Reboot,
+}
+
+/// Where the daemon dies within a change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Crash {
+    Nowhere,
+    BeforeWrite,
+    AfterWrite,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let crash = prop_oneof![
+        6 => Just(Crash::Nowhere),
+        1 => Just(Crash::BeforeWrite),
+        1 => Just(Crash::AfterWrite),
+    ];
+    let op = prop_oneof![
+        4 => (0u8..12).prop_map(Op::Put),
+        5 => prop::bool::weighted(0.1).prop_map(|crash_before_shim| Op::Start { crash_before_shim }),
+        5 => any::<u8>().prop_map(Op::ShimsRun),
+        5 => crash.clone().prop_map(|crash| Op::Conclude { crash }),
+        2 => (0u8..12, crash).prop_map(|(id, crash)| Op::Acknowledge(id, crash)),
+        3 => Just(Op::Read),
+        1 => Just(Op::KillDaemon),
+        1 => Just(Op::Reboot),
+    ];
+    proptest::collection::vec(op, 0..120)
+}
+
+fn ended(number: u64, outcome: TaskOutcome) -> Ended {
+    Ended { number, outcome, workdir: None, elapsed_ms: 1, totals: [0; 2] }
+}
+
+/// Writes a change down and settles it, unless the daemon dies over it.
+fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> bool {
+    if crash != Crash::BeforeWrite {
+        world.entries.insert(task.seq, task.clone());
+    }
+    if crash != Crash::Nowhere {
+        *queue = world.daemon();
+        return false;
+    }
+    queue.settle(task);
+    true
+}
+
+fn put(world: &mut World, queue: &mut Queue, id: &str) {
+    match queue.put(id, "m", "digest".into()) {
+        Put::New(task) => {
+            assert_eq!(queue.state(&task), TaskState::Queued);
+            change(world, queue, task, Crash::Nowhere);
+            world.acknowledged_puts.push(id.to_owned());
+        }
+        Put::Repeat(task) => assert_eq!(task.task_id, id),
+        Put::Full => panic!("twelve are not too many"),
+    }
+}
+
+fn start(world: &mut World, queue: &mut Queue, crash_before_shim: bool) {
+    let open: Vec<_> = queue.open().cloned().collect();
+    let running = open.iter().filter(|task| queue.state(task) == TaskState::Running).count();
+    let first = open.iter().find(|task| queue.state(task) == TaskState::Queued);
+    let first = first.map(|task| task.seq).filter(|_| running < limits::TASKS_AT_ONCE);
+    let claimed = queue.start_next();
+    assert_eq!(claimed, first, "in order of arrival, and not too many at once");
+    let Some(seq) = claimed else { return };
+    let run = Run { boot: world.boot, begun: false, alive: !crash_before_shim, exit: None };
+    world.runs.insert(seq, run);
+    if crash_before_shim {
+        *queue = world.daemon();
+    }
+}
+
+/// The end of the first run that is over.
+fn conclude(world: &mut World, queue: &mut Queue, crash: Crash) -> bool {
+    let over = queue.open().map(|task| task.seq).find(|seq| world.trace(*seq) == Trace::Over);
+    let Some(seq) = over else { return false };
+    let outcome = match world.runs[&seq].exit {
+        Some(code) => TaskOutcome::Ended(Exit::Code(code)),
+        None => TaskOutcome::Interrupted,
+    };
+    let task = queue.end(seq, |number| ended(number, outcome)).expect("it is open");
+    if change(world, queue, task, crash) {
+        assert!(queue.end(seq, |number| ended(number, TaskOutcome::Cancelled)).is_none());
+    }
+    true
+}
+
+fn read(world: &mut World, queue: &Queue) {
+    let mut last = 0;
+    for (task, ended) in queue.results(0) {
+        assert!(ended.number > last, "numbers ascend");
+        last = ended.number;
+        let now = (ended.number, ended.outcome.clone());
+        let before = world.told.entry(task.task_id.clone()).or_insert_with(|| now.clone());
+        assert_eq!(*before, now, "a result never changes");
+    }
+}
+
+fn run(world: &mut World, queue: &mut Queue, op: Op) {
+    match op {
+        Op::Put(id) => put(world, queue, &format!("task-{id}")),
+        Op::Start { crash_before_shim } => start(world, queue, crash_before_shim),
+        Op::ShimsRun(mut luck) => world.shims_run(|| {
+            luck = luck.rotate_left(1);
+            luck & 1 == 1
+        }),
+        Op::Conclude { crash } => drop(conclude(world, queue, crash)),
+        Op::Acknowledge(id, crash) => {
+            if let Some(task) = queue.acknowledge(&format!("task-{id}")) {
+                change(world, queue, task, crash);
+            }
+        }
+        Op::Read => read(world, queue),
+        Op::KillDaemon => *queue = world.daemon(),
+        Op::Reboot => {
+            world.reboot();
+            world.interrupted_by_reboot += 1;
+            *queue = world.daemon();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn each_task_runs_at_most_once_and_has_one_result(ops in ops()) {
+        let mut world = World::default();
+        let mut queue = Queue::default();
+        for op in ops {
+            run(&mut world, &mut queue, op);
+        }
+        // Left in peace, it all comes to an end.
+        for _ in 0..200 {
+            run(&mut world, &mut queue, Op::Start { crash_before_shim: false });
+            world.shims_run(|| true);
+            run(&mut world, &mut queue, Op::Conclude { crash: Crash::Nowhere });
+            run(&mut world, &mut queue, Op::Read);
+        }
+        prop_assert_eq!(queue.open().count(), 0);
+        let mut numbers = std::collections::HashSet::new();
+        for id in &world.acknowledged_puts {
+            let task = queue.find(id).expect("an answered put is known for ever");
+            let (Phase::Ended(ended) | Phase::Acknowledged(ended)) = &task.phase else {
+                panic!("it is over");
+            };
+            prop_assert!(numbers.insert(ended.number));
+            let effects = world.effects.get(id).copied().unwrap_or(0);
+            match &ended.outcome {
+                TaskOutcome::Ended(_) => prop_assert_eq!(effects, 1),
+                TaskOutcome::Interrupted => {
+                    prop_assert!(effects <= 1);
+                    prop_assert!(world.interrupted_by_reboot > 0, "only a machine's end interrupts");
+                }
+                other => panic!("{other:?}"),
+            }
+            if let Some(told) = world.told.get(id) {
+                prop_assert_eq!(told, &(ended.number, ended.outcome.clone()));
+            }
+        }
+    }
+}
+
+fn acknowledged(queue: &mut Queue, id: &str) {
+    let Put::New(task) = queue.put(id, "", String::new()) else { panic!("new") };
+    let seq = task.seq;
+    queue.settle(task);
+    let task = queue.end(seq, |number| ended(number, TaskOutcome::Interrupted)).expect("open");
+    queue.settle(task);
+    let task = queue.acknowledge(id).expect("it ended");
+    queue.settle(task);
+}
+
+#[test]
+fn what_is_remembered_is_bounded_and_the_oldest_goes() {
+    let mut queue = Queue::default();
+    for number in 0..limits::MAX_TASKS_REMEMBERED + 3 {
+        acknowledged(&mut queue, &number.to_string());
+    }
+    assert_eq!(queue.forget(), [1, 2, 3]);
+    assert!(queue.find("2").is_none() && queue.find("3").is_some());
+    assert_eq!(queue.forget(), [0; 0]);
+    // Neither a place nor a number is given twice.
+    acknowledged(&mut queue, "again");
+    let again = queue.find("again").expect("known");
+    assert_eq!(again.seq as usize, limits::MAX_TASKS_REMEMBERED + 4);
+}
+
+#[test]
+fn what_is_not_acknowledged_is_bounded_by_refusal() {
+    let mut queue = Queue::default();
+    for number in 0..limits::MAX_TASKS {
+        let Put::New(task) = queue.put(&number.to_string(), "", String::new()) else {
+            panic!("there is room");
+        };
+        queue.settle(task);
+    }
+    assert_eq!(queue.put("one more", "", String::new()), Put::Full);
+    assert!(matches!(queue.put("0", "", String::new()), Put::Repeat(_)));
+    let task = queue.end(1, |number| ended(number, TaskOutcome::Cancelled)).expect("open");
+    queue.settle(task);
+    assert_eq!(queue.put("one more", "", String::new()), Put::Full);
+    let task = queue.acknowledge("0").expect("ended");
+    queue.settle(task);
+    assert!(matches!(queue.put("one more", "", String::new()), Put::New(_)));
+}

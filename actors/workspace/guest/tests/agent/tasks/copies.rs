@@ -1,0 +1,100 @@
+//! A machine that began as a copy of another neither runs nor tells of that one's tasks.
+
+use std::sync::Arc;
+
+use hivekeep_guest::agent::{Agent, Place, Settings};
+use hivekeep_guest::carrier::unix::Unix;
+use hivekeep_protocol::*;
+
+use super::{page, results, task};
+use crate::client::Host;
+use crate::guest::{BIN, Guest, TOKEN, eventually, runs, ways};
+
+fn has_machine_id() -> bool {
+    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    if id.trim().is_empty() {
+        eprintln!("SKIPPED: this host has no machine id, and so its guests have none");
+    }
+    !id.trim().is_empty()
+}
+
+#[tokio::test]
+async fn tasks_on_a_disk_that_began_as_another_machines_are_put_aside() {
+    if !has_machine_id() {
+        return;
+    }
+    let mut guest = Guest::start(ways()[0]);
+    let host = Host::to(&guest).await;
+    host.ask(task("mine", "true")).await.expect("taken");
+    results(&host, 1).await;
+    drop(host);
+    guest.stop();
+    let state = guest.dir.path().join("state");
+    std::fs::write(state.join("tasks/owner"), "0123456789abcdef").expect("another owner");
+    guest.go_on();
+    let host = Host::to(&guest).await;
+    assert_eq!(page(&host, 0).await.results, []);
+    assert!(state.join("tasks-of-0123456789abcdef/entries").is_dir());
+    let taken = host.ask(task("mine", "true")).await.expect("taken");
+    assert!(!taken.repeat);
+    results(&host, 1).await;
+}
+
+/// A daemon in this process, so that it can be told who it is without the whole of
+/// [`Reidentify`], which would rename this host.
+async fn daemon(dir: &std::path::Path) -> (Arc<Agent>, Host) {
+    let settings = Settings {
+        token_hash: *blake3::hash(&TOKEN).as_bytes(),
+        exe: BIN.into(),
+        state_dir: dir.join("state"),
+        run_dir: dir.join("run"),
+        place: Place::Sandbox,
+        cgroup_root: None,
+    };
+    let agent = Agent::start(settings).await.expect("a daemon");
+    let socket = dir.join("socket");
+    let uid = rustix::process::getuid().as_raw();
+    let carrier = Unix::bind(&socket, vec![uid]).expect("bound");
+    tokio::spawn(agent.clone().serve(carrier));
+    let host = Host::dial(&socket).await;
+    (agent, host)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() {
+    if !has_machine_id() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (agent, host) = daemon(dir.path()).await;
+    let mark = format!("hkcopy{}", std::process::id());
+    host.ask(task("done", "true")).await.expect("taken");
+    results(&host, 1).await;
+    for number in 0..6 {
+        let line = format!("echo {number} >> {}/began; sleep 1000; : {mark}", dir.path().display());
+        host.ask(task(&number.to_string(), &line)).await.expect("taken");
+    }
+    let began = || std::fs::read_to_string(dir.path().join("began")).unwrap_or_default();
+    eventually("four run", || began().lines().count() == 4);
+
+    let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
+    agent.tasks().become_of(&agent, mine.trim()).expect("nothing to do");
+    assert_eq!(host.ask(TaskList).await.expect("a list").running.len(), 4, "it is no copy");
+
+    let other = "f".repeat(32);
+    agent.tasks().become_of(&agent, &other).expect("put aside");
+    assert!(!runs(&mark), "what ran is killed");
+    let listed = host.ask(TaskList).await.expect("a list");
+    assert_eq!((listed.running.len(), listed.queued.len(), listed.results), (0, 0, 0));
+    assert_eq!(page(&host, 0).await.results, []);
+    assert!(dir.path().join(format!("state/tasks-of-{}", mine.trim())).is_dir());
+
+    // The copy has tasks of its own, of whatever name.
+    let taken = host.ask(task("0", "echo mine")).await.expect("taken");
+    assert!(!taken.repeat);
+    assert_eq!(results(&host, 1).await["0"].stdout.head, b"mine\n");
+    assert_eq!(page(&host, 0).await.results.len(), 1, "and tells of those alone");
+    assert_eq!(began().lines().count(), 4, "what waited never ran");
+    let owner = std::fs::read_to_string(dir.path().join("state/tasks/owner")).expect("owned");
+    assert_eq!(owner, other);
+}
