@@ -2,6 +2,7 @@
 //! The crate that owns the thing implements the trait; the boot wires it.
 
 mod network;
+mod tasks;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -9,6 +10,10 @@ use std::time::Duration;
 pub use network::{
     Attachment, BadGroup, Cable, GroupChange, Network, NetworkGroup, NetworkMode, NetworkPolicy,
     NetworkView, NetworkWish, PortForward, Transport,
+};
+pub use tasks::{
+    TASK_POLL, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState,
+    TaskTaken, TaskText, Tasks,
 };
 
 use crate::{Resources, SessionId, ToolError};

@@ -28,6 +28,7 @@ mod snapshot;
 mod standing;
 mod stem;
 mod take_down;
+mod tasks;
 mod transfer;
 
 use std::sync::Arc;
@@ -44,9 +45,10 @@ pub(crate) use adoption::Adopt;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
-pub(crate) use line::{Line, link_error};
+pub(crate) use line::{Line, guest_code, link_error, usable};
 pub use standing::MachineProcess;
 pub(crate) use stem::SnapshotRequest;
+pub(crate) use tasks::{Ask as TaskAsk, Way};
 
 use crate::{
     driver::{MachineExit, MachineHandle, ProcessId},
@@ -108,6 +110,8 @@ pub enum Msg {
     Link(LinkNews),
     /// News from the guest.
     Guest(GuestEvent),
+    /// Of the guest's tasks.
+    Tasks(TaskAsk),
     /// Take over.
     Adopt(Adopt),
     /// A take-over came to its end.
@@ -168,6 +172,8 @@ pub struct Workspace {
     ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
     line: watch::Sender<Line>,
+    /// Moves when the guest's tasks may have changed.
+    task_hints: watch::Sender<u64>,
     /// What the guest takes for its link's secret.
     token: watch::Sender<LinkToken>,
     /// What goes on with disk and snapshots.
@@ -219,6 +225,7 @@ impl Entity for Workspace {
             ended: None,
             jobs: Default::default(),
             line,
+            task_hints: watch::channel(0).0,
             token,
             changing: None,
             forwarding: Arc::default(),
@@ -273,8 +280,8 @@ impl Entity for Workspace {
             Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
             Msg::Link(news) => self.link_news(news),
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
-            // A hint; the results stay in the guest until they are asked for.
-            Msg::Guest(GuestEvent::TasksChanged) => {}
+            Msg::Guest(GuestEvent::TasksChanged) => self.tasks_changed(),
+            Msg::Tasks(ask) => self.task_ask(ask),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,
             Msg::Enter(cx, reply) => self.enter(&cx, reply),

@@ -9,10 +9,15 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_kernel::ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::{
-    Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart, Usage,
+    Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart,
+    TaskPut, Usage,
 };
-use hivekeep_workspace::link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait};
+use hivekeep_workspace::{
+    link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait},
+    tasks::Delivery,
+};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +36,8 @@ fn guest_binary() -> Option<PathBuf> {
 /// A guest daemon as a plain process, and a link to it.
 struct Guest {
     link: Link,
+    token: LinkToken,
+    binary: PathBuf,
     folder: TempDir,
     daemon: Child,
 }
@@ -50,8 +57,13 @@ impl Guest {
             return None;
         };
         let folder = TempDir::new().expect("a folder");
-        let path = folder.path().join("agent.sock");
         let token = LinkToken::generate().expect("random bytes");
+        let (daemon, link) = Self::launch(&binary, &folder, &token).await;
+        Some(Self { link, token, binary, folder, daemon })
+    }
+
+    async fn launch(binary: &Path, folder: &TempDir, token: &LinkToken) -> (Child, Link) {
+        let path = folder.path().join("agent.sock");
         let uid = rustix::process::getuid().as_raw();
         let daemon = Command::new(binary)
             .arg("agent")
@@ -67,10 +79,18 @@ impl Guest {
             .expect("the guest daemon starts");
         let endpoint = Endpoint::Unix { path, peer_uid: uid };
         let cancel = CancellationToken::new();
-        let connected = Link::connect(&endpoint, &token, &LinkOptions::default(), &cancel).await;
+        let connected = Link::connect(&endpoint, token, &LinkOptions::default(), &cancel).await;
         let (link, welcome) = connected.expect("the guest lets us in");
         assert!(welcome.daemon_starts >= 1);
-        Some(Self { link, folder, daemon })
+        (daemon, link)
+    }
+
+    /// SIGKILL, and another daemon on the same folders.
+    async fn restart(&mut self) {
+        self.daemon.kill().expect("our own child");
+        self.daemon.wait().expect("our own child");
+        std::fs::remove_file(self.folder.path().join("agent.sock")).expect("its socket");
+        (self.daemon, self.link) = Self::launch(&self.binary, &self.folder, &self.token).await;
     }
 
     fn path(&self, name: &str) -> String {
@@ -210,4 +230,57 @@ async fn a_wrong_token_is_refused() {
     let cancel = CancellationToken::new();
     let outcome = Link::connect(&endpoint, &other, &LinkOptions::default(), &cancel).await;
     assert!(matches!(outcome, Err(LinkError::Refused(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn tasks_are_delivered_told_and_acknowledged() {
+    let Some(mut guest) = Guest::start().await else { return };
+    let folder = guest.path("state/tasks");
+    let delivery = Delivery::with_folder(guest.link.clone(), &folder);
+    let mut hints = guest.link.events();
+    let effects = guest.path("effects");
+    let command = format!("echo x >> {effects}; seq 1 9000; echo $GREETING >&2; exit 3");
+    let task = TaskPut {
+        message_id: "m-1".into(),
+        task_id: "one".into(),
+        command,
+        workdir: Some("/tmp".into()),
+        env: vec![("GREETING".into(), "hello".into())],
+        timeout_secs: 60,
+    };
+    let taken = delivery.put(task.clone()).await.expect("taken");
+    assert_eq!((taken.state, taken.repeat), (TaskState::Queued, false));
+    let sent = [("one".to_owned(), "m-1".to_owned())].into();
+    let result = loop {
+        let mut page = delivery.results(0, 20, &sent).await.expect("a page");
+        assert_eq!((page.dropped, page.refused_paths), (0, 0));
+        if let Some(result) = page.results.pop() {
+            break result;
+        }
+        let told = tokio::time::timeout(Duration::from_secs(60), hints.recv()).await;
+        told.expect("in time").expect("the link is up");
+    };
+    assert_eq!(result.outcome, TaskOutcome::Exited { exit_code: 3 });
+    assert_eq!((result.workdir.as_deref(), result.stderr.text.as_str()), (Some("/tmp"), "hello\n"));
+    assert!(result.stdout.truncated && result.stdout.text.starts_with("1\n2\n"));
+    let path = result.stdout.path.clone().expect("a file");
+    let whole: String = (1..=9000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(std::fs::read_to_string(path).expect("the guest's file"), whole);
+
+    // A daemon that is killed knows it all again.
+    guest.restart().await;
+    let delivery = Delivery::with_folder(guest.link.clone(), &folder);
+    assert_eq!(
+        delivery.results(0, 20, &sent).await.expect("a page").results,
+        std::slice::from_ref(&result)
+    );
+    assert_eq!(delivery.acknowledge(vec!["one".into()]).await.expect("acknowledged"), 1);
+    let again = delivery.put(task).await.expect("known");
+    assert_eq!((again.state, again.repeat), (TaskState::Acknowledged, true));
+    assert_eq!(again.result, Some(result));
+    let board = delivery.board().await.expect("a board");
+    assert_eq!((board.queued.len(), board.running.len(), board.results), (0, 0, 0));
+    assert_eq!(std::fs::read_to_string(effects).expect("effects"), "x\n");
+    let unknown = delivery.cancel("none".into()).await.expect_err("unknown");
+    assert_eq!(unknown.code, "unknown_task");
 }

@@ -138,7 +138,12 @@ impl Workspace {
         if !matches!(line, Line::Up(_)) {
             probe.set_state(line.word());
         }
+        let is_up = matches!(line, Line::Up(_));
         self.line.send_replace(line);
+        if is_up {
+            // Hints may have been lost with the link before.
+            self.tasks_changed();
+        }
     }
 
     /// Passes the guest's events on to the mailbox while this link lasts.

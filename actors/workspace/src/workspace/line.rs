@@ -100,8 +100,9 @@ pub(crate) fn link_error(error: LinkError) -> ToolError {
     }
 }
 
-fn guest_error(error: GuestError) -> ToolError {
-    let code = match error.code {
+/// A guest's error code as callers see it.
+pub(crate) fn guest_code(code: GuestCode) -> &'static str {
+    match code {
         GuestCode::NotFound => "not_found",
         GuestCode::PermissionDenied => "permission_denied",
         GuestCode::NotADirectory => "not_a_directory",
@@ -120,7 +121,11 @@ fn guest_error(error: GuestError) -> ToolError {
         GuestCode::Internal => "guest_internal",
         GuestCode::Unsupported => "guest_unsupported",
         GuestCode::UnknownTask => "unknown_task",
-    };
+    }
+}
+
+fn guest_error(error: GuestError) -> ToolError {
+    let code = guest_code(error.code);
     // The guest's words are untrusted text: bounded here.
     let message: String = error.message.chars().take(2_000).collect();
     let known = ToolError::new(Layer::Guest, code, message);

@@ -6,6 +6,7 @@ mod pool;
 mod prepare;
 mod races;
 mod stage;
+mod tasks;
 mod wires;
 
 use hivekeep_kernel::WorkspaceId;

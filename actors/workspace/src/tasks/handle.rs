@@ -1,0 +1,90 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Address, Layer, ToolError, WorkspaceId,
+    ports::{TaskAssignment, TaskBoard, TaskHints, TaskPage, TaskState, TaskTaken, Tasks},
+};
+use hivekeep_protocol::TaskPut;
+
+use super::Delivery;
+use crate::{
+    shared::Shared,
+    workspace::{self, TaskAsk, Way, usable},
+};
+
+/// A workspace's actor answers at once, unless it is being started anew.
+const ACTOR_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Reaches the guest of every workspace. Cheap to clone.
+#[derive(Clone)]
+pub struct TasksHandle(Arc<Shared>);
+
+impl TasksHandle {
+    /// For the workspaces of this daemon.
+    pub fn new(workspaces: Arc<Shared>) -> Self {
+        Self(workspaces)
+    }
+
+    fn address(&self, id: WorkspaceId) -> Result<Address<workspace::Msg>, ToolError> {
+        let card = self.0.directory.any(id).filter(|card| card.pool.is_none());
+        card.map(|card| card.address).ok_or_else(|| {
+            ToolError::new(Layer::Resolve, "workspace_not_found", format!("no workspace `{id}`"))
+                .next("workspace_list shows the workspaces there are")
+        })
+    }
+
+    /// Waits for the link, while one is being made.
+    async fn way(
+        &self,
+        id: WorkspaceId,
+        env: BTreeMap<String, String>,
+    ) -> Result<(Delivery, Vec<(String, String)>), ToolError> {
+        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Way { env, reply });
+        let way = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
+        let Way { mut line, env } = way?;
+        let patience = Duration::from_secs(self.0.options.link_wait_secs);
+        Ok((Delivery::over(usable(&mut line, patience).await?), env))
+    }
+
+    async fn delivery(&self, id: WorkspaceId) -> Result<Delivery, ToolError> {
+        Ok(self.way(id, BTreeMap::new()).await?.0)
+    }
+}
+
+#[async_trait]
+impl Tasks for TasksHandle {
+    async fn put(&self, id: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
+        let TaskAssignment { message_id, task_id, command, workdir, env, timeout_secs } = task;
+        let (delivery, env) = self.way(id, env).await?;
+        let put = TaskPut { message_id, task_id, command, workdir, env, timeout_secs };
+        delivery.put(put).await
+    }
+
+    async fn results(
+        &self,
+        id: WorkspaceId,
+        after: u64,
+        limit: u32,
+        sent: &BTreeMap<String, String>,
+    ) -> Result<TaskPage, ToolError> {
+        self.delivery(id).await?.results(after, limit, sent).await
+    }
+
+    async fn acknowledge(&self, id: WorkspaceId, task_ids: Vec<String>) -> Result<u32, ToolError> {
+        self.delivery(id).await?.acknowledge(task_ids).await
+    }
+
+    async fn cancel(&self, id: WorkspaceId, task_id: String) -> Result<TaskState, ToolError> {
+        self.delivery(id).await?.cancel(task_id).await
+    }
+
+    async fn board(&self, id: WorkspaceId) -> Result<TaskBoard, ToolError> {
+        self.delivery(id).await?.board().await
+    }
+
+    async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError> {
+        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Hints(reply));
+        Ok(self.address(id)?.ask(ACTOR_PATIENCE, ask).await?)
+    }
+}
