@@ -94,6 +94,23 @@ pub enum Found {
     Lost,
 }
 
+/// How long a file has to last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// A machine that goes down may lose it or leave it torn. All that a task's folder has to tell
+    /// then is that it is there: the task had been started.
+    ForBoot,
+    /// It is on the disk when it is written.
+    Durably,
+}
+
+impl Keep {
+    /// A job's folder is all there is of it; of a task there is more.
+    pub(super) fn of(spec: &Spec) -> Self {
+        if spec.limit_ms.is_some() { Self::ForBoot } else { Self::Durably }
+    }
+}
+
 /// Made by the shim just before the leader; not synced, and so worth something in its boot only.
 const BEGUN: &str = "begun";
 /// Somebody ordered its end.
@@ -145,15 +162,20 @@ impl JobDir {
         }
     }
 
-    /// Writes a file as a whole, durably.
-    pub(super) fn store<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
+    /// Writes a file as a whole: for every daemon of this boot, and if asked for a later one.
+    pub(super) fn store<T: Serialize>(&self, name: &str, value: &T, keep: Keep) -> io::Result<()> {
         let temp = self.0.join(format!("{name}.new"));
         let mut file = File::create(&temp)?;
         file.write_all(&serde_json::to_vec(value)?)?;
-        file.sync_all()?;
         let target = self.0.join(name);
-        std::fs::rename(temp, &target)?;
-        sync_parent(&target)
+        match keep {
+            Keep::ForBoot => std::fs::rename(temp, &target),
+            Keep::Durably => {
+                file.sync_all()?;
+                std::fs::rename(temp, &target)?;
+                sync_parent(&target)
+            }
+        }
     }
 
     /// Takes the lock that says that the job runs.
@@ -180,17 +202,21 @@ impl JobDir {
     /// # Errors
     /// When the folder cannot be read.
     pub fn found(&self, boot_id: &str) -> io::Result<Found> {
-        let Some(spec) = self.load::<Spec>("spec.json")? else { return Ok(Found::Nothing) };
-        if let Some(ended) = self.ended()? {
+        if !self.0.try_exists()? {
+            return Ok(Found::Nothing);
+        }
+        if let Some(ended) = untorn(self.ended())? {
             return Ok(Found::Ended(ended));
         }
         if self.is_locked() {
             return Ok(Found::Running);
         }
         // A shim that ended meanwhile has left its exit by the time its lock is free.
-        Ok(match self.ended()? {
+        let spec = untorn(self.load::<Spec>("spec.json"))?;
+        let of_this_boot = spec.is_some_and(|spec| spec.boot_id == boot_id);
+        Ok(match untorn(self.ended())? {
             Some(ended) => Found::Ended(ended),
-            None if spec.boot_id == boot_id && !self.has_begun() => Found::NeverBegan,
+            None if of_this_boot && !self.has_begun() => Found::NeverBegan,
             None => Found::Lost,
         })
     }
@@ -297,8 +323,56 @@ impl JobDir {
     }
 }
 
+/// A file that its machine's end has torn says as much as none.
+fn untorn<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match read {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+            ) =>
+        {
+            Ok(None)
+        }
+        read => read,
+    }
+}
+
 /// The guest's wall clock.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hivekeep_protocol::Argv;
+
+    #[test]
+    fn a_folder_that_a_machines_end_has_torn_is_of_a_job_that_was_lost() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let job = JobDir::new(temp.path().join("job"));
+        let found = || job.found("boot").expect("readable");
+        assert!(matches!(found(), Found::Nothing));
+        std::fs::create_dir(job.path()).expect("made");
+        assert!(matches!(found(), Found::Lost), "it had been started");
+        let start = JobStart {
+            job_id: "job".into(),
+            argv: Argv::Shell("true".into()),
+            env: vec![],
+            workdir: None,
+            spool_bytes: 0,
+        };
+        let spec = Spec::now(start, "boot".into(), Some(1));
+        job.store("spec.json", &spec, Keep::ForBoot).expect("stored");
+        assert!(matches!(found(), Found::NeverBegan));
+        assert!(matches!(job.found("another boot").expect("readable"), Found::Lost));
+        job.begin().expect("begun");
+        for torn in ["", "{\"exit\":{\"Co"] {
+            std::fs::write(job.path().join("exit.json"), torn).expect("torn");
+            std::fs::write(job.path().join("spec.json"), torn).expect("torn");
+            assert!(matches!(found(), Found::Lost), "{torn:?}");
+        }
+    }
 }

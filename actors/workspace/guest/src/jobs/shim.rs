@@ -18,7 +18,7 @@ use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
 
-use super::dir::{Ended, JobDir, Process, unix_ms};
+use super::dir::{Ended, JobDir, Keep, Process, unix_ms};
 use super::disk;
 use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
@@ -40,6 +40,7 @@ struct Job {
     children: OwnedFd,
     streams: [Kept; 2],
     totals_file: File,
+    keep: Keep,
     cgroup: PathBuf,
     begun: Instant,
     /// See [`Spec::limit_ms`](super::dir::Spec::limit_ms).
@@ -97,6 +98,7 @@ impl Job {
     fn start(dir: JobDir, cgroup: &Path) -> Result<Self, GuestError> {
         let failed = |error: io::Error| disk(&error);
         let recorded = dir.spec().map_err(failed)?;
+        let keep = Keep::of(&recorded);
         let (spec, limit) = (recorded.start, recorded.limit_ms.map(Duration::from_millis));
         let workdir = spec.workdir.as_deref();
         let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
@@ -133,13 +135,14 @@ impl Job {
         let process = Process { shim_pid, leader_pid: raw(started.pid) };
         let streams = [stdout, stderr];
         let mut tree = Tree { leader: started.pid, exit: None };
-        match dir.store("process.json", &process) {
+        match dir.store("process.json", &process, keep) {
             Ok(()) => Ok(Self {
                 dir,
                 tree,
                 children,
                 streams,
                 totals_file,
+                keep,
                 cgroup: cgroup.to_path_buf(),
                 begun,
                 limit,
@@ -225,7 +228,7 @@ impl Job {
 
     fn finish(self, run_dir: &Path) -> io::Result<()> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
-        for stream in &self.streams {
+        for stream in self.streams.iter().filter(|stream| stream.total > 0) {
             let _ = stream.file.sync_all();
         }
         let led_for = self.led_for.unwrap_or_else(|| self.begun.elapsed());
@@ -239,7 +242,7 @@ impl Job {
         };
         // On a full disk the job goes on being said to run until its end can be kept.
         loop {
-            match self.dir.store("exit.json", &ended) {
+            match self.dir.store("exit.json", &ended, self.keep) {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     std::thread::sleep(Duration::from_secs(1));
                 }

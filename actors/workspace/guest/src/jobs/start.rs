@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, Spec};
+use super::dir::{JobDir, Keep, Spec};
 use super::disk;
 use crate::agent::Agent;
 use crate::contain::{Contain, cgroup, raw};
@@ -120,7 +120,7 @@ fn record(job: &JobDir, spec: &Spec) -> io::Result<Option<File>> {
     std::fs::create_dir(&path)?;
     let staged = JobDir::new(path);
     let lock = staged.lock()?;
-    staged.store("spec.json", spec)?;
+    staged.store("spec.json", spec, Keep::of(spec))?;
     match std::fs::rename(staged.path(), job.path()) {
         Ok(()) => {
             sync_parent(job.path())?;

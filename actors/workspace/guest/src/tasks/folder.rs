@@ -154,7 +154,7 @@ impl Folder {
     /// As unlink(2).
     pub fn remove(&self, seq: u64) -> io::Result<()> {
         let run = self.run(seq);
-        if run.exists() {
+        if run.path().try_exists()? {
             run.remove()?;
         }
         match std::fs::remove_file(self.entry(seq)) {
