@@ -112,7 +112,8 @@ impl Book {
             self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
         }
         let (folder, boot_id) = (self.folder.clone(), self.boot_id.clone());
-        *self = Self { loaded: true, ..Self::new(folder, machine_id.to_owned(), boot_id) };
+        let queue = self.queue.successor();
+        *self = Self { loaded: true, queue, ..Self::new(folder, machine_id.to_owned(), boot_id) };
         Ok(())
     }
 

@@ -110,6 +110,12 @@ impl Queue {
         queue
     }
 
+    /// Empty, for tasks that come after these. Their places are not given again: what still looks
+    /// after a task of before must not take another for it.
+    pub fn successor(&self) -> Self {
+        Self { last_seq: self.last_seq, ..Self::default() }
+    }
+
     /// Open tasks, in order of arrival.
     pub fn open(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values().filter(|task| task.phase == Phase::Open)

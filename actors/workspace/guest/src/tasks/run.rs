@@ -30,14 +30,14 @@ pub fn resume(agent: &Arc<Agent>) {
     }
     let agent = agent.clone();
     tokio::spawn(async move {
-        let generation = agent.tasks.generation();
+        let (generation, mut said) = (agent.tasks.generation(), false);
         loop {
             match agent.tasks.with(generation, Book::load).await {
                 Ok(open) => {
                     take_up(&agent, generation, open);
                     return next(&agent, generation);
                 }
-                Err(error) => crate::say!("tasks: {error}"),
+                Err(error) => say_once(&mut said, &error),
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -172,6 +172,7 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
 
 /// Until its end is written down it is said to run.
 async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, end: End) {
+    let mut said = false;
     loop {
         let end = end.clone();
         if agent.tasks.generation() != generation {
@@ -179,10 +180,17 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, end: End) {
         }
         match agent.tasks.with(generation, move |book| book.end(seq, &end)).await {
             Ok(()) => break,
-            Err(error) => crate::say!("tasks: {error}"),
+            Err(error) => say_once(&mut said, &error),
         }
         tokio::time::sleep(AGAIN).await;
     }
     agent.links.tell(&GuestEvent::TasksChanged);
     next(&agent, generation);
+}
+
+/// What is tried again each second is not said again each second.
+fn say_once(said: &mut bool, error: &GuestError) {
+    if !std::mem::replace(said, true) {
+        crate::say!("tasks: {error}");
+    }
 }

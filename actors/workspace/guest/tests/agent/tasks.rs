@@ -1,6 +1,7 @@
 //! Tasks: each runs once, and what is said of it is true and stays.
 
 mod copies;
+mod disk;
 mod kills;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,74 @@
+//! A disk that has no room.
+
+use std::path::{Path, PathBuf};
+
+use hivekeep_protocol::*;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::{results, task};
+use crate::client::Host;
+use crate::guest::{Guest, eventually, ways};
+
+/// A file system of 512 KiB, until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn at(path: &Path) -> Option<Self> {
+        match mount("tmpfs", path, "tmpfs", MountFlags::empty(), c"size=512k") {
+            Ok(()) => Some(Self(path.to_path_buf())),
+            Err(error) => {
+                eprintln!("SKIPPED: cannot mount a small file system here: {error}");
+                None
+            }
+        }
+    }
+
+    fn fill(&self) {
+        let filled = std::fs::write(self.0.join("filler"), vec![0; 1024 * 1024]);
+        assert_eq!(filled.expect_err("full").kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.0.join("filler")).expect("removed");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_answer_and_loses_nothing_that_was_acknowledged() {
+    let mut guest = Guest::start(ways()[0]);
+    guest.stop();
+    let state = guest.dir.path().join("state");
+    let Some(disk) = Small::at(&state) else { return };
+    guest.go_on();
+    let host = Host::to(&guest).await;
+    let dir = guest.dir.path().display().to_string();
+    let line =
+        format!("echo x >> {dir}/began; while [ ! -e {dir}/go ]; do sleep 0.05; done; exit 4");
+    host.ask(task("runs", &line)).await.expect("taken");
+    eventually("it runs", || guest.dir.path().join("began").exists());
+
+    disk.fill();
+    let refused = host.ask(task("late", "true")).await.expect_err("no room");
+    assert_eq!(refused.code, GuestCode::NoSpace, "{refused}");
+    std::fs::write(guest.dir.path().join("go"), "").expect("go");
+    // Its end cannot be written down: it is not lost, and nothing is said that may not last.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let listed = host.ask(TaskList).await.expect("a list");
+    assert_eq!((listed.running, listed.queued, listed.results), (vec!["runs".into()], vec![], 0));
+
+    disk.empty();
+    let result = results(&host, 1).await.remove("runs").expect("its result");
+    assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(4)));
+    let taken = host.ask(task("late", "true")).await.expect("room");
+    assert!(!taken.repeat);
+    assert_eq!(results(&host, 2).await["late"].outcome, TaskOutcome::Ended(Exit::Code(0)));
+    drop(host);
+    guest.stop();
+    drop(disk);
+}
