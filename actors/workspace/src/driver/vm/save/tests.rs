@@ -209,6 +209,8 @@ macro_rules! bench_or_skip {
     };
 }
 
+mod tasks;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
     let bench = bench_or_skip!();
