@@ -337,6 +337,7 @@ fn run(home: &Path, dir: &Path, args: &[&str], env: &[(&str, &str)]) -> io::Resu
         .output()?;
     Ok(GitDone {
         exit_code: output.status.code().unwrap_or(255),
+        stdout_bytes: output.stdout.len() as u64,
         stdout: output.stdout,
         stderr: output.stderr,
         truncated: false,
