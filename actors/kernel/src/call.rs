@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallId, SessionId, ToolError};
+use crate::{CallId, Receipt, SessionId, ToolError};
 
 /// How a client reached the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +40,8 @@ pub struct CallCx {
     pub cancel: CancellationToken,
     /// Where progress goes.
     pub progress: Progress,
+    /// Whether the answer reached the caller, for an actor that has to know.
+    pub receipt: Receipt,
     /// The call's span; work done for the call enters it.
     pub span: tracing::Span,
 }

@@ -113,6 +113,15 @@ id!(
     CallId, "call", "call"
 );
 
+id!(
+    /// A team of workspaces.
+    TeamId, "team", "team"
+);
+id!(
+    /// A message between the members of a team.
+    MessageId, "message", "msg"
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

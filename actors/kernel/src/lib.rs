@@ -13,6 +13,7 @@ pub mod ids;
 pub mod mailbox;
 pub mod nursery;
 pub mod ports;
+pub mod receipt;
 pub mod resources;
 pub mod serve;
 pub mod supervise;
@@ -23,9 +24,12 @@ pub use call::{CallCx, Door, Progress, ProgressUpdate};
 pub use census::{ActorRow, Census, Probe};
 pub use entity::{Entity, Fault, Me};
 pub use error::{Layer, ToolError};
-pub use ids::{CallId, IdError, JobId, LayerId, SessionId, SnapshotId, WorkspaceId};
+pub use ids::{
+    CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, TeamId, WorkspaceId,
+};
 pub use mailbox::{Address, AskError, Unavailable};
 pub use nursery::{ChildNews, Nursery};
+pub use receipt::{Receipt, ReceiptPad};
 pub use resources::Resources;
 pub use serve::{Family, Handle, Reply, Target, ToolCall};
 pub use supervise::{Backoff, GiveUp, Policy, Restart};

@@ -3,6 +3,7 @@
 
 mod network;
 mod tasks;
+mod tools;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState,
     TaskTaken, TaskText, Tasks,
 };
+pub use tools::{Errand, LateTools, Tools};
 
 use crate::{Resources, SessionId, ToolError};
 

@@ -17,12 +17,16 @@
 //! A step that refuses is named in the error's `layer`; no later step is run but
 //! redaction and audit. Every call leaves exactly one `call.finished` event,
 //! also one whose future was dropped. Nothing here waits for the journal.
+//!
+//! What the daemon calls itself for a session (`errand.rs`) passes from `validate` on, without
+//! `rate`.
 
 mod approval;
 mod audit;
 mod authenticate;
 mod decide;
 mod digest;
+mod errand;
 mod limit;
 mod pending;
 mod rate;
@@ -34,7 +38,7 @@ mod schema;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Address, ToolError};
+use hivekeep_kernel::{Address, Receipt, ToolError};
 use hivekeep_store::Events;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -122,9 +126,13 @@ impl Dispatcher {
         approval::pass(asks, entry, trail.verdicts())?;
         schema::pass(entry, &args)?;
         rate::pass(&live.face().limiter, entry, &args)?;
-        let order = route::Order { entry, door, args, progress, cancel, timeout };
-        let value = route::pass(inner, order, live, trail).await?;
-        limit::pass(entry, value)
+        let (pad, receipt) = Receipt::pair();
+        let caller = route::Caller::Client(live);
+        let order = route::Order { entry, door, args, progress, cancel, timeout, caller, receipt };
+        let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
+        // Nothing is awaited from here to the door.
+        pad.sign();
+        Ok(value)
     }
 
     /// The catalogue behind it.

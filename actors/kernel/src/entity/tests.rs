@@ -73,6 +73,7 @@ fn cx(wait: Duration) -> CallCx {
         deadline: Instant::now() + wait,
         cancel: Default::default(),
         progress: Default::default(),
+        receipt: Default::default(),
         span: tracing::Span::none(),
     }
 }

@@ -35,13 +35,17 @@ pub(super) struct Trail {
 
 impl Trail {
     pub(super) fn begin(events: Events, request: &CallRequest) -> Self {
+        Self::of(events, request.session, request.door, &request.tool)
+    }
+
+    pub(super) fn of(events: Events, session: SessionId, door: Door, tool: &str) -> Self {
         Self {
             events,
             started: Instant::now(),
             call: CallId::new(),
-            session: request.session,
-            door: request.door,
-            tool: request.tool.chars().take(NAME_CHARS).collect(),
+            session,
+            door,
+            tool: tool.chars().take(NAME_CHARS).collect(),
             family: None,
             digest: None,
             verdicts: Vec::new(),

@@ -23,7 +23,7 @@ struct Held {
     call: CallId,
     answer: Answer,
     registry: Address<Msg>,
-    _live: InFlight,
+    _live: Option<InFlight>,
     running: Running,
     since: tokio::time::Instant,
 }
@@ -42,7 +42,7 @@ impl Pending {
         answer: Answer,
         registry: Address<Msg>,
         cancel: CancellationToken,
-        live: InFlight,
+        live: Option<InFlight>,
         running: Running,
     ) -> Self {
         let since = tokio::time::Instant::now();

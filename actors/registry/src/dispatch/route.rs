@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, Addressing, AskError, CallCx, Door, Layer, Progress, ToolCall, ToolError,
+    Address, Addressing, AskError, CallCx, Door, Layer, Progress, Receipt, SessionId, ToolCall,
+    ToolError,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -30,22 +31,37 @@ pub(super) struct Order<'a> {
     pub(super) progress: Progress,
     pub(super) cancel: CancellationToken,
     pub(super) timeout: Option<Duration>,
+    pub(super) caller: Caller,
+    pub(super) receipt: Receipt,
+}
+
+/// Whose call it is.
+pub(super) enum Caller {
+    /// A session at a door: the call ends with it.
+    Client(InFlight),
+    /// The daemon for a session, which counts as busy if it still is one. The call ends when its
+    /// work has ended, also after a cancellation.
+    Daemon(SessionId, Option<InFlight>),
 }
 
 pub(super) async fn pass(
     inner: &Inner,
     order: Order<'_>,
-    live: InFlight,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, args, progress, cancel, timeout } = order;
+    let Order { entry, door, args, progress, cancel, timeout, caller, receipt } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
-    let (id, session) = (trail.call(), live.face().id);
+    let id = trail.call();
+    // What nobody fires, for a call that does not end before its work.
+    let never = CancellationToken::new();
+    let (session, over, patient, live) = match caller {
+        Caller::Client(live) => (live.face().id, live.face().over.clone(), false, Some(live)),
+        Caller::Daemon(session, live) => (session, never, true, live),
+    };
     // The caller's own token stays its own: only this call's is fired here.
     let cancel = cancel.child_token();
-    let over = live.face().over.clone();
     let span = tracing::info_span!(
         "call", %id, tool = spec.name, family = spec.family, %session, ?door, actor = target.key()
     );
@@ -58,6 +74,7 @@ pub(super) async fn pass(
         deadline,
         cancel: cancel.clone(),
         progress,
+        receipt,
         span,
     };
     let (reply, answer) = oneshot::channel();
@@ -77,7 +94,7 @@ pub(super) async fn pass(
             Some(result) => result,
             None => Err(lost(&inner.registry, &ticket, entry).await),
         },
-        () = cancel.cancelled() => Err(ToolError::cancelled()),
+        () = cancel.cancelled(), if !patient => Err(ToolError::cancelled()),
         () = over.cancelled() => {
             Err(ToolError::new(Layer::Session, "session_ended", "the session ended during the call"))
         }

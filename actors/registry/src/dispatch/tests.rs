@@ -1,4 +1,5 @@
 mod admission;
+mod errand;
 mod fate;
 mod order;
 mod refusals;

@@ -29,6 +29,10 @@ pub struct Marks {
     pub dropped: AtomicU32,
     /// Most waits at a time.
     pub most: AtomicU32,
+    /// Answers to waits that reached their callers.
+    pub taken: AtomicU32,
+    /// Answers to waits that did not.
+    pub lost: AtomicU32,
 }
 
 /// The toy actor.
@@ -173,6 +177,11 @@ impl Drop for Waiting {
 impl Handle<ToyWait> for Toy {
     fn handle_tool(&mut self, cx: &CallCx, input: ToyWait) -> Result<Reply<ToyWaited>, ToolError> {
         let (guard, cx, marks) = (cx.clone(), cx.clone(), self.marks.clone());
+        let (receipt, told) = (cx.receipt.clone(), self.marks.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let count = if receipt.taken().await { &told.taken } else { &told.lost };
+            count.fetch_add(1, SeqCst);
+        });
         let limit_ms = input.timeout_secs.map_or(u64::MAX, |secs| secs * 1_000);
         let wait_ms = input.ms.min(limit_ms);
         let wait = async move {

@@ -227,6 +227,7 @@ impl Work {
             deadline: Instant::now() + patience,
             cancel: Default::default(),
             progress: Default::default(),
+            receipt: Default::default(),
             span: tracing::info_span!("pool"),
         }
     }

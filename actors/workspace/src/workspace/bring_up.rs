@@ -159,6 +159,7 @@ pub(super) fn internal_cx(desk: &Desk) -> CallCx {
         deadline: tokio::time::Instant::now() + patience,
         cancel: Default::default(),
         progress: Default::default(),
+        receipt: Default::default(),
         span: tracing::info_span!("recover", workspace = %desk.id),
     }
 }

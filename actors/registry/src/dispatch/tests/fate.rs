@@ -203,3 +203,19 @@ async fn progress_reaches_the_caller() {
     }
     assert_eq!(told, [(0.0, "waiting".to_owned()), (1.0, "waited".to_owned())]);
 }
+
+#[tokio::test]
+async fn an_actor_learns_whether_its_answer_was_taken() {
+    let stage = Stage::new(Stage::loose()).await;
+    stage.call("toy_wait", json!({ "ms": 1 })).await.result.expect("waits");
+    becomes(&stage.marks.taken, 1).await;
+    // Answered while its caller is going away: the work goes on and nobody takes the answer.
+    let request = stage.request("toy_wait", json!({ "ms": 200, "stubborn": true }));
+    let dispatcher = stage.dispatcher.clone();
+    let call = tokio::spawn(async move { dispatcher.call(request).await });
+    waits(&stage, 1).await;
+    call.abort();
+    becomes(&stage.marks.lost, 1).await;
+    waits(&stage, 0).await;
+    assert_eq!(stage.marks.taken.load(SeqCst), 1);
+}

@@ -167,6 +167,7 @@ impl Stage {
             deadline: Instant::now() + PATIENCE,
             cancel: Default::default(),
             progress: Default::default(),
+            receipt: Default::default(),
             span: tracing::Span::none(),
         }
     }

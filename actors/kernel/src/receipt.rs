@@ -1,0 +1,54 @@
+//! Whether an answer reached whoever asked.
+//!
+//! Most tools do not care. One that gives something away does: what was handed out and did not
+//! arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and signs
+//! it when it passes the answer on to the front door; dropped unsigned (the caller has gone, was
+//! too late, or the answer was refused as too large) the pad says no.
+
+use tokio::sync::watch;
+
+/// The actor's end. Cheap to clone. The default one is never signed.
+#[derive(Debug, Clone, Default)]
+pub struct Receipt(Option<watch::Receiver<bool>>);
+
+/// The dispatcher's end.
+#[derive(Debug)]
+pub struct ReceiptPad(watch::Sender<bool>);
+
+impl Receipt {
+    /// A receipt and its pad.
+    pub fn pair() -> (ReceiptPad, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (ReceiptPad(sender), Self(Some(receiver)))
+    }
+
+    /// Waits until it is known whether the answer was taken. Ends with the call at the latest.
+    pub async fn taken(self) -> bool {
+        let Some(mut receiver) = self.0 else { return false };
+        receiver.wait_for(|taken| *taken).await.is_ok_and(|taken| *taken)
+    }
+}
+
+impl ReceiptPad {
+    /// The answer is passed on.
+    pub fn sign(self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_signed_receipt_says_yes() {
+        let (pad, receipt) = Receipt::pair();
+        pad.sign();
+        assert!(receipt.clone().taken().await);
+        assert!(receipt.taken().await, "asked twice");
+        let (pad, receipt) = Receipt::pair();
+        drop(pad);
+        assert!(!receipt.taken().await);
+        assert!(!Receipt::default().taken().await);
+    }
+}

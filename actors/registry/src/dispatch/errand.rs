@@ -1,0 +1,64 @@
+//! A call of the daemon's own for a session: resolved, validated, admitted, told as an event.
+//!
+//! It passes no policies, for the call that it is part of has passed them, and takes no tokens,
+//! for that call paid. Quota is reserved by the actor, as always.
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Door, Receipt, ToolError,
+    ports::{Errand, Tools},
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Dispatcher, audit::Trail, limit, resolve, route, schema};
+use crate::View;
+
+#[async_trait]
+impl Tools for Dispatcher {
+    async fn call(
+        &self,
+        errand: Errand,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let mut trail = Trail::of(self.0.events.clone(), errand.session, Door::Internal, tool);
+        let result = self.run(errand, tool, args, &mut trail).await;
+        trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
+    }
+}
+
+impl Dispatcher {
+    async fn run(
+        &self,
+        errand: Errand,
+        tool: &'static str,
+        args: Value,
+        trail: &mut Trail,
+    ) -> Result<Value, ToolError> {
+        let inner = &*self.0;
+        let Errand { session, deadline, cancel, progress } = errand;
+        if let Value::Object(args) = &args {
+            trail.input(args);
+        }
+        let entry = resolve::pass(&inner.catalogue, &View::default(), tool)?;
+        trail.tool(entry);
+        schema::pass(entry, &args)?;
+        // A session that has ended is not kept from being tidied up after.
+        let live = inner.sessions.begin_call(session).ok();
+        let (pad, receipt) = Receipt::pair();
+        let order = route::Order {
+            entry,
+            door: Door::Internal,
+            args,
+            progress,
+            cancel,
+            timeout: Some(deadline.saturating_duration_since(Instant::now())),
+            caller: route::Caller::Daemon(session, live),
+            receipt,
+        };
+        let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
+        pad.sign();
+        Ok(value)
+    }
+}
