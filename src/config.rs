@@ -49,4 +49,6 @@ pub struct Config {
     pub workspace: hivekeep_workspace::Options,
     /// The git tools: who one is for which server.
     pub git: hivekeep_workspace::GitOptions,
+    /// Teams: how many, how deep, and what their inboxes hold.
+    pub team: hivekeep_team::Options,
 }

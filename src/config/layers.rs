@@ -196,6 +196,7 @@ impl Config {
         add("mcp_http", self.mcp_http.check());
         add("workspace", self.workspace.problems());
         add("git", self.git.problems());
+        add("team", self.team.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }

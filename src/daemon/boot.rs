@@ -2,12 +2,13 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{ActorRow, Census, Fault, ToolError, entity::spawn_root};
+use hivekeep_kernel::{ActorRow, Census, Fault, ToolError, entity::spawn_root, ports::LateTools};
 use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
     DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
 };
 use hivekeep_store::{Journal, Recovered};
+use hivekeep_team::House;
 use hivekeep_workspace::{Parts, Shared};
 use tokio::{sync::watch, time::Instant};
 
@@ -195,6 +196,8 @@ struct Tree {
     sessions: SessionsHandle,
     network: NetworkHandle,
     workspaces: Arc<Shared>,
+    /// For actors that call other actors' tools; wired once there is a dispatcher.
+    tools: LateTools,
     cell: ractor::ActorCell,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -231,6 +234,15 @@ impl Tree {
         })
         .await
         .map_err(|error| Error::Workspaces(Box::new(error)))?;
+        let tools = LateTools::default();
+        let teams = House::new(hivekeep_team::Parts {
+            options: config.team.clone(),
+            rates: config.registry.rate.enabled,
+            journal: journal.clone(),
+            sessions: Arc::new(sessions.clone()),
+            tools: Arc::new(tools.clone()),
+            census: census.clone(),
+        });
         let seed = Seed {
             places: places.clone(),
             census: census.clone(),
@@ -239,11 +251,12 @@ impl Tree {
             sessions: sessions_seed,
             network: network_seed,
             workspaces: workspaces.clone(),
+            teams,
         };
         let (cell, ended) = spawn_root::<Root>(&places.root, seed)
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
-        Ok(Self { places, census, sessions, network, workspaces, cell, ended })
+        Ok(Self { places, census, sessions, network, workspaces, tools, cell, ended })
     }
 
     /// What the doors need.
@@ -256,6 +269,7 @@ impl Tree {
         let catalogue = Arc::new(roster::catalogue());
         let routes = Routes::default()
             .singleton("workspaces", Arc::new(self.places.workspaces.clone()))
+            .singleton("teams", Arc::new(self.places.teams.clone()))
             .directory("workspace", Arc::new(self.workspaces.directory.clone()));
         let unserved = routes.unserved(&catalogue);
         if !unserved.is_empty() {
@@ -271,6 +285,7 @@ impl Tree {
             policies: Vec::new(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
+        self.tools.wire(Arc::new(dispatcher.clone()));
         let everything = Arc::new(Listing::of(&catalogue, &View::default()));
         Ok(Arc::new(Core {
             config: loaded.config,

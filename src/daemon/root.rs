@@ -6,6 +6,7 @@ use hivekeep_kernel::{
 use hivekeep_network::Keeper as Network;
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
 use hivekeep_store::Journal;
+use hivekeep_team::Teams;
 use hivekeep_workspace::Workspaces;
 
 use super::journal::Keeper;
@@ -22,6 +23,7 @@ const REGISTRY: Policy = Policy::ESSENTIAL;
 const SESSIONS: Policy = Policy::ESSENTIAL;
 const NETWORK: Policy = Policy::ESSENTIAL;
 const WORKSPACES: Policy = Policy::ESSENTIAL;
+const TEAMS: Policy = Policy::ESSENTIAL;
 /// Nobody restarts the root but the service manager.
 const ROOT: Policy = Policy::TEMPORARY;
 
@@ -38,6 +40,7 @@ pub(super) struct Places {
     pub(super) sessions: Address<<Sessions as Entity>::Msg>,
     pub(super) network: Address<<Network as Entity>::Msg>,
     pub(super) workspaces: Address<<Workspaces as Entity>::Msg>,
+    pub(super) teams: Address<<Teams as Entity>::Msg>,
 }
 
 impl Places {
@@ -54,6 +57,7 @@ impl Places {
                 "workspaces",
                 WORKSPACES,
             )),
+            teams: Address::vacant(census.probe(&place("teams"), "teams", TEAMS)),
         }
     }
 }
@@ -75,6 +79,7 @@ pub(super) struct Seed {
     pub(super) sessions: SessionsSeed,
     pub(super) network: <Network as Entity>::Seed,
     pub(super) workspaces: <Workspaces as Entity>::Seed,
+    pub(super) teams: <Teams as Entity>::Seed,
 }
 
 /// The root supervisor.
@@ -85,13 +90,14 @@ impl Entity for Root {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
-        let Seed { places, census, journal, registry, sessions, network, workspaces } = seed;
+        let Seed { places, census, journal, registry, sessions, network, workspaces, teams } = seed;
         let mut nursery = Nursery::new(PATH, census, me.cell);
         nursery.start::<Keeper>("journal", JOURNAL, &places.journal, journal)?;
         nursery.start::<Registry>("registry", REGISTRY, &places.registry, registry)?;
         nursery.start::<Sessions>("sessions", SESSIONS, &places.sessions, sessions)?;
         nursery.start::<Network>("network", NETWORK, &places.network, network)?;
         nursery.start::<Workspaces>("workspaces", WORKSPACES, &places.workspaces, workspaces)?;
+        nursery.start::<Teams>("teams", TEAMS, &places.teams, teams)?;
         Ok(Self(nursery))
     }
 

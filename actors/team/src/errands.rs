@@ -1,0 +1,160 @@
+//! What is asked of the daemon's other tools, and the little of their answers that is read.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{TeamId, ToolError, WorkspaceId};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    house::{For, House},
+    records::{Member, Stem},
+};
+
+/// Between two attempts, when nobody says how long to wait.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A workspace in the list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) workspace_id: WorkspaceId,
+    pub(crate) name: String,
+    pub(crate) owned: bool,
+}
+
+/// What there is to know of a member's workspace.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Details {
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    #[serde(default)]
+    pub(crate) ip: Option<String>,
+    #[serde(default)]
+    pub(crate) machine: Option<Machine>,
+    #[serde(default)]
+    pub(crate) snapshots: Vec<Snapshot>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) link: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) name: String,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    workspace_id: WorkspaceId,
+}
+
+fn read<T: DeserializeOwned>(tool: &str, value: Value) -> Result<T, ToolError> {
+    serde_json::from_value(value)
+        .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
+}
+
+impl House {
+    /// The workspaces that there are, as the session sees them.
+    pub(crate) async fn workspaces(&self, team: TeamId, whom: &For) -> Result<Vec<Row>, ToolError> {
+        #[derive(Deserialize)]
+        struct Listed {
+            workspaces: Vec<Row>,
+        }
+        let tool = "workspace_list";
+        let listed: Listed = read(tool, self.insist(team, whom, tool, json!({})).await?)?;
+        Ok(listed.workspaces)
+    }
+
+    /// Makes a member's workspace.
+    pub(crate) async fn make(
+        &self,
+        team: TeamId,
+        whom: &For,
+        member: &Member,
+        stem: Option<&Stem>,
+    ) -> Result<WorkspaceId, ToolError> {
+        let (tool, args) = match stem {
+            Some(Stem { golden, snapshot }) => (
+                "workspace_fork",
+                json!({ "workspace_id": golden, "snapshot_name": snapshot, "new_name": member.workspace }),
+            ),
+            None => ("workspace_create", json!({ "name": member.workspace })),
+        };
+        let made: Made = read(tool, self.insist(team, whom, tool, args).await?)?;
+        Ok(made.workspace_id)
+    }
+
+    /// What a workspace is doing now.
+    pub(crate) async fn look(
+        &self,
+        team: TeamId,
+        whom: &For,
+        workspace: &str,
+    ) -> Result<Details, ToolError> {
+        let tool = "workspace_info";
+        let args = json!({ "workspace_id": workspace });
+        read(tool, self.insist(team, whom, tool, args).await?)
+    }
+
+    /// Removes a workspace; one that is not there is no error. One that is being made or removed
+    /// is waited for.
+    pub(crate) async fn remove(
+        &self,
+        team: TeamId,
+        whom: &For,
+        workspace: &str,
+    ) -> Result<(), ToolError> {
+        loop {
+            let args = json!({ "workspace_id": workspace });
+            match self.insist(team, whom, "workspace_destroy", args).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.code == "workspace_not_found" => return Ok(()),
+                Err(error) => {
+                    let passing = error.retryable
+                        || matches!(error.code.as_ref(), "workspace_busy" | "workspace_state");
+                    wait_or(whom, error, passing).await?;
+                }
+            }
+        }
+    }
+
+    /// Calls until the target has room, for as long as it makes sense.
+    async fn insist(
+        &self,
+        team: TeamId,
+        whom: &For,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        loop {
+            match self.call(team, whom, tool, args.clone()).await {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    // Nothing was done: it did not get to its actor.
+                    let passing = matches!(error.code.as_ref(), "busy" | "actor_unavailable")
+                        && error.details.get("outcome").is_none_or(|it| it == "nothing_done");
+                    wait_or(whom, error, passing).await?;
+                }
+            }
+        }
+    }
+}
+
+/// Waits before another attempt.
+///
+/// # Errors
+/// The error itself, when another attempt makes no sense.
+async fn wait_or(whom: &For, error: ToolError, passing: bool) -> Result<(), ToolError> {
+    let pause = error.retry_after_ms.map_or(PAUSE, Duration::from_millis).min(4 * PAUSE);
+    if !passing || whom.cancel.is_cancelled() || Instant::now() + pause >= whom.deadline {
+        return Err(error);
+    }
+    tokio::select! {
+        () = whom.cancel.cancelled() => Err(error),
+        () = tokio::time::sleep(pause) => Ok(()),
+    }
+}

@@ -1,0 +1,128 @@
+//! What the actors of this crate share; it outlives their restarts.
+
+use std::{sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use hivekeep_kernel::{
+    CallCx, Census, Progress, SessionId, TeamId, ToolError,
+    ports::{Errand, Sessions, Tools},
+};
+use hivekeep_store::{Events, Journal};
+use serde_json::Value;
+use tokio::{sync::Semaphore, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::Options;
+
+/// What the daemon brings.
+pub struct Parts {
+    /// Section `[team]`.
+    pub options: Options,
+    /// Whether senders are slowed down at all.
+    pub rates: bool,
+    /// The journal.
+    pub journal: Journal,
+    /// The keeper of sessions.
+    pub sessions: Arc<dyn Sessions>,
+    /// Every tool of the daemon.
+    pub tools: Arc<dyn Tools>,
+    /// Vital signs of actors.
+    pub census: Census,
+}
+
+/// See the module.
+pub struct House {
+    pub(crate) options: Options,
+    pub(crate) rates: bool,
+    pub(crate) journal: Journal,
+    pub(crate) events: Events,
+    pub(crate) sessions: Arc<dyn Sessions>,
+    pub(crate) census: Census,
+    /// One for each call that may wait for messages.
+    pub(crate) waits: Arc<Semaphore>,
+    tools: Arc<dyn Tools>,
+    /// Errands for a team that have not ended.
+    running: DashMap<TeamId, TaskTracker>,
+}
+
+/// In whose name something is done, and until when.
+#[derive(Debug, Clone)]
+pub(crate) struct For {
+    pub(crate) session: SessionId,
+    pub(crate) deadline: Instant,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl For {
+    /// For the session of a call, as part of it.
+    pub(crate) fn call(cx: &CallCx) -> Self {
+        Self { session: cx.session, deadline: cx.deadline, cancel: cx.cancel.clone() }
+    }
+
+    /// For a session, whatever became of the call that made it necessary.
+    pub(crate) fn own(session: SessionId, patience: Duration) -> Self {
+        let deadline = Instant::now() + patience;
+        Self { session, deadline, cancel: CancellationToken::new() }
+    }
+}
+
+impl House {
+    /// Shares what the daemon brings.
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { options, rates, journal, sessions, tools, census } = parts;
+        Arc::new(Self {
+            rates,
+            events: journal.events(),
+            journal,
+            sessions,
+            census,
+            waits: Arc::new(Semaphore::new(options.waiting_receivers)),
+            options,
+            tools,
+            running: DashMap::new(),
+        })
+    }
+
+    /// Calls a tool for a team. Whoever stops waiting stops the call; its work is still counted
+    /// among the team's until it has ended.
+    pub(crate) async fn call(
+        &self,
+        team: TeamId,
+        whom: &For,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let cancel = whom.cancel.child_token();
+        let _stop = cancel.clone().drop_guard();
+        let errand = Errand {
+            session: whom.session,
+            deadline: whom.deadline,
+            cancel,
+            progress: Progress::default(),
+        };
+        let tools = self.tools.clone();
+        let tracker = self.running.entry(team).or_default().clone();
+        let work = tracker.spawn(async move { tools.call(errand, tool, args).await });
+        let broken = |error| ToolError::internal(format!("`{tool}` for a team: {error}"));
+        work.await.unwrap_or_else(|error| Err(broken(error)))
+    }
+
+    /// Waits until nothing is being done for a team, by incarnations before this one either.
+    pub(crate) async fn quiet(&self, team: TeamId) {
+        let tracker = self.running.get(&team).map(|tracker| tracker.clone());
+        if let Some(tracker) = tracker {
+            tracker.close();
+            tracker.wait().await;
+        }
+    }
+
+    /// A team that was never planned, or is gone.
+    pub(crate) fn forget_idle(&self, team: TeamId) {
+        self.running.remove_if(&team, |_, tracker| tracker.is_empty());
+    }
+
+    /// A team is no more.
+    pub(crate) fn forget(&self, team: TeamId) {
+        self.running.remove(&team);
+    }
+}

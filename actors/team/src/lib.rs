@@ -1,0 +1,36 @@
+//! Teams: named members, each with a workspace and an inbox, kept by actors.
+//!
+//! ```text
+//! teams ─┬─ team ─┬─ mailbox   a member's inbox
+//!        │        ├─ mailbox
+//!        ├─ team …
+//! ```
+//! [`directory`] says what may be added, [`mailbox::book`] what is in an inbox; both are pure.
+//! Workspaces are made, looked at and removed through the daemon's own tools, in the session that
+//! the team belongs to: this crate knows no other actor's.
+//!
+//! A team is planned in the journal before anything is made. A plan that did not come to its end
+//! is undone, a removal that did not is gone on with, whatever died in between.
+
+pub mod directory;
+mod errands;
+mod group;
+mod house;
+pub mod mailbox;
+pub mod name;
+mod options;
+mod records;
+mod refuse;
+mod tasks;
+mod team;
+mod teams;
+pub mod tool;
+
+pub use house::{House, Parts};
+pub use options::Options;
+pub use teams::{Msg, Teams};
+
+/// Every tool of this crate.
+pub fn catalogue() -> Vec<&'static hivekeep_kernel::ToolInfo> {
+    tool::FAMILY.rows.iter().map(|row| &row.0).collect()
+}

@@ -1,0 +1,141 @@
+//! What is written of a team, in its stream `team/<team id>`.
+//!
+//! ```text
+//! Planned ─► Ready ─► Ending ─► (forgotten)
+//!    └── without Ready: undone at the next start ──► (forgotten)
+//! ```
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{SessionId, TeamId, WorkspaceId};
+use hivekeep_store::{Journal, StreamId};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::Entry;
+
+const KIND: &str = "team";
+
+/// All that a team is going to be, before anything of it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) id: TeamId,
+    pub(crate) name: String,
+    /// Who made it.
+    pub(crate) owner: SessionId,
+    pub(crate) parent: Option<TeamId>,
+    pub(crate) max_vms: u32,
+    pub(crate) at: DateTime<Utc>,
+    pub(crate) members: Vec<Member>,
+    /// The snapshot that members are forks of; none when they are made from the default image.
+    pub(crate) stem: Option<Stem>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// Unique in the team.
+    pub(crate) name: String,
+    pub(crate) role: String,
+    pub(crate) skills: Vec<String>,
+    pub(crate) description: Option<String>,
+    /// Of its workspace.
+    pub(crate) workspace: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stem {
+    /// Id or name of a workspace.
+    pub(crate) golden: String,
+    pub(crate) snapshot: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum Record {
+    /// It is going to be made.
+    Planned(Box<Plan>),
+    /// All members are there, in the plan's order.
+    Ready { workspaces: Vec<WorkspaceId> },
+    /// Another session operates it.
+    Owned { by: SessionId },
+    /// It is going to be removed.
+    Ending,
+}
+
+/// What the records add up to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) plan: Plan,
+    pub(crate) owner: SessionId,
+    pub(crate) workspaces: Option<Vec<WorkspaceId>>,
+    pub(crate) ending: bool,
+}
+
+impl State {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { owner: plan.owner, plan, workspaces: None, ending: false }
+    }
+
+    /// The word for it.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.ending, &self.workspaces) {
+            (true, _) => "destroying",
+            (false, Some(_)) => "ready",
+            (false, None) => "creating",
+        }
+    }
+
+    /// The team as the directory knows it.
+    pub(crate) fn entry(&self) -> Entry {
+        let Plan { name, parent, max_vms, members, .. } = &self.plan;
+        Entry {
+            name: name.clone(),
+            parent: *parent,
+            max_vms: *max_vms,
+            members: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            closing: self.ending,
+        }
+    }
+}
+
+pub(crate) fn stream(id: TeamId) -> StreamId {
+    StreamId::new(KIND, &id.to_string()).expect("an id has only letters, digits and `_`")
+}
+
+pub(crate) fn encode(record: &Record) -> Vec<u8> {
+    serde_json::to_vec(record).expect("plain data")
+}
+
+/// All teams that are recorded. Blocks.
+///
+/// # Errors
+/// In words, when a stream cannot be read.
+pub(crate) fn load_all(journal: &Journal) -> Result<Vec<State>, String> {
+    let streams = journal.streams(&format!("{KIND}/")).map_err(|error| error.to_string())?;
+    let teams = streams.iter().filter_map(|stream| load(journal, stream).transpose());
+    teams.collect()
+}
+
+/// One team; `None` when it is forgotten. Blocks.
+///
+/// # Errors
+/// In words, when its stream cannot be read.
+pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<State>, String> {
+    let unreadable = |what: String| format!("the stream {stream}: {what}");
+    let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
+    let mut state: Option<State> = None;
+    for (_, bytes) in replay.records {
+        let record =
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        match (&mut state, record) {
+            (None, Record::Planned(plan)) => state = Some(State::new(*plan)),
+            (Some(state), Record::Ready { workspaces })
+                if workspaces.len() == state.plan.members.len() =>
+            {
+                state.workspaces = Some(workspaces);
+            }
+            (Some(state), Record::Owned { by }) => state.owner = by,
+            (Some(state), Record::Ending) => state.ending = true,
+            (_, record) => return Err(unreadable(format!("{record:?} does not follow"))),
+        }
+    }
+    Ok(state)
+}

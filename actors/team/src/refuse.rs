@@ -1,0 +1,86 @@
+//! What callers are told when something is refused or fails.
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use crate::{directory::Refused, mailbox::book::Full};
+
+pub(crate) fn store(error: &hivekeep_store::Error) -> ToolError {
+    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+        .next("`hivekeep logs` says more; whether it took effect is not known")
+        .retryable()
+}
+
+pub(crate) fn inbox_full(member: &str, full: Full) -> ToolError {
+    let message = format!("the inbox of `{member}` is full: {full}");
+    ToolError::new(Layer::Actor, "inbox_full", message)
+        .next("have it receive; nothing was put in")
+        .retryable()
+        .detail("messages", full.messages)
+        .detail("bytes", full.bytes)
+}
+
+pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
+    let message = format!("{waiting} calls wait for messages of `{member}` already");
+    ToolError::new(Layer::Actor, "too_many_receivers", message).retryable()
+}
+
+pub(crate) fn destroying(name: &str) -> ToolError {
+    let message = format!("`{name}` is being destroyed");
+    ToolError::new(Layer::Actor, "team_state", message)
+        .next("team with action `destroy` goes on with it; `status` shows what is left")
+}
+
+pub(crate) fn creating(name: &str) -> ToolError {
+    let message = format!("`{name}` is still being made");
+    ToolError::new(Layer::Actor, "team_state", message)
+        .next("wait until its creation has answered")
+        .retryable()
+}
+
+pub(crate) fn no_team(name: &str) -> ToolError {
+    let shown: String = name.chars().take(80).collect();
+    ToolError::new(Layer::Resolve, "team_not_found", format!("there is no team `{shown}`"))
+        .next("team with action `list` shows the teams")
+}
+
+pub(crate) fn no_member(team: &str, agent: &str, members: Vec<String>) -> ToolError {
+    let shown: String = agent.chars().take(80).collect();
+    let message = format!("`{shown}` is no member of `{team}`");
+    ToolError::new(Layer::Actor, "member_not_found", message)
+        .next(format!("its members are {}", members.join(", ")))
+        .detail("members", members)
+}
+
+pub(crate) fn not_owner(team: &str) -> ToolError {
+    let message = format!("the team `{team}` belongs to another session");
+    ToolError::new(Layer::Policy, "not_owner", message).next(
+        "once that session is gone, workspace_adopt takes over the members' workspaces; whoever \
+         owns all of them operates the team",
+    )
+}
+
+pub(crate) fn plan(refused: Refused) -> ToolError {
+    let message = refused.to_string();
+    match refused {
+        Refused::NameTaken(_) => ToolError::new(Layer::Actor, "name_taken", message)
+            .next("choose another name; team with action `list` shows those in use"),
+        Refused::ParentGone => ToolError::new(Layer::Resolve, "team_not_found", message)
+            .next("team with action `list` shows the teams"),
+        Refused::ParentClosing(_) => ToolError::new(Layer::Actor, "team_state", message),
+        Refused::TooDeep { limit, .. } => {
+            ToolError::new(Layer::Actor, "nesting_too_deep", message).detail("limit", limit)
+        }
+        Refused::Budget { team, max_vms, used, wanted } => {
+            ToolError::new(Layer::Actor, "team_budget_exceeded", message)
+                .next("name fewer roles, or destroy a team below it")
+                .detail("team", team)
+                .detail("max_vms", max_vms)
+                .detail("used", used)
+                .detail("wanted", wanted)
+        }
+        Refused::TooManyTeams(_) | Refused::TooManyRoles { .. } | Refused::Total { .. } => {
+            ToolError::new(Layer::Actor, "team_limit", message)
+                .next("destroy a team that is not needed any more, or name fewer roles")
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Removing the members and then the team's own records; also what undoes a plan.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use hivekeep_kernel::{Address, ToolError, WorkspaceId, fault_point};
+use hivekeep_store::NewEvent;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{Msg, NotBuilt, Team};
+use crate::{
+    house::{For, House},
+    mailbox,
+    records::{self, State},
+    refuse, teams,
+};
+
+/// For removing one member: a machine may be starting, or stopping, and others come first.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// For what an inbox is writing.
+const CLOSING: Duration = Duration::from_secs(40);
+
+/// What became of a member.
+#[derive(Debug, Clone)]
+pub(crate) struct Gone {
+    pub(crate) number: usize,
+    pub(crate) workspace: Option<WorkspaceId>,
+    pub(crate) outcome: Result<(), ToolError>,
+}
+
+/// What came of a removal.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) state: Arc<State>,
+    /// In the plan's order.
+    pub(crate) members: Vec<Gone>,
+    /// What else stands in the way.
+    pub(crate) error: Option<ToolError>,
+}
+
+impl Ended {
+    /// Whether nothing is left.
+    pub(crate) fn all(&self) -> bool {
+        self.error.is_none() && self.members.iter().all(|member| member.outcome.is_ok())
+    }
+
+    /// Names of the workspaces that are left.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let left = self.members.iter().filter(|member| member.outcome.is_err());
+        left.map(|member| self.state.plan.members[member.number].workspace.clone()).collect()
+    }
+}
+
+impl Team {
+    /// Begins to remove everything, or joins whoever did.
+    pub(super) fn end(&mut self, reply: Option<oneshot::Sender<Ended>>) {
+        if let Some(waiting) = &mut self.ending {
+            return waiting.extend(reply);
+        }
+        self.ending = Some(reply.into_iter().collect());
+        self.change(|state| state.ending = true);
+        let (house, state) = (self.seed.house.clone(), self.state.clone());
+        let (mailboxes, team) = (self.mailboxes.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let ended = end(&house, state, &mailboxes).await;
+            // A team that is gone is followed by one that goes on.
+            let _ = team.send(Msg::Done(ended));
+        });
+    }
+
+    /// Whoever waited lets the name go; if nobody did, that is done from here.
+    pub(super) fn done(&mut self, ended: Ended) {
+        let gone = ended.all();
+        if !gone {
+            tracing::warn!(team = %ended.state.plan.name, left = ?ended.left(), "is not gone");
+        }
+        let mut told = false;
+        if let (Some(reply), Some(error)) = (self.building.take(), self.failed.take()) {
+            let error = if gone { error } else { error.detail("left", ended.left()) };
+            told |= reply.send(Err(NotBuilt { error, gone })).is_ok();
+        }
+        for reply in self.ending.take().unwrap_or_default() {
+            told |= reply.send(ended.clone()).is_ok();
+        }
+        if gone && !told {
+            // A keeper that is gone reads the journal, in which the team is no more.
+            let _ = self.seed.teams.send(teams::Msg::gone(self.seed.id));
+        }
+    }
+}
+
+async fn end(house: &Arc<House>, state: Arc<State>, mailboxes: &[Address<mailbox::Msg>]) -> Ended {
+    let id = state.plan.id;
+    // What an earlier incarnation began to make would come to light afterwards.
+    house.quiet(id).await;
+    let whom = For::own(state.owner, PATIENCE);
+    let removes = (0..state.plan.members.len()).map(|number| {
+        let member = &state.plan.members[number];
+        let workspace = state.workspaces.as_ref().map(|ids| ids[number]);
+        let key = workspace.map_or(member.workspace.clone(), |id| id.to_string());
+        let whom = &whom;
+        async move {
+            let outcome = house.remove(id, whom, &key).await;
+            if outcome.is_ok() {
+                fault_point!("team.after_member_destroyed");
+            }
+            Gone { number, workspace, outcome }
+        }
+    });
+    let removes = stream::iter(removes).buffered(house.options.max_parallel);
+    let members: Vec<_> = removes.collect().await;
+    let mut ended = Ended { state: state.clone(), members, error: None };
+    if ended.all() {
+        ended.error = forget(house, &state, mailboxes).await.err();
+    }
+    ended
+}
+
+/// Closes the inboxes and removes all records, the team's own last.
+async fn forget(
+    house: &Arc<House>,
+    state: &State,
+    mailboxes: &[Address<mailbox::Msg>],
+) -> Result<(), ToolError> {
+    for mailbox in mailboxes {
+        mailbox.ask(CLOSING, mailbox::Msg::Close).await?;
+    }
+    fault_point!("team.before_forget");
+    let id = state.plan.id;
+    for number in 0..state.plan.members.len() {
+        let stream = mailbox::records::stream(id, number);
+        house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
+    }
+    let stream = records::stream(id);
+    house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
+    let kind = if state.workspaces.is_some() { "team.destroyed" } else { "team.undone" };
+    let data = json!({ "name": state.plan.name });
+    let event = NewEvent { kind: kind.to_owned(), subject: id.to_string(), data };
+    let _lost_is_counted = house.events.publish_later(event);
+    house.forget(id);
+    Ok(())
+}

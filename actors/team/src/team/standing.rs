@@ -1,0 +1,141 @@
+//! Who operates a team, and how its members are now.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use hivekeep_kernel::{Address, SessionId, ToolError};
+
+use super::{Card, Msg};
+use crate::{
+    errands::{Details, Row},
+    house::{For, House},
+    records::State,
+    refuse,
+    tool::TeamMember,
+};
+
+/// For a team to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For a look at what a session owns.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The team, for a session that operates it. One that owns every workspace of its members, having
+/// adopted them, takes it over by asking.
+///
+/// # Errors
+/// `not_owner`.
+pub(crate) async fn authorize(
+    house: &Arc<House>,
+    team: &Address<Msg>,
+    session: SessionId,
+) -> Result<Card, ToolError> {
+    let card = team.ask(PATIENCE, Msg::Look).await?;
+    if card.state.owner == session {
+        return Ok(card);
+    }
+    let rows = house.workspaces(card.plan().id, &For::own(session, LOOK)).await?;
+    let over = house.sessions.standing(card.state.owner).await.ended;
+    if !holds(&card.state, &rows, over) {
+        return Err(refuse::not_owner(&card.plan().name));
+    }
+    team.ask(PATIENCE + LOOK, |reply| Msg::Own(session, reply)).await??;
+    Ok(team.ask(PATIENCE, Msg::Look).await?)
+}
+
+/// Whether whoever sees these rows owns every member that there is. Of a team without any, it is
+/// enough that its own session is over.
+fn holds(state: &State, rows: &[Row], over: bool) -> bool {
+    let Some(ids) = &state.workspaces else {
+        let names = state.plan.members.iter().map(|member| &member.workspace);
+        let mut there = names.filter_map(|name| rows.iter().find(|row| row.name == *name));
+        return over && there.all(|row| row.owned);
+    };
+    let there: Vec<_> =
+        ids.iter().filter_map(|id| rows.iter().find(|row| row.workspace_id == *id)).collect();
+    there.iter().all(|row| row.owned) && (over || !there.is_empty())
+}
+
+/// The members as they are now.
+pub(crate) async fn members(house: &Arc<House>, whom: &For, state: &State) -> Vec<TeamMember> {
+    let looks = (0..state.plan.members.len()).map(|number| {
+        let member = &state.plan.members[number];
+        let workspace_id = state.workspaces.as_ref().map(|ids| ids[number]);
+        let key = workspace_id.map_or(member.workspace.clone(), |id| id.to_string());
+        let making = state.word() == "creating";
+        let seen = TeamMember {
+            name: member.name.clone(),
+            role: member.role.clone(),
+            workspace_id,
+            workspace_name: member.workspace.clone(),
+            ..TeamMember::default()
+        };
+        async move {
+            match house.look(state.plan.id, whom, &key).await {
+                Ok(details) => told(seen, details),
+                Err(error) => not_told(seen, &error, making),
+            }
+        }
+    });
+    stream::iter(looks).buffered(house.options.max_parallel).collect().await
+}
+
+fn told(seen: TeamMember, details: Details) -> TeamMember {
+    let link = details.machine.as_ref().map_or("absent", |machine| machine.link.as_str());
+    // The link's first word is what it is, the rest why.
+    let (status, why) = match (details.state.as_str(), link.split(' ').next()) {
+        ("running", Some("up")) => ("ready", None),
+        ("creating" | "starting", _) | ("running", Some("connecting")) => ("initializing", None),
+        ("running", _) => ("failed", Some(format!("its guest cannot be reached: {link}"))),
+        (state, _) => ("failed", Some(format!("its workspace is {state}"))),
+    };
+    TeamMember {
+        ip: details.ip,
+        agent_status: Some(status.to_owned()),
+        reason: details.reason.or(why),
+        workspace_state: Some(details.state),
+        ..seen
+    }
+}
+
+fn not_told(seen: TeamMember, error: &ToolError, making: bool) -> TeamMember {
+    let (status, reason) = match error.code.as_ref() {
+        "workspace_not_found" if making => ("initializing", None),
+        "workspace_not_found" => ("failed", Some("its workspace is gone".to_owned())),
+        _ => ("unknown", Some(error.to_text())),
+    };
+    TeamMember { agent_status: Some(status.to_owned()), reason, ..seen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errands::Machine;
+
+    fn status(state: &str, link: Option<&str>) -> (String, bool) {
+        let machine = link.map(|link| Machine { link: link.to_owned() });
+        let details = Details {
+            state: state.to_owned(),
+            reason: None,
+            ip: None,
+            machine,
+            snapshots: Vec::new(),
+        };
+        let seen = told(TeamMember::default(), details);
+        (seen.agent_status.expect("told"), seen.reason.is_some())
+    }
+
+    #[test]
+    fn a_member_is_ready_only_when_its_guest_answers() {
+        let of = |state, link, status_word: &str, reason| {
+            assert_eq!(status(state, link), (status_word.to_owned(), reason), "{state} {link:?}");
+        };
+        of("running", Some("up"), "ready", false);
+        of("running", Some("connecting (no answer yet)"), "initializing", false);
+        of("running", Some("unresponsive"), "failed", true);
+        of("running", None, "failed", true);
+        of("starting", None, "initializing", false);
+        of("stopped", None, "failed", true);
+        of("crashed", None, "failed", true);
+        of("paused", Some("up"), "failed", true);
+    }
+}

@@ -1,0 +1,171 @@
+//! The keeper of all teams: knows their names and limits, and serves the tool.
+
+mod create;
+mod destroy;
+mod messages;
+mod show;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use hivekeep_kernel::{
+    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, TeamId, ToolCall, ToolError,
+    nursery::Outcome, serve,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    directory::{Directory, Limits},
+    house::House,
+    records::{self, State},
+    refuse,
+    team::{self, Team},
+    tool::FAMILY,
+};
+
+/// What the keeper can be told.
+pub struct Msg(pub(crate) Inner);
+
+pub(crate) enum Inner {
+    /// A routed call.
+    Tool(ToolCall),
+    /// Take the plan into the directory, if the limits allow it.
+    Admit(Box<State>, oneshot::Sender<Result<(), ToolError>>),
+    /// A plan is durable: give it an actor.
+    Hatch(TeamId, oneshot::Sender<Result<Address<team::Msg>, Fault>>),
+    /// A team is no more.
+    Gone(TeamId, Option<oneshot::Sender<()>>),
+    /// These, each after those below it, are going to be removed.
+    Cascade(TeamId, oneshot::Sender<Vec<(TeamId, Address<team::Msg>)>>),
+    /// Nothing more is put below these.
+    Close(Vec<TeamId>, oneshot::Sender<()>),
+}
+
+impl Msg {
+    pub(crate) fn gone(id: TeamId) -> Self {
+        Self(Inner::Gone(id, None))
+    }
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self(Inner::Tool(call))
+    }
+}
+
+/// The keeper.
+pub struct Teams {
+    pub(crate) me: Me<Msg>,
+    pub(crate) house: Arc<House>,
+    pub(crate) directory: Directory,
+    pub(crate) places: HashMap<TeamId, Address<team::Msg>>,
+    nursery: Nursery,
+}
+
+impl Entity for Teams {
+    type Msg = Msg;
+    type Seed = Arc<House>;
+
+    async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
+        let journal = house.journal.clone();
+        let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
+        let teams = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        let options = &house.options;
+        let directory = Directory::new(Limits {
+            teams: options.max_teams,
+            total_vms: options.max_total_vms,
+            vms_per_team: options.max_vms_per_team,
+            depth: options.max_nesting_depth,
+        });
+        let path = me.address.probe().path().to_owned();
+        let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
+        let mut keeper = Self { me, house, directory, places: HashMap::new(), nursery };
+        for state in teams {
+            keeper.directory.restore(state.plan.id, state.entry());
+            keeper.hatch(state.plan.id, false)?;
+        }
+        Ok(keeper)
+    }
+
+    fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
+        match message {
+            Inner::Tool(call) => {
+                let workers = self.me.workers.clone();
+                serve::serve(self, &[&FAMILY], &workers, call);
+            }
+            // Whoever asked may have gone; so below.
+            Inner::Admit(state, reply) => {
+                let admitted = self.directory.admit(state.plan.id, state.entry());
+                drop(reply.send(admitted.map_err(refuse::plan)));
+            }
+            Inner::Hatch(id, reply) => drop(reply.send(self.hatch(id, true))),
+            Inner::Gone(id, done) => {
+                self.directory.release(id);
+                self.places.remove(&id);
+                self.nursery.stop(&id.to_string(), "destroyed");
+                if let Some(done) = done {
+                    let _ = done.send(());
+                }
+            }
+            Inner::Cascade(id, reply) => drop(reply.send(self.cascade(id))),
+            Inner::Close(ids, done) => {
+                self.directory.close(&ids);
+                let _ = done.send(());
+            }
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        if let Outcome::GaveUp { name, reason } = self.nursery.hear(news)? {
+            // Its records and its members stay as they are; a person has to look.
+            tracing::error!(actor = %name, %reason, "a team was given up");
+        }
+        Ok(())
+    }
+}
+
+impl Teams {
+    fn hatch(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
+        let name = id.to_string();
+        let address = self.nursery.address(&name, "team", Policy::ENTITY);
+        let seed = team::Seed {
+            house: self.house.clone(),
+            id,
+            teams: self.me.address.clone(),
+            fresh: Arc::new(AtomicBool::new(fresh)),
+        };
+        self.nursery.start::<Team>(&name, Policy::ENTITY, &address, seed)?;
+        self.places.insert(id, address.clone());
+        Ok(address)
+    }
+
+    /// The team of a name.
+    ///
+    /// # Errors
+    /// `team_not_found`, or `team_state` while it is only a plan.
+    pub(crate) fn find(
+        &self,
+        name: Option<&str>,
+    ) -> Result<(TeamId, Address<team::Msg>), ToolError> {
+        let name = name.ok_or_else(|| missing("name"))?;
+        let (id, _) = self.directory.find(name).ok_or_else(|| refuse::no_team(name))?;
+        let place = self.places.get(&id).ok_or_else(|| refuse::creating(name))?;
+        Ok((id, place.clone()))
+    }
+
+    fn cascade(&self, id: TeamId) -> Vec<(TeamId, Address<team::Msg>)> {
+        let order = self.directory.cascade(id).into_iter();
+        order.filter_map(|id| Some((id, self.places.get(&id)?.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// An input that the action needs.
+pub(crate) fn missing(field: &str) -> ToolError {
+    ToolError::invalid(format!("{field} is missing")).next("check the tool's schema")
+}

@@ -1,0 +1,243 @@
+//! `create`: checks, plans, and has the team make its members.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::Utc;
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, TeamId, ToolError};
+
+use super::{Inner, Msg, Teams, missing};
+use crate::{
+    errands::Row,
+    house::{For, House},
+    name,
+    records::{self, Member, Plan, Record, State, Stem},
+    refuse,
+    team::{self, NotBuilt, authorize},
+    tool::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
+};
+
+/// For what only decides.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a description, and of each skill.
+const LONGEST_TEXT: usize = 4 * 1024;
+/// Of one member.
+const MOST_SKILLS: usize = 64;
+
+impl Teams {
+    pub(crate) fn create(
+        &mut self,
+        cx: &CallCx,
+        input: Team,
+    ) -> Result<Reply<TeamResult>, ToolError> {
+        let wish = Wish::of(&self.house, input)?;
+        let parent = match &wish.parent {
+            Some(parent) => Some(self.find(Some(parent))?),
+            None => None,
+        };
+        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            if let Some((_, parent)) = &parent {
+                authorize(&house, parent, cx.session).await?.ready()?;
+            }
+            let id = TeamId::new();
+            let planned = wish.plan(&house, &cx, id, parent.map(|(id, _)| id)).await;
+            let made = match planned {
+                Ok(plan) => make(&house, &keeper, &cx, plan).await,
+                Err(error) => Err(error),
+            };
+            if made.is_err() {
+                house.forget_idle(id);
+            }
+            made
+        }))
+    }
+}
+
+/// A team that is wanted, as far as it makes sense.
+struct Wish {
+    name: String,
+    roles: Vec<(TeamRole, String)>,
+    max_vms: u32,
+    parent: Option<String>,
+    golden: Option<String>,
+    snapshot: Option<String>,
+}
+
+impl Wish {
+    fn of(house: &House, input: Team) -> Result<Self, ToolError> {
+        let name = input.name.ok_or_else(|| missing("name"))?;
+        let roles = input.roles.ok_or_else(|| missing("roles"))?;
+        sound("name", &name)?;
+        if roles.is_empty() {
+            return Err(ToolError::invalid("roles: one member at least"));
+        }
+        let mut names = HashMap::new();
+        let mut stems = Vec::new();
+        for (at, role) in roles.into_iter().enumerate() {
+            sound(&format!("roles[{at}].name"), &role.name)?;
+            sound(&format!("roles[{at}].role"), &role.role)?;
+            if let Some(other) = names.insert(role.name.clone(), at) {
+                let message = format!("roles[{at}].name is that of roles[{other}], too");
+                return Err(ToolError::invalid(message).next("each member has a name of its own"));
+            }
+            let texts = role.skills.iter().chain(&role.description);
+            if role.skills.len() > MOST_SKILLS
+                || texts.into_iter().any(|text| text.len() > LONGEST_TEXT)
+            {
+                let message = format!(
+                    "roles[{at}]: at most {MOST_SKILLS} skills, and texts of {LONGEST_TEXT} bytes"
+                );
+                return Err(ToolError::invalid(message));
+            }
+            let stem = name::workspace_stem(&name, &role.role).ok_or_else(|| {
+                let message = format!(
+                    "`{name}` and `{}` together make a workspace's name of more than 63 characters",
+                    role.role
+                );
+                ToolError::invalid(message).next("choose a shorter name or role")
+            })?;
+            stems.push((role, stem));
+        }
+        let max_vms = input.max_vms.unwrap_or(house.options.default_max_vms);
+        let golden = input.golden_workspace;
+        let snapshot = input.base_snapshot.or_else(|| golden.as_ref().map(|_| "golden".to_owned()));
+        Ok(Self { name, roles: stems, max_vms, parent: input.parent_team, golden, snapshot })
+    }
+
+    async fn plan(
+        self,
+        house: &Arc<House>,
+        cx: &CallCx,
+        id: TeamId,
+        parent: Option<TeamId>,
+    ) -> Result<Plan, ToolError> {
+        let whom = For::call(cx);
+        let rows = house.workspaces(id, &whom).await?;
+        let stem = match (self.snapshot, self.golden) {
+            (None, _) => None,
+            (Some(snapshot), Some(golden)) => Some(Stem { golden, snapshot }),
+            (Some(snapshot), None) => Some(search(house, id, &whom, &rows, snapshot).await?),
+        };
+        let mut taken: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
+        let members = self.roles.into_iter().map(|(role, stem)| {
+            let chance = || getrandom::u32().map_or(0, |bits| bits as u16);
+            let workspace = name::free_name(&stem, &mut taken, chance);
+            let TeamRole { name, role, skills, description } = role;
+            Member { name, role, skills, description, workspace }
+        });
+        Ok(Plan {
+            id,
+            name: self.name,
+            owner: cx.session,
+            parent,
+            max_vms: self.max_vms,
+            at: Utc::now(),
+            members: members.collect(),
+            stem,
+        })
+    }
+}
+
+fn sound(what: &str, text: &str) -> Result<(), ToolError> {
+    if name::is_sound(text) {
+        return Ok(());
+    }
+    let message = format!(
+        "{what}: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit"
+    );
+    Err(ToolError::invalid(message))
+}
+
+/// The one workspace of the caller's that has a snapshot of this name.
+async fn search(
+    house: &House,
+    id: TeamId,
+    whom: &For,
+    rows: &[Row],
+    snapshot: String,
+) -> Result<Stem, ToolError> {
+    let mut found = Vec::new();
+    for row in rows.iter().filter(|row| row.owned) {
+        match house.look(id, whom, &row.workspace_id.to_string()).await {
+            Ok(details) if details.snapshots.iter().any(|one| one.name == snapshot) => {
+                found.push((row.workspace_id.to_string(), row.name.clone()));
+            }
+            Ok(_) => {}
+            // Gone since it was listed.
+            Err(error) if error.code == "workspace_not_found" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let (code, message) = match found.as_slice() {
+        [(golden, _)] => return Ok(Stem { golden: golden.clone(), snapshot }),
+        [] => ("snapshot_not_found", format!("no workspace of yours has a snapshot `{snapshot}`")),
+        _ => ("snapshot_ambiguous", format!("several workspaces have a snapshot `{snapshot}`")),
+    };
+    let names: Vec<_> = found.into_iter().map(|(_, name)| name).collect();
+    Err(ToolError::new(Layer::Actor, code, message)
+        .next("name the workspace as golden_workspace")
+        .detail("workspaces", names))
+}
+
+async fn make(
+    house: &Arc<House>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    plan: Plan,
+) -> Result<TeamResult, ToolError> {
+    let id = plan.id;
+    let state = Box::new(State::new(plan.clone()));
+    keeper.ask(PATIENCE, |reply| Msg(Inner::Admit(state, reply))).await??;
+    let record = records::encode(&Record::Planned(Box::new(plan)));
+    if let Err(error) = house.journal.append(&records::stream(id), vec![record]).await {
+        // It may be durable all the same: then the next start undoes it.
+        keeper.send(Msg::gone(id))?;
+        return Err(refuse::store(&error));
+    }
+    let team = keeper
+        .ask(PATIENCE, |reply| Msg(Inner::Hatch(id, reply)))
+        .await?
+        .map_err(|fault| ToolError::internal(fault.to_string()))?;
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    team.send(team::Msg::Build(cx.clone(), reply))?;
+    // The team answers on every path, also after a cancellation.
+    let built = answer
+        .await
+        .map_err(|_| ToolError::internal("the new team's actor ended; it is being undone"))?;
+    match built {
+        Ok(card) => Ok(made(&card)),
+        Err(NotBuilt { error, gone }) => {
+            if gone {
+                keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
+                return Err(error);
+            }
+            Err(error.next("some of it is left: team with action `destroy` removes it"))
+        }
+    }
+}
+
+fn made(card: &team::Card) -> TeamResult {
+    let (plan, ids) = (card.plan(), card.state.workspaces.clone().unwrap_or_default());
+    let members = plan.members.iter().zip(&ids).map(|(member, id)| TeamMember {
+        name: member.name.clone(),
+        role: member.role.clone(),
+        workspace_id: Some(*id),
+        workspace_name: member.workspace.clone(),
+        ..TeamMember::default()
+    });
+    TeamResult {
+        action: Some(TeamAction::Create),
+        name: Some(plan.name.clone()),
+        team_id: Some(plan.id),
+        state: Some(card.state.word().to_owned()),
+        member_count: Some(plan.members.len()),
+        members: Some(members.collect()),
+        member_workspace_ids: Some(ids),
+        max_vms: Some(plan.max_vms),
+        ..TeamResult::default()
+    }
+}

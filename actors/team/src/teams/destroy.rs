@@ -1,0 +1,118 @@
+//! `destroy`: a team and all below it, the deepest first.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, TeamId, ToolError};
+use serde_json::json;
+
+use super::{Inner, Msg, Teams};
+use crate::{
+    house::House,
+    team::{self, Ended, authorize},
+    tool::{Team, TeamAction, TeamMember, TeamResult},
+};
+
+/// For what only decides or writes a record.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+impl Teams {
+    pub(crate) fn destroy(
+        &mut self,
+        cx: &CallCx,
+        input: Team,
+    ) -> Result<Reply<TeamResult>, ToolError> {
+        let (id, _) = self.find(input.name.as_deref())?;
+        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move { destroy(&house, &keeper, &cx, id).await }))
+    }
+}
+
+async fn destroy(
+    house: &Arc<House>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    id: TeamId,
+) -> Result<TeamResult, ToolError> {
+    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Cascade(id, reply))).await?;
+    for (_, team) in &cascade {
+        authorize(house, team, cx.session).await?;
+    }
+    let ids = cascade.iter().map(|(id, _)| *id).collect();
+    keeper.ask(PATIENCE, |done| Msg(Inner::Close(ids, done))).await?;
+    // What was put below one of them before they were closed.
+    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Cascade(id, reply))).await?;
+    let mut own = None;
+    for (id, team) in &cascade {
+        let card = authorize(house, team, cx.session).await?;
+        team.ask(PATIENCE, team::Msg::WantEnd).await??;
+        own = Some((*id, card.plan().name.clone()));
+    }
+    let name = own.map(|(_, name)| name).unwrap_or_default();
+    let (mut members, mut left) = (Vec::new(), Vec::new());
+    for (id, team) in cascade {
+        // A team stays as long as anything below it does.
+        let ended = end(&team).await?;
+        members.extend(rows(&ended, &name));
+        if ended.all() {
+            keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
+        } else {
+            left.push(ended);
+        }
+    }
+    if left.is_empty() {
+        return Ok(TeamResult {
+            action: Some(TeamAction::Destroy),
+            name: Some(name),
+            success: Some(true),
+            members: Some(members),
+            ..TeamResult::default()
+        });
+    }
+    Err(incomplete(&name, &left, members))
+}
+
+/// The team answers when its members are gone or were given up.
+async fn end(team: &Address<team::Msg>) -> Result<Ended, ToolError> {
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    team.send(team::Msg::End(reply))?;
+    answer.await.map_err(|_| {
+        ToolError::new(Layer::Actor, "actor_unavailable", "the team's actor ended; it goes on")
+            .next("team with action `status` shows what is left")
+            .retryable()
+    })
+}
+
+fn rows(ended: &Ended, name: &str) -> Vec<TeamMember> {
+    let plan = &ended.state.plan;
+    let below = (plan.name != name).then(|| plan.name.clone());
+    let rows = ended.members.iter().map(|gone| {
+        let member = &plan.members[gone.number];
+        TeamMember {
+            name: member.name.clone(),
+            role: member.role.clone(),
+            team: below.clone(),
+            workspace_id: gone.workspace,
+            workspace_name: member.workspace.clone(),
+            destroyed: Some(gone.outcome.is_ok()),
+            error: gone.outcome.as_ref().err().map(ToolError::to_text),
+            ..TeamMember::default()
+        }
+    });
+    rows.collect()
+}
+
+fn incomplete(name: &str, left: &[Ended], members: Vec<TeamMember>) -> ToolError {
+    let workspaces: Vec<_> = left.iter().flat_map(Ended::left).collect();
+    let why: Vec<_> = left.iter().filter_map(|ended| ended.error.as_ref()).collect();
+    let message = match workspaces.as_slice() {
+        [] => {
+            format!("`{name}`: {}", why.first().map_or_else(String::new, |error| error.to_text()))
+        }
+        some => format!("of `{name}` these workspaces are left: {}", some.join(", ")),
+    };
+    ToolError::new(Layer::Actor, "team_not_destroyed", message)
+        .next("details.members says why; call again to go on with it")
+        .retryable()
+        .detail("left", workspaces)
+        .detail("members", json!(members))
+}

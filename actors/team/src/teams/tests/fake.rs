@@ -1,0 +1,160 @@
+//! The daemon's other tools, as far as teams call them, over workspaces in memory. They outlive a
+//! stage, as machines outlive the daemon.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Layer, SessionId, ToolError, WorkspaceId,
+    ports::{Errand, Sessions, Standing, Tools},
+};
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone)]
+pub(super) struct Workspace {
+    pub(super) id: WorkspaceId,
+    pub(super) owner: SessionId,
+    pub(super) state: &'static str,
+    pub(super) link: &'static str,
+    pub(super) forked: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) workspaces: BTreeMap<String, Workspace>,
+    /// Making a workspace of a name that has this in it fails.
+    pub(super) fails: Option<&'static str>,
+    /// Making one takes this long, and does not listen meanwhile.
+    pub(super) slow: Duration,
+    /// Removing these is refused.
+    pub(super) stuck: BTreeSet<String>,
+    pub(super) ended: BTreeSet<SessionId>,
+    /// Makes that were begun, and that run now.
+    pub(super) begun: usize,
+    pub(super) running: usize,
+    pub(super) most: usize,
+    pub(super) removed: Vec<String>,
+}
+
+/// The world, shared.
+#[derive(Clone, Default)]
+pub(super) struct Fake(pub(super) Arc<Mutex<World>>);
+
+impl Fake {
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        change(&mut self.0.lock().expect("no test panics in here"))
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.with(|world| world.workspaces.keys().cloned().collect())
+    }
+
+    /// As `workspace_adopt` does.
+    pub(super) fn adopt(&self, by: SessionId) {
+        self.with(|world| world.workspaces.values_mut().for_each(|one| one.owner = by));
+    }
+
+    async fn make(&self, errand: &Errand, name: String, forked: bool) -> Result<Value, ToolError> {
+        let (fails, slow) = self.with(|world| {
+            world.begun += 1;
+            world.running += 1;
+            world.most = world.most.max(world.running);
+            (world.fails.is_some_and(|part| name.contains(part)), world.slow)
+        });
+        tokio::time::sleep(slow).await;
+        self.with(|world| world.running -= 1);
+        if fails {
+            return Err(ToolError::new(Layer::Quota, "quota_exceeded", "no more"));
+        }
+        let id = WorkspaceId::new();
+        let owner = errand.session;
+        let made = Workspace { id, owner, state: "running", link: "up", forked };
+        let taken = self.with(|world| world.workspaces.insert(name.clone(), made).is_some());
+        assert!(!taken, "`{name}` was there already");
+        Ok(json!({ "workspace_id": id, "name": name, "state": "running", "ip": null }))
+    }
+
+    fn find(&self, args: &Value) -> Result<(String, Workspace), ToolError> {
+        let key = args["workspace_id"].as_str().expect("an id or a name").to_owned();
+        let found = self.with(|world| {
+            let mut all = world.workspaces.iter();
+            let found = all.find(|(name, one)| **name == key || one.id.to_string() == key);
+            found.map(|(name, one)| (name.clone(), one.clone()))
+        });
+        found.ok_or_else(|| ToolError::new(Layer::Resolve, "workspace_not_found", key))
+    }
+
+    fn own(&self, errand: &Errand, args: &Value) -> Result<(String, Workspace), ToolError> {
+        let found = self.find(args)?;
+        if found.1.owner == errand.session {
+            return Ok(found);
+        }
+        Err(ToolError::new(Layer::Policy, "not_owner", "another's"))
+    }
+}
+
+#[async_trait]
+impl Tools for Fake {
+    async fn call(
+        &self,
+        errand: Errand,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let text = |field: &str| args[field].as_str().expect("a text").to_owned();
+        match tool {
+            "workspace_create" => self.make(&errand, text("name"), false).await,
+            "workspace_fork" => {
+                assert_eq!(text("snapshot_name"), "base");
+                self.own(&errand, &args)?;
+                self.make(&errand, text("new_name"), true).await
+            }
+            "workspace_list" => {
+                let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == errand.session });
+                let rows: Vec<_> = self.with(|world| world.workspaces.iter().map(row).collect());
+                Ok(json!({ "workspaces": rows, "count": rows.len() }))
+            }
+            "workspace_info" => {
+                let (name, one) = self.own(&errand, &args)?;
+                let snapshots = if name.starts_with("golden") {
+                    json!([{ "name": "base" }])
+                } else {
+                    json!([])
+                };
+                Ok(json!({
+                    "state": one.state, "ip": "10.0.0.9", "snapshots": snapshots,
+                    "machine": { "link": one.link },
+                }))
+            }
+            "workspace_destroy" => {
+                let (name, _) = self.own(&errand, &args)?;
+                if self.with(|world| world.stuck.contains(&name)) {
+                    return Err(ToolError::new(Layer::Machine, "machine_unkillable", "stuck"));
+                }
+                self.with(|world| {
+                    world.workspaces.remove(&name);
+                    world.removed.push(name);
+                });
+                Ok(json!({ "destroyed": true }))
+            }
+            other => panic!("teams do not call {other}"),
+        }
+    }
+}
+
+#[async_trait]
+impl Sessions for Fake {
+    async fn reserve(&self, _: SessionId, _: hivekeep_kernel::Resources) -> Result<(), ToolError> {
+        Ok(())
+    }
+    fn release(&self, _: SessionId, _: hivekeep_kernel::Resources) {}
+    fn restore(&self, _: SessionId, _: hivekeep_kernel::Resources) {}
+    async fn standing(&self, session: SessionId) -> Standing {
+        let ended = self.with(|world| world.ended.contains(&session));
+        Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }
+    }
+}

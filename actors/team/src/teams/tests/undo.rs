@@ -1,0 +1,138 @@
+//! What fails, is cancelled or dies leaves nothing, or says what it left.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::stage::{Stage, eventually, plan};
+use crate::records::{self, Plan, Record, State};
+
+#[tokio::test]
+async fn when_one_member_fails_none_is_left() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.fails = Some("-bad-"));
+    let mut args = plan("crew", &["a", "b", "c"]);
+    args["roles"][1]["role"] = json!("bad");
+    let error = stage.refused(args).await;
+    assert_eq!((error.code.as_ref(), &error.details["member"]), ("quota_exceeded", &json!("b")));
+    assert!(stage.fake.names().is_empty() && stage.teams().await.is_empty());
+    assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+    stage.create("crew", &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_creation_is_undone_after_what_it_had_begun() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(150));
+    let running = stage.begin(plan("crew", &["a", "b", "c"]));
+    eventually("it makes", async || stage.fake.with(|world| world.running) > 0).await;
+    running.cancel.cancel();
+    let error = running.answer().await.expect_err("cancelled");
+    assert_eq!(error.code, "cancelled");
+    assert_eq!(stage.fake.with(|world| world.running), 0, "nothing comes to light afterwards");
+    assert!(stage.fake.names().is_empty() && stage.teams().await.is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_is_named_and_removed_later() {
+    let stage = Stage::new().await;
+    let made = stage.create("crew", &["a", "b"]).await;
+    let stuck = made["members"][1]["workspace_name"].as_str().expect("a name").to_owned();
+    stage.fake.with(|world| world.stuck.insert(stuck.clone()));
+    let destroy = json!({ "action": "destroy", "name": "crew" });
+    let error = stage.refused(destroy.clone()).await;
+    assert_eq!(
+        (error.code.as_ref(), &error.details["left"]),
+        ("team_not_destroyed", &json!([stuck]))
+    );
+    let rows = &error.details["members"];
+    assert_eq!((&rows[0]["destroyed"], &rows[1]["destroyed"]), (&json!(true), &json!(false)));
+    assert_eq!(stage.teams().await[0]["state"], "destroying");
+    assert_eq!(stage.refused(super::stage::speech("a", "b", "x")).await.code, "team_state");
+    // The next daemon goes on with it, in vain; then it can be removed.
+    let stage = stage.crashed().await;
+    assert_eq!(stage.teams().await[0]["state"], "destroying");
+    stage.fake.with(|world| world.stuck.clear());
+    stage.call(destroy).await;
+    assert!(stage.fake.names().is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_creation_that_cannot_be_undone_says_what_is_left() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.fails = Some("-bad-"));
+    let mut args = plan("crew", &["a", "b"]);
+    args["roles"][1]["role"] = json!("bad");
+    // Nobody knows the name before it is made.
+    let every: Vec<_> = (0..=u16::MAX).map(|digits| format!("crew-hand-{digits:04x}")).collect();
+    stage.fake.with(|world| world.stuck.extend(every));
+    let error = stage.refused(args).await;
+    assert_eq!(error.details["left"].as_array().map(Vec::len), Some(1), "{error}");
+    stage.fake.with(|world| world.stuck.clear());
+    stage.call(json!({ "action": "destroy", "name": "crew" })).await;
+    assert!(stage.fake.names().is_empty() && stage.teams().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_plan_without_its_end_is_undone_at_the_next_start() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(100));
+    let running = stage.begin(plan("crew", &["a", "b", "c"]));
+    eventually("it makes", async || stage.fake.with(|world| world.begun) > 0).await;
+    let stage = stage.crashed().await;
+    drop(running);
+    stage.until_none().await;
+    // What the dead daemon had begun is over by then or is still counted by its own tools.
+    eventually("none runs", async || stage.fake.with(|world| world.running) == 0).await;
+    assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+}
+
+/// The journal as a crash at each point leaves it, with as many members made by then.
+#[tokio::test]
+async fn every_point_of_a_creation_and_a_removal_ends_in_nothing_or_in_a_team() {
+    for (wanted, ready, made) in [
+        (false, false, 0),
+        (false, false, 1),
+        (false, false, 2),
+        (false, true, 2),
+        (true, true, 2),
+        (true, true, 1),
+        (true, true, 0),
+    ] {
+        let stage = Stage::new().await;
+        let told = stage.create("crew", &["a", "b"]).await;
+        let ids = told["member_workspace_ids"].clone();
+        let id = told["team_id"].as_str().expect("an id").parse().expect("an id");
+        let journal = stage.journal.clone();
+        let stream = records::stream(id);
+        let State { plan, .. }: State =
+            records::load(&journal, &stream).expect("read").expect("there");
+        let names: Vec<_> = plan.members.iter().map(|member| member.workspace.clone()).collect();
+        journal.forget(&stream).await.expect("forgotten");
+        let mut written = vec![Record::Planned(Box::new(Plan { ..plan }))];
+        if ready {
+            let workspaces = serde_json::from_value(ids).expect("ids");
+            written.push(Record::Ready { workspaces });
+        }
+        if wanted {
+            written.push(Record::Ending);
+        }
+        journal
+            .append(&stream, written.iter().map(records::encode).collect())
+            .await
+            .expect("written");
+        stage.fake.with(|world| {
+            world.workspaces.retain(|name, _| names[..made].contains(name));
+        });
+        drop(journal);
+        let stage = stage.crashed().await;
+        if ready && !wanted {
+            let status = stage.call(json!({ "action": "status", "name": "crew" })).await;
+            assert_eq!(status["members"][1]["agent_status"], "ready");
+        } else {
+            stage.until_none().await;
+            assert!(stage.fake.names().is_empty(), "{wanted} {ready} {made}");
+            assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+        }
+    }
+}

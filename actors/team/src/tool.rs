@@ -1,0 +1,302 @@
+//! The tool `team`.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{CallCx, Handle, MessageId, Reply, TeamId, ToolError, WorkspaceId, tools};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::teams::Teams;
+
+/// A call that says no time limit may take this long: members are made by it.
+const TIMEOUT_SECS: u64 = 900;
+
+/// Make, watch and remove teams, and pass messages between their members. Each
+/// member has a workspace, owned by the session that made the team, and an inbox
+/// that outlives the daemon. All members of a team are made, or none. Only that
+/// session operates the team, or one that has adopted all of its workspaces.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Team {
+    /// What to do.
+    pub action: TeamAction,
+    /// All but list: the team's name. create: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
+    pub name: Option<String>,
+    /// create: the members, one at least.
+    pub roles: Option<Vec<TeamRole>>,
+    /// create: most members of the team and of all teams below it. Default: `team.default_max_vms` of the configuration.
+    pub max_vms: Option<u32>,
+    /// create: name of a snapshot; the members are made as forks of it. Without golden_workspace it is looked for among the caller's workspaces.
+    pub base_snapshot: Option<String>,
+    /// create: id or name of the workspace that has base_snapshot, whose default is then `golden`.
+    pub golden_workspace: Option<String>,
+    /// create: the team that the new one is below. Its members count for every team above it, and it is destroyed with them.
+    pub parent_team: Option<String>,
+    /// message: the member that sends. receive: the member whose inbox is read.
+    pub agent: Option<String>,
+    /// message: the member it is for, or `*` for all but the sender.
+    pub to: Option<String>,
+    /// message: what it says, at most 262144 bytes.
+    pub content: Option<String>,
+    /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is refused as long as no guest runs tasks.
+    pub message_type: Option<String>,
+    /// receive: most messages to hand out, 1 to 100. Default: 10. Large ones are fewer at a time.
+    pub limit: Option<usize>,
+    /// receive: wait this long for the first message, up to 300 seconds. Default: 0, answer at once.
+    pub wait_secs: Option<u64>,
+    /// receive: `answer`, the default, removes messages once the answer has left the daemon. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
+    pub confirm: Option<Confirm>,
+    /// receive: ids of messages that arrived earlier; they are removed first.
+    pub confirmed: Option<BTreeSet<MessageId>>,
+}
+
+/// What to do with teams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TeamAction {
+    /// Make one.
+    Create,
+    /// Remove one, those below it, and every workspace of theirs.
+    Destroy,
+    /// Look at one as it is now.
+    Status,
+    /// Show all.
+    List,
+    /// Send a message to a member.
+    Message,
+    /// Take messages from a member's inbox.
+    Receive,
+}
+
+/// When a message counts as received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Confirm {
+    /// When the answer with it has left the daemon.
+    #[default]
+    Answer,
+    /// When a later receive says so.
+    Explicit,
+}
+
+/// A member that is wanted.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TeamRole {
+    /// The member's name, unique in the team; same rule as for teams.
+    pub name: String,
+    /// What it is there for; same rule. Its workspace is named after the team, the role and four hex digits.
+    pub role: String,
+    /// What it can do.
+    #[serde(default)]
+    pub skills: Vec<String>,
+    /// About it.
+    pub description: Option<String>,
+}
+
+/// What became of the action.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TeamResult {
+    /// The action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<TeamAction>,
+    /// All but list: the team.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// create, status: its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team_id: Option<TeamId>,
+    /// create, status: `creating`, `ready` or `destroying`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// create: how many members it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member_count: Option<usize>,
+    /// create: their workspaces, in the order of roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member_workspace_ids: Option<Vec<WorkspaceId>>,
+    /// create, status: most members of it and of the teams below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_vms: Option<u32>,
+    /// status: when it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<DateTime<Utc>>,
+    /// create, status: the members. destroy: those of the team and of all below it, and what became of each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<TeamMember>>,
+    /// status: the team above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_team: Option<String>,
+    /// status: the teams directly below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub_teams: Option<Vec<String>>,
+    /// destroy: always true; when anything is left it is an error that names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub success: Option<bool>,
+    /// list: all teams, the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub teams: Option<Vec<TeamRow>>,
+    /// list: how many teams. receive: how many messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
+    /// message: its id, the same for all that it went to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
+    /// message: `delivered`, durably in the inbox; `partly_delivered` when undelivered names some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// message: the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// message: to whom, as it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// message: in whose inboxes it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_to: Option<Vec<String>>,
+    /// message to `*`: in whose it is not, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undelivered: Option<Vec<Undelivered>>,
+    /// receive: whose inbox it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// receive: the messages, the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<TeamMessage>>,
+    /// receive: how many were left for the next time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<usize>,
+    /// receive: how many of confirmed were there, and are gone now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<usize>,
+    /// receive: results of tasks. Always empty as long as no guest runs tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon_results: Option<Vec<Value>>,
+    /// receive: tasks that are not finished. Always 0 as long as no guest runs tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon_pending_tasks: Option<usize>,
+}
+
+/// A member.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TeamMember {
+    /// Its name.
+    pub name: String,
+    /// What it is there for.
+    pub role: String,
+    /// destroy: its team, when that is one below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Its workspace; absent as long as that is not made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    /// Name of its workspace.
+    pub workspace_name: String,
+    /// status: its address; absent while it has no network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// status: what its workspace is doing, as workspace_info tells it; absent when it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_state: Option<String>,
+    /// status: `initializing`, `ready` (its guest answers), `failed`, or `unknown` when it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_status: Option<String>,
+    /// status: why it is not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// destroy: whether its workspace is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destroyed: Option<bool>,
+    /// destroy: why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A team in the list.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TeamRow {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub team_id: TeamId,
+    /// `creating`, `ready` or `destroying`.
+    pub state: String,
+    /// How many members it has.
+    pub member_count: usize,
+    /// Most members of it and of the teams below it.
+    pub max_vms: u32,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// The team above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_team: Option<String>,
+    /// Whether it is the calling session's.
+    pub owned: bool,
+}
+
+/// A message as it is received.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TeamMessage {
+    /// Its id. A repeat has the same one.
+    pub message_id: MessageId,
+    /// The member that sent it.
+    pub from: String,
+    /// To whom: a member, or `*`.
+    pub to: String,
+    /// What it says.
+    pub content: String,
+    /// The sender's word for what it is.
+    pub message_type: String,
+    /// When it was sent.
+    pub timestamp: DateTime<Utc>,
+    /// Whether it may have been handed out before: an answer with it did not arrive, it was not confirmed, or the daemon was started again meanwhile.
+    pub redelivered: bool,
+}
+
+/// A member that a message did not reach.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Undelivered {
+    /// The member.
+    pub to: String,
+    /// Code of the error.
+    pub code: String,
+    /// Why.
+    pub error: String,
+}
+
+/// Sending has buckets of its own, by sender.
+fn tokens(input: &Value) -> u32 {
+    u32::from(input.get("action").and_then(Value::as_str) != Some("message"))
+}
+
+fn limit(input: &Value) -> Option<u64> {
+    match input.get("action")?.as_str()? {
+        "create" | "destroy" => None,
+        "receive" => Some(30 + input.get("wait_secs").and_then(Value::as_u64).unwrap_or(0)),
+        _ => Some(60),
+    }
+}
+
+tools! { pub FAMILY: "teams" for Teams, singleton teams;
+    team: Team => TeamResult {
+        title: "Teams and their messages", effect: Destroy, risk: Risk::High,
+        timeout_secs: TIMEOUT_SECS, limit_secs: limit, weight: tokens,
+    };
+}
+
+impl Handle<Team> for Teams {
+    fn handle_tool(&mut self, cx: &CallCx, input: Team) -> Result<Reply<TeamResult>, ToolError> {
+        match input.action {
+            TeamAction::Create => self.create(cx, input),
+            TeamAction::Destroy => self.destroy(cx, input),
+            TeamAction::Status => self.status(cx, input),
+            TeamAction::List => Ok(self.list(cx)),
+            TeamAction::Message => self.message(cx, input),
+            TeamAction::Receive => self.receive(cx, input),
+        }
+    }
+}
