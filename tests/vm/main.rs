@@ -33,6 +33,20 @@ mod sandbox {
     }
 
     #[test]
+    fn a_team_talks_and_outlives_the_daemon() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::team::a_team_talks_and_outlives_the_daemon(house);
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_team() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::team::every_point_of_a_team(house);
+        }
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);

@@ -12,6 +12,7 @@ pub mod pool;
 pub mod prepare;
 pub mod run;
 pub mod snapshots;
+pub mod team;
 
 /// Each scene as a test of the surrounding module's kind.
 macro_rules! scenes {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::TeamId;
 
 /// What holds for all teams.
@@ -33,6 +34,8 @@ pub struct Entry {
     pub members: u32,
     /// It is being removed: nothing is put below it any more.
     pub closing: bool,
+    /// When it was planned.
+    pub at: DateTime<Utc>,
 }
 
 /// Why a team is not admitted.
@@ -163,11 +166,11 @@ impl Directory {
         self.teams.remove(&id);
     }
 
-    /// These are being removed.
-    pub fn close(&mut self, ids: &[TeamId]) {
+    /// These are being removed, or are not after all.
+    pub fn close(&mut self, ids: &[TeamId], closing: bool) {
         for id in ids {
             if let Some(team) = self.teams.get_mut(id) {
-                team.closing = true;
+                team.closing = closing;
             }
         }
     }

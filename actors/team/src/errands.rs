@@ -101,7 +101,8 @@ impl House {
     }
 
     /// Removes a workspace; one that is not there is no error. One that is being made or removed
-    /// is waited for.
+    /// is waited for. While the workspaces are being taken up at a start none is found: that one is
+    /// not there is believed only of a list, which is answered after that.
     pub(crate) async fn remove(
         &self,
         team: TeamId,
@@ -112,7 +113,15 @@ impl House {
             let args = json!({ "workspace_id": workspace });
             match self.insist(team, whom, "workspace_destroy", args).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.code == "workspace_not_found" => return Ok(()),
+                Err(error) if error.code == "workspace_not_found" => {
+                    let is_it = |row: &Row| {
+                        row.name == workspace || row.workspace_id.to_string() == workspace
+                    };
+                    if !self.workspaces(team, whom).await?.iter().any(is_it) {
+                        return Ok(());
+                    }
+                    wait_or(whom, error, true).await?;
+                }
                 Err(error) => {
                     let passing = error.retryable
                         || matches!(error.code.as_ref(), "workspace_busy" | "workspace_state");

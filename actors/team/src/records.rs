@@ -85,13 +85,14 @@ impl State {
 
     /// The team as the directory knows it.
     pub(crate) fn entry(&self) -> Entry {
-        let Plan { name, parent, max_vms, members, .. } = &self.plan;
+        let Plan { name, parent, max_vms, members, at, .. } = &self.plan;
         Entry {
             name: name.clone(),
             parent: *parent,
             max_vms: *max_vms,
             members: u32::try_from(members.len()).unwrap_or(u32::MAX),
             closing: self.ending,
+            at: *at,
         }
     }
 }

@@ -32,16 +32,19 @@ pub(crate) enum Inner {
     /// A routed call.
     Tool(ToolCall),
     /// Take the plan into the directory, if the limits allow it.
-    Admit(Box<State>, oneshot::Sender<Result<(), ToolError>>),
+    Admit(Box<State>, Reply<()>),
     /// A plan is durable: give it an actor.
     Hatch(TeamId, oneshot::Sender<Result<Address<team::Msg>, Fault>>),
     /// A team is no more.
     Gone(TeamId, Option<oneshot::Sender<()>>),
-    /// These, each after those below it, are going to be removed.
-    Cascade(TeamId, oneshot::Sender<Vec<(TeamId, Address<team::Msg>)>>),
-    /// Nothing more is put below these.
-    Close(Vec<TeamId>, oneshot::Sender<()>),
+    /// A team and those below it, each after those below it. Nothing more is put below them.
+    Close(TeamId, Reply<Cascade>),
+    /// They stay after all.
+    Reopen(Vec<TeamId>),
 }
+
+type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
+pub(crate) type Cascade = Vec<(TeamId, Address<team::Msg>)>;
 
 impl Msg {
     pub(crate) fn gone(id: TeamId) -> Self {
@@ -109,11 +112,8 @@ impl Entity for Teams {
                     let _ = done.send(());
                 }
             }
-            Inner::Cascade(id, reply) => drop(reply.send(self.cascade(id))),
-            Inner::Close(ids, done) => {
-                self.directory.close(&ids);
-                let _ = done.send(());
-            }
+            Inner::Close(id, reply) => drop(reply.send(self.close(id))),
+            Inner::Reopen(ids) => self.directory.close(&ids, false),
         }
         Ok(())
     }
@@ -156,9 +156,16 @@ impl Teams {
         Ok((id, place.clone()))
     }
 
-    fn cascade(&self, id: TeamId) -> Vec<(TeamId, Address<team::Msg>)> {
-        let order = self.directory.cascade(id).into_iter();
-        order.filter_map(|id| Some((id, self.places.get(&id)?.clone()))).collect()
+    fn close(&mut self, id: TeamId) -> Result<Cascade, ToolError> {
+        let ids = self.directory.cascade(id);
+        let planned = |id: TeamId| refuse::creating(self.directory.name(id).unwrap_or("the team"));
+        let places = ids.iter().map(|id| {
+            let place = self.places.get(id).ok_or_else(|| planned(*id))?;
+            Ok((*id, place.clone()))
+        });
+        let cascade = places.collect::<Result<_, ToolError>>()?;
+        self.directory.close(&ids, true);
+        Ok(cascade)
     }
 }
 

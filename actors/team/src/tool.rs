@@ -223,7 +223,7 @@ pub struct TeamRow {
     pub name: String,
     /// Its id.
     pub team_id: TeamId,
-    /// `creating`, `ready` or `destroying`.
+    /// `creating`, `ready`, `destroying`, or `unavailable` while its actor does not answer.
     pub state: String,
     /// How many members it has.
     pub member_count: usize,
@@ -234,8 +234,9 @@ pub struct TeamRow {
     /// The team above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_team: Option<String>,
-    /// Whether it is the calling session's.
-    pub owned: bool,
+    /// Whether it is the calling session's; absent while it is unavailable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owned: Option<bool>,
 }
 
 /// A message as it is received.

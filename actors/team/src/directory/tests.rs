@@ -5,7 +5,8 @@ use super::*;
 const LIMITS: Limits = Limits { teams: 12, total_vms: 30, vms_per_team: 8, depth: 3 };
 
 fn entry(name: &str, parent: Option<TeamId>, max_vms: u32, members: u32) -> Entry {
-    Entry { name: name.to_owned(), parent, max_vms, members, closing: false }
+    let at = DateTime::UNIX_EPOCH;
+    Entry { name: name.to_owned(), parent, max_vms, members, closing: false, at }
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn a_team_is_refused_for_what_stands_in_the_way() {
     assert_eq!(deep, Refused::TooDeep { depth: 4, limit: 3 });
     let taken = directory.admit(TeamId::new(), entry("2", None, 9, 1)).expect_err("taken");
     assert_eq!(taken, Refused::NameTaken("2".to_owned()));
-    directory.close(&[parent.expect("made")]);
+    directory.close(&[parent.expect("made")], true);
     let (id, _) = directory.find("3").expect("there");
     let closing = directory.admit(TeamId::new(), entry("x", Some(id), 9, 1)).expect_err("closing");
     assert_eq!(closing, Refused::ParentClosing("3".to_owned()));

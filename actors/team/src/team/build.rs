@@ -1,6 +1,6 @@
 //! Making the members: side by side, all of them or none.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use hivekeep_kernel::{CallCx, Fault, ToolError, WorkspaceId, fault_point};
@@ -13,6 +13,9 @@ use crate::{
     house::{For, House},
     records::{Record, State},
 };
+
+/// For what was told to stop to do so: a machine that is booting is not asked.
+const GRACE: Duration = Duration::from_secs(120);
 
 impl Team {
     pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<Card, NotBuilt>>) {
@@ -59,7 +62,8 @@ async fn build(
     let plan = &state.plan;
     // The first that fails stops the others.
     let stop = cx.cancel.child_token();
-    let whom = For { cancel: stop.clone(), ..For::call(cx) };
+    // At the call's own deadline they are told to stop, and are waited for a little longer.
+    let whom = For { session: cx.session, cancel: stop.clone(), deadline: cx.deadline + GRACE };
     let total = plan.members.len();
     let makes = (0..total).map(|number| {
         let (member, whom) = (&plan.members[number], &whom);

@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, CallCx, Layer, Reply, TeamId, ToolError};
+use hivekeep_kernel::{Address, CallCx, Layer, Reply, SessionId, TeamId, ToolError};
 use serde_json::json;
 
-use super::{Inner, Msg, Teams};
+use super::{Cascade, Inner, Msg, Teams};
 use crate::{
     house::House,
+    refuse,
     team::{self, Ended, authorize},
     tool::{Team, TeamAction, TeamMember, TeamResult},
 };
@@ -33,21 +34,19 @@ async fn destroy(
     cx: &CallCx,
     id: TeamId,
 ) -> Result<TeamResult, ToolError> {
-    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Cascade(id, reply))).await?;
+    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Close(id, reply))).await??;
+    let name = match may_end(house, &cascade, cx.session).await {
+        Ok(name) => name,
+        Err(error) => {
+            // A keeper that is gone is followed by one that asks the records.
+            let _ =
+                keeper.send(Msg(Inner::Reopen(cascade.into_iter().map(|(id, _)| id).collect())));
+            return Err(error);
+        }
+    };
     for (_, team) in &cascade {
-        authorize(house, team, cx.session).await?;
-    }
-    let ids = cascade.iter().map(|(id, _)| *id).collect();
-    keeper.ask(PATIENCE, |done| Msg(Inner::Close(ids, done))).await?;
-    // What was put below one of them before they were closed.
-    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Cascade(id, reply))).await?;
-    let mut own = None;
-    for (id, team) in &cascade {
-        let card = authorize(house, team, cx.session).await?;
         team.ask(PATIENCE, team::Msg::WantEnd).await??;
-        own = Some((*id, card.plan().name.clone()));
     }
-    let name = own.map(|(_, name)| name).unwrap_or_default();
     let (mut members, mut left) = (Vec::new(), Vec::new());
     for (id, team) in cascade {
         // A team stays as long as anything below it does.
@@ -69,6 +68,23 @@ async fn destroy(
         });
     }
     Err(incomplete(&name, &left, members))
+}
+
+/// Whether all of it may be removed, before any of it is. Gives the name of the topmost.
+async fn may_end(
+    house: &Arc<House>,
+    cascade: &Cascade,
+    session: SessionId,
+) -> Result<String, ToolError> {
+    let mut name = String::new();
+    for (_, team) in cascade {
+        let card = authorize(house, team, session).await?;
+        name.clone_from(&card.plan().name);
+        if card.state.word() == "creating" {
+            return Err(refuse::creating(&name));
+        }
+    }
+    Ok(name)
 }
 
 /// The team answers when its members are gone or were given up.

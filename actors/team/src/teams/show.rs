@@ -46,32 +46,41 @@ impl Teams {
     }
 
     pub(crate) fn list(&self, cx: &CallCx) -> Reply<TeamResult> {
-        let places: Vec<_> = self
+        let teams: Vec<_> = self
             .directory
             .all()
-            .filter_map(|(id, entry)| {
+            .map(|(id, entry)| {
                 let parent = entry.parent.and_then(|id| self.directory.name(id));
-                Some((self.places.get(&id)?.clone(), parent.map(str::to_owned)))
+                let row = TeamRow {
+                    name: entry.name.clone(),
+                    team_id: id,
+                    state: "unavailable".to_owned(),
+                    member_count: entry.members as usize,
+                    max_vms: entry.max_vms,
+                    created_at: entry.at,
+                    parent_team: parent.map(str::to_owned),
+                    owned: None,
+                };
+                (row, self.places.get(&id).cloned())
             })
             .collect();
         let session = cx.session;
         Reply::later(async move {
-            let rows = places.into_iter().map(|(team, parent_team)| async move {
-                // One that is going just now is not listed.
-                let card = team.ask(PATIENCE, team::Msg::Look).await.ok()?;
-                let plan = card.plan();
-                Some(TeamRow {
-                    name: plan.name.clone(),
-                    team_id: plan.id,
-                    state: card.state.word().to_owned(),
-                    member_count: plan.members.len(),
-                    max_vms: plan.max_vms,
-                    created_at: plan.at,
-                    parent_team,
-                    owned: card.state.owner == session,
-                })
+            let rows = teams.into_iter().map(|(row, team)| async move {
+                match team {
+                    None => TeamRow { state: "creating".to_owned(), ..row },
+                    Some(team) => match team.ask(PATIENCE, team::Msg::Look).await {
+                        Ok(card) => TeamRow {
+                            state: card.state.word().to_owned(),
+                            owned: Some(card.state.owner == session),
+                            ..row
+                        },
+                        // It is being started again, or is just gone.
+                        Err(_) => row,
+                    },
+                }
             });
-            let teams: Vec<_> = join_all(rows).await.into_iter().flatten().collect();
+            let teams: Vec<_> = join_all(rows).await;
             Ok(TeamResult {
                 action: Some(TeamAction::List),
                 count: Some(teams.len()),

@@ -89,6 +89,11 @@ impl Stage {
         Self::open(options, dir, fake, session).await
     }
 
+    /// Kills every team where it stands; they are started again.
+    pub(super) fn kill_teams(&self) {
+        self.cell.get_children().iter().for_each(ractor::ActorCell::kill);
+    }
+
     pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Running {
         let (reply, answer) = oneshot::channel();
         let (pad, receipt) = Receipt::pair();
@@ -159,11 +164,11 @@ pub(super) fn said(received: &Value) -> Vec<String> {
 }
 
 pub(super) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..6_000 {
         if is_so().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("not within ten seconds: {what}");
+    panic!("not within thirty seconds: {what}");
 }

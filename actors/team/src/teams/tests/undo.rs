@@ -74,6 +74,25 @@ async fn a_failed_creation_that_cannot_be_undone_says_what_is_left() {
 }
 
 #[tokio::test]
+async fn what_is_being_made_is_not_destroyed_and_its_parent_goes_on() {
+    let stage = Stage::new().await;
+    stage.create("top", &["a"]).await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(300));
+    let mut below = plan("low", &["b"]);
+    below["parent_team"] = json!("top");
+    let running = stage.begin(below);
+    eventually("it makes", async || stage.fake.with(|world| world.running) == 1).await;
+    let destroy = json!({ "action": "destroy", "name": "top" });
+    assert_eq!(stage.refused(destroy.clone()).await.code, "team_state");
+    running.answer().await.expect("made");
+    let mut another = plan("other", &["c"]);
+    another["parent_team"] = json!("top");
+    stage.call(another).await;
+    assert_eq!(stage.call(destroy).await["members"].as_array().map(Vec::len), Some(3));
+    assert!(stage.fake.names().is_empty() && stage.teams().await.is_empty());
+}
+
+#[tokio::test]
 async fn a_plan_without_its_end_is_undone_at_the_next_start() {
     let stage = Stage::new().await;
     stage.fake.with(|world| world.slow = Duration::from_millis(100));
@@ -85,6 +104,29 @@ async fn a_plan_without_its_end_is_undone_at_the_next_start() {
     // What the dead daemon had begun is over by then or is still counted by its own tools.
     eventually("none runs", async || stage.fake.with(|world| world.running) == 0).await;
     assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+}
+
+#[tokio::test]
+async fn a_team_whose_actor_dies_is_undone_after_what_that_had_begun() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(600));
+    let running = stage.begin(plan("crew", &["a", "b"]));
+    eventually("it makes", async || stage.fake.with(|world| world.running) == 2).await;
+    stage.kill_teams();
+    assert_eq!(running.answer().await.expect_err("its actor died").code, "internal");
+    stage.until_none().await;
+    assert_eq!(stage.fake.with(|world| (world.begun, world.running)), (2, 0));
+    assert!(stage.fake.names().is_empty(), "what was begun came to light afterwards");
+    // One that was ready goes on.
+    stage.fake.with(|world| world.slow = Duration::ZERO);
+    stage.create("crew", &["a", "b"]).await;
+    stage.say("a", "b", "x").await;
+    stage.kill_teams();
+    eventually("it is back", async || {
+        let got = stage.begin(json!({ "action": "receive", "name": "crew", "agent": "b" }));
+        got.answer().await.is_ok_and(|got| super::stage::said(&got) == ["x"])
+    })
+    .await;
 }
 
 /// The journal as a crash at each point leaves it, with as many members made by then.
