@@ -134,6 +134,26 @@ fn classes_of_the_pool_come_as_tables_of_a_file_or_as_json() {
 }
 
 #[test]
+fn credentials_of_git_are_named_and_never_held() {
+    let (_dir, path) = with_file(
+        "[[git.credentials]]\nhost = \"example.org\"\ntoken_file = \"/etc/hivekeep/token\"\n\
+         [[git.credentials]]\nhost = \"*.example.net\"\nusername = \"me\"\ntoken_env = \"TOKEN\"\n",
+    );
+    let from_file = Given { file: Some(path), ..given(&[], &[]) };
+    let git = load(&from_file).expect("holds").config.git;
+    assert_eq!((git.credentials.len(), git.credentials[1].username.as_deref()), (2, Some("me")));
+    let key = "HIVEKEEP_GIT__CREDENTIALS";
+    for wrong in [
+        r#"[{"host": "example.org", "token": "s3cr3t"}]"#,
+        r#"[{"host": "example.org"}]"#,
+        r#"[{"host": "example.org", "token_env": "A", "token_file": "/b"}]"#,
+    ] {
+        let problems = refused(&given(&[(key, wrong)], &[])).join(" ");
+        assert!(problems.contains("git.credentials") && !problems.contains("s3cr3t"), "{problems}");
+    }
+}
+
+#[test]
 fn folders_follow_the_user() {
     let folders = |given: &Given| load(given).expect("holds").folders;
     let mine = folders(&given(&[("XDG_RUNTIME_DIR", "/run/user/1000")], &[]));

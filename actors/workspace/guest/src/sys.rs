@@ -6,6 +6,7 @@ pub mod fork;
 pub mod heap;
 pub mod ioctl;
 pub mod kill;
+pub mod peer;
 mod raw;
 pub mod read;
 pub mod signals;

@@ -55,6 +55,34 @@ pub struct Given {
     /// Token or password. It reaches git for this one command and is kept nowhere.
     #[schemars(with = "String")]
     pub token: Secret,
+    /// The only server that may be told, as `example.org` or `example.org:8443`; https is meant,
+    /// unless it begins with `http://`. Default: the one that the address or the remote names.
+    /// Give it where the repository's own configuration is not to be trusted with the choice.
+    pub host: Option<String>,
+}
+
+impl Given {
+    /// For the server that would be told.
+    ///
+    /// # Errors
+    /// `credential_for_another_server`; `invalid_input`.
+    pub(crate) fn login(&self, origin: &str, username: Option<&str>) -> Result<Login, ToolError> {
+        if let Some(host) = &self.host {
+            if !is_pattern(host) {
+                return Err(ToolError::invalid("credential: host is no name of a server")
+                    .next("give it as example.org, example.org:8443 or http://example.org"));
+            }
+            if !fits(host, origin) {
+                let shown: String = origin.chars().take(300).collect();
+                let message = format!("the server is {shown}, and the credential is not for it");
+                let code = "credential_for_another_server";
+                return Err(ToolError::new(Layer::Actor, code, message).next(
+                    "look at the address with `git remote -v` by exec before anything else",
+                ));
+            }
+        }
+        Login::given(origin, self.username.as_deref().or(username), &self.token)
+    }
 }
 
 /// A credential before it is read from where it is kept.
@@ -163,10 +191,7 @@ impl GitOptions {
         given: Option<&Given>,
     ) -> Result<Option<Login>, ToolError> {
         match (given, url.origin()) {
-            (Some(given), Some(origin)) => {
-                let username = given.username.as_deref().or(url.username());
-                Login::given(origin, username, &given.token).map(Some)
-            }
+            (Some(given), Some(origin)) => given.login(origin, url.username()).map(Some),
             (Some(_), None) => {
                 Err(ToolError::invalid("a credential is asked for by http and https servers alone")
                     .next("leave `credential` out"))

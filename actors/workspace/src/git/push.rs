@@ -110,7 +110,8 @@ fn login(
     let origin = url::origin_of(address);
     match (&wish.credential, origin) {
         (Some(given), Some(origin)) => {
-            Login::given(&origin, given.username.as_deref(), &given.token).map(Some)
+            let named = parsed.as_ref().and_then(GitUrl::username);
+            given.login(&origin, named).map(Some)
         }
         (Some(_), None) => Err(ToolError::invalid(format!(
             "`{}` is no http or https server, so no credential is asked for there",

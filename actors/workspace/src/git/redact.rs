@@ -51,9 +51,10 @@ impl Hider {
             let mut found = 0;
             let replaced = shape.replace_all(&text, |captures: &Captures<'_>| {
                 let at = if captures[0].ends_with('@') { "@" } else { "" };
-                let hides = captures[0].trim_end_matches('@') != HIDDEN;
-                found += usize::from(hides);
-                format!("{}{HIDDEN}{at}", captures.name("keep").map_or("", |keep| keep.as_str()))
+                let keep = captures.name("keep").map_or("", |keep| keep.as_str());
+                let shown = format!("{keep}{HIDDEN}{at}");
+                found += usize::from(shown != captures[0]);
+                shown
             });
             if found > 0 {
                 let replaced = replaced.into_owned();

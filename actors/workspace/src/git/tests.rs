@@ -76,7 +76,8 @@ async fn differs(
 }
 
 fn given(token: &str) -> Given {
-    Given { username: Some("somebody".to_owned()), token: Secret::new(token.to_owned()) }
+    let token = Secret::new(token.to_owned());
+    Given { username: Some("somebody".to_owned()), token, host: None }
 }
 
 /// A bare repository of one commit with a branch `other`.
@@ -271,7 +272,11 @@ async fn a_credential_reaches_the_server_and_is_nowhere_else() {
     assert_eq!(refused.code, "authentication_required", "{refused:?}");
     let refused = pushed(&guest, "a", PushWish { credential: Some(given("tok-wrong")), ..wish() });
     assert_eq!(refused.await.unwrap_err().code, "authentication_failed");
-    let wish = PushWish { credential: Some(given(TOKEN)), set_upstream: true, ..wish() };
+    let elsewhere = Given { host: Some("example.org".into()), ..given(TOKEN) };
+    let refused = pushed(&guest, "a", PushWish { credential: Some(elsewhere), ..wish() });
+    assert_eq!(refused.await.unwrap_err().code, "credential_for_another_server");
+    let here = Given { host: Some(format!("http://{}", server.address)), ..given(TOKEN) };
+    let wish = PushWish { credential: Some(here), set_upstream: true, ..wish() };
     let done = pushed(&guest, "a", wish).await.unwrap();
     assert_eq!(done.status, "pushed");
     assert!(done.output.contains("your token is *** or ***"), "{}", done.output);

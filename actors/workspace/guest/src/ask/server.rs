@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::prompt;
 use crate::contain::Scope;
+use crate::sys::peer;
 
 /// Longest question.
 pub(super) const MAX_QUESTION_BYTES: usize = 4096;
@@ -65,7 +66,8 @@ impl Server {
         while questions < MAX_QUESTIONS {
             let Ok((stream, _)) = self.listener.accept().await else { return };
             let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-            if pid.is_some_and(|pid| scope.holds(pid)) {
+            // Looked at in this order: a process that still is there has had its id all along.
+            if pid.is_some_and(|pid| scope.holds(pid)) && !peer::has_ended(&stream) {
                 questions += 1;
                 // One that asks nothing, or takes no answer, has only itself to blame.
                 let _ = timeout(PATIENCE, self.answer(stream)).await;
