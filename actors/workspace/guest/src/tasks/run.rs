@@ -161,13 +161,23 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
         let (looked, boot_id) = (run.clone(), agent.identity.boot_id.clone());
         match off_thread(move || looked.found(&boot_id)).await {
             Ok(Found::Running) | Err(_) => tokio::time::sleep(LOOK).await,
+            // Its shim has left nothing alive: nobody has to wait for the cgroup.
+            Ok(Found::Ended(_)) => {
+                conclude(agent.clone(), generation, seq, End::Found).await;
+                return put_away(&agent, &run).await;
+            }
             Ok(_) => break,
         }
     }
-    if let Some(dir) = cgroup_of(&agent, &run) {
+    put_away(&agent, &run).await;
+    conclude(agent, generation, seq, End::Found).await;
+}
+
+/// Kills what a dead shim left in the run's cgroup, and removes that.
+async fn put_away(agent: &Agent, run: &JobDir) {
+    if let Some(dir) = cgroup_of(agent, run) {
         off_thread(move || cgroup::remove(&dir)).await;
     }
-    conclude(agent, generation, seq, End::Found).await;
 }
 
 /// Until its end is written down it is said to run.
