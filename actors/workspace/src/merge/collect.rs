@@ -8,7 +8,12 @@ use std::{
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::{Wish, leftovers, repo::Repo, repository::Repository, running::Running};
+use super::{
+    Wish, leftovers,
+    repo::{Repo, is_sha, nonsense, shown, text},
+    repository::Repository,
+    running::Running,
+};
 
 /// Largest bundle of one source.
 pub(super) const MAX_BUNDLE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -54,6 +59,10 @@ pub(super) async fn sample(target: &Repo<'_>, head: &str) -> Result<Vec<String>,
     let all = target.lines(&["rev-list", &most, head]).await?;
     let roots = format!("--max-count={ROOTS}");
     let roots = target.lines(&["rev-list", "--max-parents=0", &roots, head]).await?;
+    // They become words of a command in another guest.
+    if let Some(other) = all.iter().chain(&roots).find(|line| !is_sha(line)) {
+        return Err(nonsense(&["rev-list"], other));
+    }
     let newest = all.iter().take(NEWEST);
     let further = all.iter().skip(NEWEST).step_by(8);
     Ok(newest.chain(further).chain(&roots).cloned().collect())
@@ -144,6 +153,8 @@ async fn bundle(
         Ok(Commits::Bundle { file, bytes, shallow })
     }
     .await;
+    // Also when the caller has gone meanwhile.
+    repo.way.see_it_through();
     if let Err(error) = repo.way.remove(&path).await {
         tracing::warn!(%error, "a bundle stays in a guest until its next merge");
     }
@@ -187,13 +198,13 @@ pub(super) async fn receive(
     fetched
 }
 
-/// The source says that the target has it. Whether that is so the target's git knows.
+/// The source says that the target's branch has it. Whether that is so the target's git knows.
 async fn known_head(
     target: &Repo<'_>,
     head: String,
 ) -> Result<Result<String, ToolError>, ToolError> {
     Ok(match target.resolve(&head).await? {
-        Some(known) if known == head => Ok(head),
+        Some(known) if known == head && target.contains("HEAD", &head).await? => Ok(head),
         _ => Err(refused("the source's commit is not in the target", "")),
     })
 }
@@ -206,7 +217,7 @@ async fn unpack(
 ) -> Result<Result<String, ToolError>, ToolError> {
     let verified = target.run(&["bundle", "verify", "--quiet", path]).await?;
     if !verified.ok() {
-        let said = super::repo::text(&verified.stderr);
+        let said = text(&verified.stderr);
         return Ok(Err(refused("the bundle of its commits is not sound", &said)));
     }
     let spec = format!("+HEAD:{reference}");
@@ -221,7 +232,7 @@ async fn unpack(
     ];
     let fetched = target.run(&args).await?;
     if !fetched.ok() {
-        let said = super::repo::text(&fetched.stderr);
+        let said = text(&fetched.stderr);
         let error = refused("the bundle of its commits could not be read", &said);
         return Ok(Err(match shallow {
             true => ToolError { code: "source_shallow".into(), ..error }
@@ -238,5 +249,5 @@ async fn unpack(
 fn refused(message: &str, said: &str) -> ToolError {
     ToolError::new(Layer::Guest, "bundle_refused", message)
         .next("look at the source with `git fsck`")
-        .detail("output", super::repo::shown(said))
+        .detail("output", shown(said))
 }

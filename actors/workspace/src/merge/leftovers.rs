@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    repo::{Repo, is_sha},
+    repo::{Repo, is_sha, shown, text},
     running::Running,
 };
 use crate::tools::merge::{Interrupted, InterruptedOutcome};
@@ -103,7 +103,7 @@ pub(super) async fn remove_all(
             _ => InterruptedOutcome::Undone,
         };
         remove_refs(target, refs.keys()).await?;
-        found.push(Interrupted { merge_id, outcome });
+        found.push(Interrupted { merge_id: shown(&merge_id), outcome });
     }
     Ok(found)
 }
@@ -136,7 +136,7 @@ pub(super) async fn in_the_way(
 ) -> Result<Vec<String>, ToolError> {
     let args = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to];
     let done = target.run(&args).await?;
-    let said = super::repo::text(&done.stdout);
+    let said = text(&done.stdout);
     let written: Vec<&str> = said.split('\0').filter(|path| !path.is_empty()).collect();
     let mut found = target.changed().await?;
     found.retain(|changed| {

@@ -2,7 +2,13 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use super::{Side, Wish, collect::Collected, conflict::Failure, replay::Applied, repo::Repo};
+use super::{
+    Side, Wish,
+    collect::Collected,
+    conflict::Failure,
+    replay::Applied,
+    repo::{Repo, failed, is_sha, shown, text},
+};
 use crate::tools::merge::{
     BaseFoundBy, Interrupted, MergeConflict, MergeResult, SourceMerge, SourceStatus, Uncommitted,
 };
@@ -52,7 +58,7 @@ impl Report {
             let files = has.uncommitted.iter().take(MAX_FILES);
             self.result.uncommitted_sources.push(Uncommitted {
                 source_id: source.id,
-                files: files.map(|path| super::repo::shown(path)).collect(),
+                files: files.map(|path| shown(path)).collect(),
                 files_total: has.uncommitted.len() as u64,
                 committed: has.committed.is_some(),
             });
@@ -201,8 +207,10 @@ pub(super) async fn bases(
     let args = ["merge-base", "--all", one, other];
     let done = repo.run(&args).await?;
     match done.exit_code {
-        0 | 1 => Ok(super::repo::text(&done.stdout).lines().map(str::to_owned).collect()),
-        _ => Err(super::repo::failed(&args, &done)),
+        0 | 1 => {
+            Ok(text(&done.stdout).lines().filter(|line| is_sha(line)).map(str::to_owned).collect())
+        }
+        _ => Err(failed(&args, &done)),
     }
 }
 
@@ -231,10 +239,10 @@ fn gitlinks(bytes: &[u8]) -> Vec<String> {
     let mut parts = bytes.split(|byte| *byte == 0);
     let mut found = Vec::new();
     while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {
-        let facts = super::repo::text(facts);
+        let facts = text(facts);
         let mut modes = facts.trim_start_matches(':').split(' ').take(2);
         if modes.any(|mode| mode == "160000") && found.len() < MAX_SUBMODULES {
-            found.push(super::repo::shown(&super::repo::text(path)));
+            found.push(shown(&text(path)));
         }
     }
     found

@@ -35,10 +35,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Takes steps in a repository; answers with the messages that were used.
-fn walk(place: &Place, name: &str, steps: &[Step]) -> BTreeSet<String> {
+fn walk(place: &Place, name: &str, first: usize, steps: &[Step]) -> BTreeSet<String> {
     let before: BTreeSet<_> = place.subjects(name).into_iter().collect();
     for (index, step) in steps.iter().enumerate() {
-        take(place, name, index, step);
+        take(place, name, first + index, step);
     }
     place.subjects(name).into_iter().filter(|subject| !before.contains(subject)).collect()
 }
@@ -119,14 +119,14 @@ async fn no_commit_is_lost(case: Case) {
         let text: String = (0..30).map(|line| format!("{file} {line}\n")).collect();
         place.commit("target", &format!("f{file}"), text);
     }
-    walk(&place, "target", &case.base);
+    walk(&place, "target", 0, &case.base);
     let names: Vec<String> = (0..case.sources.len()).map(|n| format!("s{n}")).collect();
     let mut theirs = Vec::new();
     for (name, steps) in names.iter().zip(&case.sources) {
         place.fork(name);
-        theirs.push(walk(&place, name, steps));
+        theirs.push(walk(&place, name, 0, steps));
     }
-    walk(&place, "target", &case.meanwhile);
+    walk(&place, "target", 100, &case.meanwhile);
     let ours: BTreeSet<_> = place.subjects("target").into_iter().collect();
     let before = place.fingerprint("target");
     let mut wish = place.wish(STRATEGIES[case.strategy]);

@@ -241,6 +241,25 @@ async fn a_merge_of_the_targets_own_commits_is_replayed() {
 }
 
 #[tokio::test]
+async fn messages_and_authors_come_as_they_are() {
+    for strategy in STRATEGIES {
+        let place = with_a_merge(false);
+        let message = "# not a comment\n\n  indented ä\n\n\n\n-- \ntwo blank lines before";
+        let author = ["-c", "user.name=Zoë \"Q\" <x", "-c", "user.email=z@example.org"];
+        let commit = ["commit", "-q", "--allow-empty", "--cleanup=verbatim", "-m", message];
+        place.git("source", &[&author[..], &commit].concat());
+        let facts = ["log", "-1", "--no-merges", "--format=%an|%ae|%ad|%B"];
+        let wanted = place.git("source", &facts);
+        assert!(wanted.starts_with("Zo\u{eb}"), "{wanted}");
+        assert!(place.merge(strategy, &["source"]).await.success, "{strategy:?}");
+        let joined = strategy == MergeStrategy::BranchPerSource;
+        let at = if joined { "HEAD^2" } else { "HEAD" };
+        let came = place.git("target", &[&facts[..], &[at]].concat());
+        assert_eq!(came, wanted, "{strategy:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_is_the_merge_commits() {
     let place = Place::new();
     place.fork("one");

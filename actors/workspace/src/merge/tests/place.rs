@@ -149,6 +149,8 @@ impl Place {
             dir: self.path(name),
             calls: AtomicI64::new(0),
             left: AtomicI64::new(i64::MAX),
+            lie: None,
+            head: None,
             spoil: AtomicBool::new(false),
         }
     }
@@ -248,6 +250,10 @@ pub(super) struct Local {
     pub(super) calls: AtomicI64,
     /// What may be asked before it is gone.
     pub(super) left: AtomicI64,
+    /// What git says here instead, when it is asked for something.
+    pub(super) lie: Option<(&'static str, &'static str)>,
+    /// What it says is checked out.
+    pub(super) head: Option<&'static str>,
     /// What is fetched from here is broken on the way.
     pub(super) spoil: AtomicBool,
 }
@@ -273,7 +279,14 @@ impl Repository for Local {
         self.step()?;
         // The wish's path is the same everywhere; here each repository has its own.
         let dir = if dir.is_empty() { self.dir.clone() } else { PathBuf::from(dir) };
-        run(&self.home, &dir, args, env).map_err(|error| failed(&error))
+        let mut done = run(&self.home, &dir, args, env).map_err(|error| failed(&error))?;
+        if let Some(head) = self.head.filter(|_| args.contains(&"HEAD^{commit}")) {
+            done.stdout = head.into();
+        }
+        if let Some((_, lie)) = self.lie.filter(|(asked, _)| args.contains(asked)) {
+            (done.exit_code, done.stdout) = (0, lie.into());
+        }
+        Ok(done)
     }
 
     async fn fetch(&self, path: &str, mut into: File, most: u64) -> Result<u64, ToolError> {

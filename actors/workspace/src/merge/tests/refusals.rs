@@ -85,6 +85,41 @@ async fn a_branch_with_other_commits_is_not_moved() {
     assert!(before == place.fingerprint("target"));
 }
 
+/// What one guest says becomes no word of a command in another one.
+#[tokio::test]
+async fn a_guest_that_lies_reaches_no_other_one() {
+    let place = Place::new();
+    place.fork("source");
+    place.commit("source", "a", "a\n");
+    let (before, wish) = (place.fingerprint("source"), place.wish(MergeStrategy::CherryPick));
+    let mut local = place.local("target");
+    local.lie = Some(("rev-list", "--output=/tmp/owned\n"));
+    let target = place.side("target", local);
+    let sides = [place.side("source", place.local("source"))];
+    let refused = place.merge_sides(&wish, &target, &sides).await.expect_err("no commit");
+    assert_eq!(refused.code, "git_failed");
+    assert!(before == place.fingerprint("source"));
+
+    // A source that names what the target has elsewhere, or nowhere.
+    place.git("target", &["checkout", "-q", "-b", "private"]);
+    let private = place.commit("target", "private", "x\n");
+    place.git("target", &["checkout", "-q", "main"]);
+    let before = place.fingerprint("target");
+    for said in [private, "0".repeat(40), "--all".to_owned()] {
+        let mut local = place.local("source");
+        // Nothing beyond what is shared, at a commit of its choice.
+        local.lie = Some(("--max-count=1", ""));
+        let said: &'static str = said.leak();
+        local.head = Some(said);
+        let target = place.side("target", place.local("target"));
+        let sides = [place.side("source", local)];
+        let result = place.merge_sides(&wish, &target, &sides).await.expect("a result");
+        let code = result.conflicts[0].code.as_str();
+        assert!(["bundle_refused", "git_failed"].contains(&code), "{said}: {code}");
+        assert!(before == place.fingerprint("target"));
+    }
+}
+
 #[tokio::test]
 async fn submodules_are_named() {
     for strategy in STRATEGIES {
