@@ -4,6 +4,7 @@
 mod network;
 mod tasks;
 mod tools;
+mod vault;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub use tasks::{
     TaskTaken, TaskText, Tasks,
 };
 pub use tools::{Errand, LateTools, Tools};
+pub use vault::Vault;
 
 use crate::{Resources, SessionId, ToolError};
 

@@ -1,0 +1,175 @@
+//! What the vault refuses or fails with, and the one error of the house it becomes.
+
+use std::io;
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use crate::front::Malformed;
+
+/// Each variant asks something else of the caller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No path of a note, or none that is allowed.
+    #[error("`{path}` is no path in the vault: {why}")]
+    BadPath {
+        /// As given.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Something else than a note.
+    #[error("`{path}` is no note: names of notes end in {extensions}")]
+    NotANote {
+        /// As given.
+        path: String,
+        /// Those that are.
+        extensions: String,
+    },
+    /// There is nothing.
+    #[error("there is no `{path}`")]
+    NotFound {
+        /// As given.
+        path: String,
+    },
+    /// A folder where a note was expected, or the reverse.
+    #[error("`{path}` is {found}")]
+    WrongKind {
+        /// As given.
+        path: String,
+        /// What is there.
+        found: &'static str,
+    },
+    /// Something is there already.
+    #[error("`{path}` exists")]
+    Exists {
+        /// As given.
+        path: String,
+    },
+    /// Larger than a note may be.
+    #[error("`{path}` has {bytes} bytes, a note at most {most}")]
+    TooLarge {
+        /// As given.
+        path: String,
+        /// What it has, or would have.
+        bytes: u64,
+        /// What it may have.
+        most: u64,
+    },
+    /// Not UTF-8.
+    #[error("`{path}` is no text: byte {at} is not UTF-8")]
+    NotText {
+        /// As given.
+        path: String,
+        /// Counted from 0.
+        at: usize,
+    },
+    /// The front matter is no YAML mapping, or cannot be changed without harm.
+    #[error("the front matter of `{path}`, line {}, column {}: {}", .what.line, .what.column, .what.why)]
+    Malformed {
+        /// As given.
+        path: String,
+        /// Where and why.
+        what: Malformed,
+    },
+    /// No regular expression, or too large a one.
+    #[error("the pattern: {0}")]
+    Pattern(String),
+    /// Another program changed the note each time between reading and writing.
+    #[error("`{path}` is being changed by another program")]
+    Contended {
+        /// As given.
+        path: String,
+    },
+    /// The vault is switched off.
+    #[error("there is no vault: `vault.enabled` is false")]
+    Disabled,
+    /// The folder cannot be opened.
+    #[error("the vault's folder {path} cannot be opened: {source}")]
+    Unavailable {
+        /// As configured.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody waits for it any more.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// Everything else the system refuses.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was tried, on what.
+        action: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`.
+    pub(crate) fn io<E: Into<io::Error>>(action: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source: source.into() }
+    }
+
+    /// Stable, snake_case.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::BadPath { .. } => "invalid_path",
+            Self::NotANote { .. } => "not_a_note",
+            Self::NotFound { .. } => "note_not_found",
+            Self::WrongKind { .. } => "wrong_kind",
+            Self::Exists { .. } => "note_exists",
+            Self::TooLarge { .. } => "note_too_large",
+            Self::NotText { .. } => "not_text",
+            Self::Malformed { .. } => "malformed_frontmatter",
+            Self::Pattern(_) => "invalid_pattern",
+            Self::Contended { .. } => "note_contended",
+            Self::Disabled => "vault_disabled",
+            Self::Unavailable { .. } => "vault_unavailable",
+            Self::Cancelled => "cancelled",
+            Self::Io { .. } => "vault_io",
+        }
+    }
+
+    fn next_step(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BadPath { .. } => {
+                "name it relative to the vault's root, with `/` between folders: `ideas/one.md`"
+            }
+            Self::NotANote { .. } => "name a note, or add the extension to `vault.extensions`",
+            Self::NotFound { .. } => "the action `list` with `recursive` shows what there is",
+            Self::WrongKind { .. } => "the action `list` shows what is what",
+            Self::Exists { .. } => "choose another path, or set `overwrite`",
+            Self::TooLarge { .. } => "split the note, or raise `vault.max_note_mb`",
+            Self::NotText { .. } => "save the note as UTF-8",
+            Self::Malformed { .. } => {
+                "mend it there with the action `replace`, or `write` the note anew"
+            }
+            Self::Pattern(_) => "mend the pattern, or leave out `regex` to search for plain text",
+            Self::Contended { .. } => "try again",
+            Self::Disabled => "set `vault.enabled` and start the daemon anew",
+            Self::Unavailable { .. } => {
+                "make the folder readable and writable for the daemon, or mount it; \
+                 the next call tries again"
+            }
+            Self::Cancelled | Self::Io { .. } => return None,
+        })
+    }
+}
+
+impl From<Error> for ToolError {
+    fn from(error: Error) -> Self {
+        let mut told = Self::new(Layer::Actor, error.code(), error.to_string());
+        told.next_step = error.next_step().map(str::to_owned);
+        match error {
+            Error::Malformed { what, .. } => {
+                told.detail("line", what.line).detail("column", what.column)
+            }
+            Error::TooLarge { bytes, most, .. } => {
+                told.detail("size_bytes", bytes).detail("max_bytes", most)
+            }
+            Error::Contended { .. } | Error::Unavailable { .. } => told.retryable(),
+            _ => told,
+        }
+    }
+}

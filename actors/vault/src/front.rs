@@ -1,0 +1,53 @@
+//! Front matter: the YAML between two lines of `---` that a note may begin with.
+//!
+//! ```text
+//!  text ── block::locate ──► Block ── tree::parse ──► Mapping ── values
+//!                                                        │
+//!  text ◄── edit: cut and insert at the entry's place ◄──┘
+//! ```
+//! An edit replaces the text of one entry and nothing else. What comes out is read again: unless
+//! it says what was meant, and of every other key what it said before, the edit is refused.
+
+mod block;
+mod edit;
+mod emit;
+mod list;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use serde_json::{Map, Value};
+
+pub(crate) use block::{Block, begin, body, locate};
+pub(crate) use edit::{delete, set};
+pub(crate) use list::{add_tag, plain, remove_tag, same, tags_of};
+
+/// The largest block that is parsed, in bytes. A note's properties are a screen or two.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// Where front matter is wrong, and how. Lines and columns are the note's, from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {why}")]
+pub struct Malformed {
+    /// Of the note.
+    pub line: usize,
+    /// In characters.
+    pub column: usize,
+    /// For people.
+    pub why: String,
+}
+
+/// What a note's front matter says; empty without one.
+///
+/// # Errors
+/// Where it is no YAML mapping.
+pub fn read(text: &str) -> Result<Map<String, Value>, Malformed> {
+    Ok(parsed(text)?.map(|(_, mapping)| mapping.values()).unwrap_or_default())
+}
+
+fn parsed(text: &str) -> Result<Option<(Block, tree::Mapping)>, Malformed> {
+    let Some(block) = locate(text)? else { return Ok(None) };
+    let mapping = tree::parse(block.yaml(text))?;
+    Ok(Some((block, mapping)))
+}

@@ -1,0 +1,68 @@
+//! Where the block is.
+
+use std::ops::Range;
+
+use super::{MAX_BYTES, Malformed};
+
+const FENCE: &str = "---";
+
+/// The place of the front matter in a text, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// All of it, both fences with their line ends.
+    pub(crate) whole: Range<usize>,
+    /// What is between the fences.
+    pub(crate) inside: Range<usize>,
+    /// `"\n"` or `"\r\n"`, as after the first fence.
+    pub(crate) line_end: &'static str,
+}
+
+impl Block {
+    pub(crate) fn yaml<'t>(&self, text: &'t str) -> &'t str {
+        &text[self.inside.clone()]
+    }
+}
+
+/// Where a text begins, after a byte order mark.
+pub(crate) fn begin(text: &str) -> usize {
+    if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 }
+}
+
+/// Finds the block. A text whose first line is not `---` has none.
+///
+/// # Errors
+/// When it is opened and never closed, or too large to be looked at.
+pub(crate) fn locate(text: &str) -> Result<Option<Block>, Malformed> {
+    let start = begin(text);
+    let mut lines = text[start..].split_inclusive('\n');
+    let Some(first) = lines.next().filter(|line| is_fence(line)) else { return Ok(None) };
+    let line_end = if first.ends_with("\r\n") { "\r\n" } else { "\n" };
+    let inside = start + first.len();
+    let mut at = inside;
+    for line in lines {
+        if is_fence(line) {
+            let why = format!("it has more than {MAX_BYTES} bytes");
+            if at - inside > MAX_BYTES {
+                return Err(Malformed { line: 1, column: 1, why });
+            }
+            let (whole, inside) = (start..at + line.len(), inside..at);
+            return Ok(Some(Block { whole, inside, line_end }));
+        }
+        at += line.len();
+    }
+    let why = "a first line `---` opens front matter, and no later line `---` closes it".to_owned();
+    Err(Malformed { line: 1, column: 1, why })
+}
+
+/// The text after the front matter, and where it begins. Where the block is not closed, all of it.
+pub(crate) fn body(text: &str) -> (usize, &str) {
+    let at = match locate(text) {
+        Ok(Some(block)) => block.whole.end,
+        _ => begin(text),
+    };
+    (at, &text[at..])
+}
+
+fn is_fence(line: &str) -> bool {
+    line.trim_end() == FENCE && line.starts_with(FENCE)
+}

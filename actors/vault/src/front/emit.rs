@@ -1,0 +1,100 @@
+//! Values as YAML that every reader takes for the same.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::resolve;
+
+/// A value in one line.
+pub(super) fn inline(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => string(text),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(map) => {
+            let pairs: Vec<_> = map
+                .iter()
+                .map(|(key, value)| format!("{}: {}", string(key), inline(value)))
+                .collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+    }
+}
+
+/// How a value stands after its key.
+pub(super) enum Form {
+    /// On the key's line; empty for null.
+    Line(String),
+    /// On lines of their own, without indentation.
+    Lines(Vec<String>),
+}
+
+pub(super) fn form(value: &Value) -> Form {
+    match value {
+        Value::Null => Form::Line(String::new()),
+        Value::Array(items) if !items.is_empty() => {
+            Form::Lines(items.iter().map(|item| format!("- {}", inline(item))).collect())
+        }
+        Value::Object(map) if !map.is_empty() => {
+            let line = |(key, value): (&String, &Value)| match value {
+                Value::Null => format!("{}:", string(key)),
+                value => format!("{}: {}", string(key), inline(value)),
+            };
+            Form::Lines(map.iter().map(line).collect())
+        }
+        value => Form::Line(inline(value)),
+    }
+}
+
+/// A text, bare where nobody could mistake it.
+pub(super) fn string(text: &str) -> String {
+    if is_bare(text) {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        let _ = match c {
+            '"' => write!(quoted, "\\\""),
+            '\\' => write!(quoted, "\\\\"),
+            '\n' => write!(quoted, "\\n"),
+            '\t' => write!(quoted, "\\t"),
+            '\r' => write!(quoted, "\\r"),
+            c if is_printable(c) => write!(quoted, "{c}"),
+            c if u32::from(c) <= 0xff => write!(quoted, "\\x{:02x}", u32::from(c)),
+            c if u32::from(c) <= 0xffff => write!(quoted, "\\u{:04x}", u32::from(c)),
+            c => write!(quoted, "\\U{:08x}", u32::from(c)),
+        };
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// What YAML calls printable, less what some readers break lines at.
+fn is_printable(c: char) -> bool {
+    let plane_end = u32::from(c) & 0xfffe == 0xfffe;
+    let breaks = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    !(c.is_control() || breaks || plane_end)
+}
+
+fn is_bare(text: &str) -> bool {
+    let inner = |c: char| c.is_alphanumeric() || " _-./+@()".contains(c);
+    let first = |c: char| c.is_alphabetic() || c == '_';
+    let words = ["yes", "no", "on", "off", "y", "n"];
+    (text.starts_with(first) || is_date(text))
+        && text.chars().all(inner)
+        && !text.ends_with(' ')
+        && resolve::plain(text).is_string()
+        && !words.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().enumerate().all(|(at, b)| match at {
+            4 | 7 => b == b'-',
+            _ => b.is_ascii_digit(),
+        })
+}

@@ -1,0 +1,160 @@
+//! The key `tags`: a list in either of YAML's ways, or a text of words.
+
+use serde_json::{Map, Value};
+
+use super::edit::{Edit, checked, expected};
+use super::tree::{Entry, Mapping, Shape};
+use super::{Malformed, emit, parsed, set};
+
+const KEY: &str = "tags";
+
+/// The tags that front matter has. One text is taken apart at commas and spaces, as Obsidian does.
+pub(crate) fn tags_of(front: &Map<String, Value>) -> Vec<String> {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| c == ',' || c.is_whitespace());
+        words.map(plain).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    match front.get(KEY) {
+        Some(Value::String(text)) => words(text),
+        Some(Value::Array(items)) => items.iter().filter_map(tag).collect(),
+        Some(value) => tag(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// A tag without its `#`.
+pub(crate) fn plain(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('#').unwrap_or(text)
+}
+
+/// Tags are the same whatever the case of their letters, as in Obsidian.
+pub(crate) fn same(a: &str, b: &str) -> bool {
+    a == b || a.to_lowercase() == b.to_lowercase()
+}
+
+fn tag(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(plain(text).to_owned()).filter(|tag| !tag.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Adds a tag. `None` where it is there.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
+    let Some((block, mapping)) = parsed(text)? else {
+        return set(text, KEY, &Value::from(vec![tag])).map(Some);
+    };
+    let has = tags_of(&mapping.values());
+    if has.iter().any(|one| same(one, tag)) {
+        return Ok(None);
+    }
+    let entry = mapping.find(KEY).filter(|_| !mapping.flow);
+    let Some(Value::Array(items)) = entry.map(|entry| &entry.node.value) else {
+        let all: Vec<_> = has.iter().map(String::as_str).chain([tag]).collect();
+        return set(text, KEY, &Value::from(all)).map(Some);
+    };
+    let all: Vec<_> = items.iter().cloned().chain([tag.into()]).collect();
+    let edit = Edit { text: text.to_owned(), block: &block };
+    let inserted = entry.and_then(|entry| insert(edit, entry, &mapping, tag, &all));
+    inserted.map_or_else(|| set(text, KEY, &Value::from(all)), Ok).map(Some)
+}
+
+/// Removes a tag from the front matter. `None` where it is not there.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) fn remove_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
+    let Some((block, mapping)) = parsed(text)? else { return Ok(None) };
+    let has = tags_of(&mapping.values());
+    if !has.iter().any(|one| same(one, tag)) {
+        return Ok(None);
+    }
+    let entry = mapping.find(KEY).filter(|_| !mapping.flow);
+    let Some(Value::Array(items)) = entry.map(|entry| &entry.node.value) else {
+        let all: Vec<_> = has.iter().filter(|one| !same(one, tag)).map(String::as_str).collect();
+        return set(text, KEY, &Value::from(all)).map(Some);
+    };
+    let is_it = |value: &Value| self::tag(value).is_some_and(|one| same(&one, tag));
+    let all: Vec<_> = items.iter().filter(|item| !is_it(item)).cloned().collect();
+    let edit = Edit { text: text.to_owned(), block: &block };
+    let removed = entry
+        .filter(|_| !all.is_empty())
+        .and_then(|entry| take(edit, entry, &mapping, &is_it, &all));
+    removed.map_or_else(|| set(text, KEY, &Value::from(all)), Ok).map(Some)
+}
+
+/// Puts an item at the end of a list. `None` where the list is to be written anew.
+fn insert(
+    mut edit: Edit<'_>,
+    entry: &Entry,
+    mapping: &Mapping,
+    tag: &str,
+    all: &[Value],
+) -> Option<String> {
+    match &entry.node.shape {
+        Shape::BlockList(items) => {
+            let last = items.last()?;
+            let dash = dash(&edit, last.start)?;
+            let after = edit.line_end(last.end?);
+            let line = format!("{dash}{}{}", emit::string(tag), edit.block.line_end);
+            edit.put(after, after, &line);
+        }
+        Shape::FlowList(items) => match items.last() {
+            Some(last) => {
+                let end = last.end?;
+                edit.put(end, end, &format!(", {}", emit::string(tag)));
+            }
+            None => return None,
+        },
+        _ => return None,
+    }
+    let values = expected(mapping, KEY, Some(&Value::from(all)));
+    checked(edit.text, &values, 1).ok()
+}
+
+/// Takes items out of a list. `None` where the list is to be written anew.
+fn take(
+    mut edit: Edit<'_>,
+    entry: &Entry,
+    mapping: &Mapping,
+    is_it: &dyn Fn(&Value) -> bool,
+    all: &[Value],
+) -> Option<String> {
+    match &entry.node.shape {
+        Shape::BlockList(items) => {
+            // From the end, so that the places before stay good.
+            for item in items.iter().rev().filter(|item| is_it(&item.value)) {
+                dash(&edit, item.start)?;
+                let (start, end) = (edit.line_start(item.start), edit.line_end(item.end?));
+                edit.cut(start, end);
+            }
+        }
+        Shape::FlowList(items) => {
+            for nth in (0..items.len()).rev().filter(|nth| is_it(&items[*nth].value)) {
+                // With the comma before it, or, of the first that stays, the one after it.
+                match (nth.checked_sub(1), items.get(nth + 1)) {
+                    (Some(before), _) => edit.cut(items[before].end?, items[nth].end?),
+                    (None, Some(next)) => edit.cut(items[nth].start, next.start),
+                    (None, None) => return None,
+                }
+            }
+        }
+        _ => return None,
+    }
+    let values = expected(mapping, KEY, Some(&Value::from(all)));
+    checked(edit.text, &values, 1).ok()
+}
+
+/// What stands before an item on its line, if that is a dash alone.
+fn dash(edit: &Edit<'_>, item: usize) -> Option<String> {
+    let start = edit.line_start(item);
+    let before = &edit.block.yaml(&edit.text)[start..item];
+    let inner = before.trim_start_matches(' ');
+    let alone = inner.starts_with('-') && inner[1..].chars().all(|c| c == ' ') && inner.len() > 1;
+    alone.then(|| before.to_owned())
+}

@@ -1,0 +1,277 @@
+//! The block as a mapping of which each entry's place in the text is known.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
+use serde_json::{Map, Value};
+
+use super::{Malformed, resolve};
+
+/// Values in each other.
+const MAX_DEPTH: usize = 64;
+/// Values in all, those that aliases repeat counted each time.
+const MAX_VALUES: usize = 50_000;
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) value: Value,
+    pub(super) shape: Shape,
+    /// Where it begins, in bytes of the block.
+    pub(super) start: usize,
+    /// Where it ends; `None` where the parser does not tell, after an empty value.
+    pub(super) end: Option<usize>,
+}
+
+/// How a value is written.
+#[derive(Debug, Clone)]
+pub(super) enum Shape {
+    /// Nothing at all.
+    Empty,
+    Scalar,
+    /// Lines under a `|` or `>`; the place is theirs, without that.
+    BlockText,
+    /// An item a line, after dashes.
+    BlockList(Vec<Node>),
+    /// In brackets.
+    FlowList(Vec<Node>),
+    Mapping,
+    Alias,
+}
+
+/// One key of the block.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    /// Where the key is written, in bytes of the block.
+    pub(super) key_at: Range<usize>,
+    pub(super) node: Node,
+}
+
+/// The block's keys in their order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mapping {
+    pub(super) entries: Vec<Entry>,
+    /// In braces, which is not edited.
+    pub(super) flow: bool,
+}
+
+impl Mapping {
+    pub(super) fn values(&self) -> Map<String, Value> {
+        self.entries.iter().map(|entry| (entry.key.clone(), entry.node.value.clone())).collect()
+    }
+
+    pub(super) fn find(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+}
+
+/// Reads a block.
+///
+/// # Errors
+/// Where it is no mapping of YAML.
+pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
+    let mut reader = Reader {
+        yaml,
+        events: Parser::new_from_str(yaml),
+        bytes: yaml.char_indices().map(|(at, _)| at).chain([yaml.len()]).collect(),
+        anchors: HashMap::new(),
+        values: 0,
+    };
+    let mut mapping = Mapping::default();
+    let mut documents = 0;
+    loop {
+        let (event, span) = reader.next()?;
+        match event {
+            Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
+            Event::StreamEnd => return Ok(mapping),
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return Err(wrong(&span.start, "a second document begins here"));
+                }
+            }
+            Event::MappingStart(..) => {
+                mapping.flow = reader.past_properties(reader.byte(span.start)).starts_with('{');
+                mapping.entries = reader.entries(0)?.0;
+            }
+            // A block of comments alone.
+            Event::Scalar(text, ScalarStyle::Plain, 0, None) if text.is_empty() => {}
+            _ => return Err(wrong(&span.start, "front matter has to be keys with values")),
+        }
+    }
+}
+
+struct Reader<'y> {
+    yaml: &'y str,
+    events: Parser<'y, StrInput<'y>>,
+    /// The byte of each character.
+    bytes: Vec<usize>,
+    /// What anchors stand for, and how many values that is.
+    anchors: HashMap<usize, (Value, usize)>,
+    values: usize,
+}
+
+impl<'y> Reader<'y> {
+    fn next(&mut self) -> Result<(Event<'y>, Span), Malformed> {
+        match self.events.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(wrong(error.marker(), error.info())),
+            // The parser ends with an event of its own.
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    fn byte(&self, mark: Marker) -> usize {
+        self.bytes.get(mark.index()).copied().unwrap_or(self.yaml.len())
+    }
+
+    fn count(&mut self, more: usize, at: &Span) -> Result<(), Malformed> {
+        self.values += more;
+        match self.values > MAX_VALUES {
+            true => Err(wrong(&at.start, "it has too many values")),
+            false => Ok(()),
+        }
+    }
+
+    /// What is after the anchor and the tag of a value.
+    fn past_properties(&self, start: usize) -> &'y str {
+        let mut rest = &self.yaml[start..];
+        while rest.starts_with(['&', '!']) {
+            rest = rest.trim_start_matches(|c: char| !c.is_whitespace()).trim_start();
+        }
+        rest
+    }
+
+    /// Of a quoted text the parser tells a place that goes on to the line's end.
+    fn end_of_scalar(&self, style: ScalarStyle, start: usize, end: usize) -> usize {
+        let text = self.past_properties(start);
+        let at = self.yaml.len() - text.len();
+        let bytes = text.as_bytes();
+        let mut next = 1;
+        while next < bytes.len() {
+            match (style, bytes[next]) {
+                (ScalarStyle::DoubleQuoted, b'\\') => next += 1,
+                (ScalarStyle::DoubleQuoted, b'"') => return at + next + 1,
+                (ScalarStyle::SingleQuoted, b'\'') if bytes.get(next + 1) == Some(&b'\'') => {
+                    next += 1
+                }
+                (ScalarStyle::SingleQuoted, b'\'') => return at + next + 1,
+                (ScalarStyle::DoubleQuoted | ScalarStyle::SingleQuoted, _) => {}
+                _ => return end,
+            }
+            next += 1;
+        }
+        end
+    }
+
+    /// The entries of a mapping whose start was read, and where its end was found.
+    fn entries(&mut self, depth: usize) -> Result<(Vec<Entry>, usize), Malformed> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut keys = std::collections::HashSet::new();
+        loop {
+            let (event, span) = self.next()?;
+            let mut key_at = self.byte(span.start)..self.byte(span.end);
+            let key = match event {
+                Event::MappingEnd => return Ok((entries, key_at.start)),
+                Event::Scalar(text, style, ..) => {
+                    key_at.end = self.end_of_scalar(style, key_at.start, key_at.end);
+                    text.into_owned()
+                }
+                _ => return Err(wrong(&span.start, "a key has to be a text")),
+            };
+            if !keys.insert(key.clone()) {
+                return Err(wrong(&span.start, &format!("the key `{key}` is there twice")));
+            }
+            let mut node = self.node(depth + 1)?;
+            if matches!(node.shape, Shape::Empty) {
+                // The parser tells some place after it.
+                node.start = key_at.end;
+            }
+            entries.push(Entry { key, key_at, node });
+        }
+    }
+
+    fn node(&mut self, depth: usize) -> Result<Node, Malformed> {
+        let (event, span) = self.next()?;
+        if depth > MAX_DEPTH {
+            return Err(wrong(&span.start, "it is nested too deep"));
+        }
+        self.count(1, &span)?;
+        let before = self.values;
+        let (start, end) = (self.byte(span.start), self.byte(span.end));
+        let (anchor, mut node) = match event {
+            Event::Alias(id) => {
+                let (value, count) = self.anchors.get(&id).cloned().ok_or_else(|| {
+                    wrong(&span.start, "an alias stands for what it is a part of")
+                })?;
+                self.count(count, &span)?;
+                return Ok(Node { value, shape: Shape::Alias, start, end: Some(end) });
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let texts = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
+                let plain = style == ScalarStyle::Plain && !texts;
+                let value = if plain { resolve::plain(&text) } else { text.as_ref().into() };
+                let empty = plain && text.is_empty();
+                let shape = match style {
+                    _ if empty => Shape::Empty,
+                    ScalarStyle::Literal | ScalarStyle::Folded => Shape::BlockText,
+                    _ => Shape::Scalar,
+                };
+                let end = (!empty).then(|| self.end_of_scalar(style, start, end));
+                (anchor, Node { value, shape, start, end })
+            }
+            Event::SequenceStart(anchor, _) => (anchor, self.list(start, depth)?),
+            Event::MappingStart(anchor, _) => (anchor, self.mapping(start, depth)?),
+            _ => return Err(wrong(&span.start, "a value is missing")),
+        };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.value.clone(), self.values - before + 1));
+        }
+        // A block's scalar takes the line ends after it along.
+        if let Some(end) = &mut node.end {
+            let text = self.yaml.get(node.start..*end).unwrap_or_default();
+            *end = node.start + text.trim_end().len();
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, start: usize, depth: usize) -> Result<Node, Malformed> {
+        let flow = self.past_properties(start).starts_with('[');
+        let mut items = Vec::new();
+        let end = loop {
+            let next = match self.events.peek() {
+                Some(Ok((Event::SequenceEnd, span))) => Some(*span),
+                _ => None,
+            };
+            if let Some(span) = next {
+                let _end = self.next()?;
+                // The bracket; the place that the parser tells goes on to the line's end.
+                break self.byte(span.start) + 1;
+            }
+            items.push(self.node(depth + 1)?);
+        };
+        let value = items.iter().map(|item: &Node| item.value.clone()).collect();
+        let end = if flow { Some(end) } else { items.last().and_then(|item| item.end) };
+        let shape = if flow { Shape::FlowList(items) } else { Shape::BlockList(items) };
+        Ok(Node { value, shape, start, end })
+    }
+
+    fn mapping(&mut self, start: usize, depth: usize) -> Result<Node, Malformed> {
+        let flow = self.past_properties(start).starts_with('{');
+        let (entries, brace) = self.entries(depth)?;
+        let value = entries.iter().map(|entry| (entry.key.clone(), entry.node.value.clone()));
+        let value = Value::Object(value.collect());
+        let end = match flow {
+            true => Some(brace + 1),
+            false => entries.last().and_then(|entry| entry.node.end),
+        };
+        Ok(Node { value, shape: Shape::Mapping, start, end })
+    }
+}
+
+/// The block begins on the note's second line.
+fn wrong(at: &Marker, why: &str) -> Malformed {
+    Malformed { line: at.line() + 1, column: at.col() + 1, why: why.to_owned() }
+}

@@ -1,0 +1,198 @@
+//! The actor: gives out turns, and has the work done beside its mailbox.
+//!
+//! ```text
+//!  call ─► Keeper ─┬─ reads, searches ─► readers ──────────────┐
+//!                  └─ changes ─► Turns ─► writers, one a note ─┴─► blocking threads ─► Folder
+//! ```
+
+mod act;
+mod handle;
+mod house;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hivekeep_kernel::serve::{self, ToolCall};
+use hivekeep_kernel::{CallCx, Entity, Fault, Layer, Me, Reply, ToolError};
+use tokio::sync::{Semaphore, oneshot};
+
+pub use handle::VaultHandle;
+pub use house::{Parts, Seed, open};
+
+use crate::ops::Vault;
+use crate::path::{NotePath, Scope};
+use crate::turns::Turns;
+use crate::{Error, tools};
+use house::{House, Stop};
+
+/// Changes that wait for their turn; for one more the caller is told `busy`.
+const MOST_WAITING: usize = 1_024;
+/// How long a new incarnation waits for what the one before is still writing.
+const WRITERS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the keeper can be told.
+pub struct Msg(Inner);
+
+enum Inner {
+    Tool(ToolCall),
+    Change(Change),
+    Done(Vec<NotePath>),
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self(Inner::Tool(call))
+    }
+}
+
+/// A change that waits for its turn. It is given the vault or why there is none, and answers its
+/// caller itself.
+struct Change {
+    notes: Vec<NotePath>,
+    scope: Scope,
+    work: Box<dyn FnOnce(Result<Vault, Error>) + Send + Sync>,
+}
+
+/// The keeper of the vault.
+pub struct Keeper {
+    me: Me<Msg>,
+    house: Arc<House>,
+    turns: Turns<NotePath, Change>,
+}
+
+impl Entity for Keeper {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(Seed(house): Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        // Who held a turn before may still be at it.
+        let all = house.writers.acquire_many(house::WRITERS);
+        match tokio::time::timeout(WRITERS_PATIENCE, all).await {
+            Ok(permits) => drop(permits),
+            Err(_) => return Err(Fault::new("what was being written before has not ended")),
+        }
+        let opening = house.clone();
+        let opened = tokio::task::spawn_blocking(move || opening.folder().map(drop)).await;
+        match opened.map_err(|error| Fault::new(error.to_string()))? {
+            Ok(()) | Err(Error::Disabled) => {}
+            Err(error) => tracing::warn!(%error, "there is no vault"),
+        }
+        Ok(Self { me, house, turns: Turns::default() })
+    }
+
+    fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
+        match message {
+            Inner::Tool(call) => {
+                let workers = self.me.workers.clone();
+                serve::serve(self, tools::FAMILIES, &workers, call);
+            }
+            Inner::Change(change) => self.queue(change),
+            Inner::Done(notes) => {
+                for (notes, change) in self.turns.done(&notes) {
+                    self.begin(notes, change);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Keeper {
+    /// The part of the vault that a call has.
+    fn scope(&self, _: &CallCx) -> Scope {
+        Scope::whole()
+    }
+
+    /// Work that changes nothing, beside everything else.
+    fn look<T: Send + 'static>(
+        &self,
+        cx: &CallCx,
+        crowd: &Arc<Semaphore>,
+        work: impl FnOnce(&Vault, &Stop) -> Result<T, Error> + Send + 'static,
+    ) -> Reply<T> {
+        let (house, crowd, scope) = (self.house.clone(), crowd.clone(), self.scope(cx));
+        let cx = cx.clone();
+        Reply::later(async move {
+            let stop = Stop::default();
+            let dropped = stop.clone().on_drop();
+            let looking = async {
+                let permit = crowd.acquire_owned().await;
+                let looked = tokio::task::spawn_blocking(move || {
+                    let _until_it_is_over = permit;
+                    work(&house.vault(scope)?, &stop)
+                });
+                Ok(looked.await.map_err(panicked)??)
+            };
+            let looked = cx.guard(looking).await;
+            drop(dropped);
+            looked
+        })
+    }
+
+    /// Work that changes notes, in its turn. Once begun it is not cancelled: its caller hears what
+    /// became of it.
+    fn change<T: Send + 'static>(
+        &mut self,
+        cx: &CallCx,
+        notes: Vec<NotePath>,
+        work: impl FnOnce(&Vault) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Reply<T> {
+        let (reply, answer) = oneshot::channel();
+        let cancel = cx.cancel.clone();
+        let work = move |vault: Result<Vault, Error>| {
+            let done = match cancel.is_cancelled() {
+                true => Err(Error::Cancelled),
+                false => vault.and_then(|vault| work(&vault)),
+            };
+            let _gone = reply.send(done);
+        };
+        let scope = self.scope(cx);
+        self.queue(Change { notes, scope, work: Box::new(work) });
+        Reply::later(answered(answer))
+    }
+
+    fn queue(&mut self, change: Change) {
+        if self.turns.waiting() >= MOST_WAITING {
+            // Dropped, which its caller is told.
+            return;
+        }
+        for (notes, change) in self.turns.ask(change.notes.clone(), change) {
+            self.begin(notes, change);
+        }
+    }
+
+    fn begin(&self, notes: Vec<NotePath>, change: Change) {
+        let (house, address) = (self.house.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let permit = house.writers.clone().acquire_owned().await;
+            let written = tokio::task::spawn_blocking(move || {
+                let _until_it_is_over = permit;
+                (change.work)(house.vault(change.scope));
+            });
+            if let Err(error) = written.await {
+                tracing::error!(%error, "a change of a note panicked");
+            }
+            // An actor that is gone has no turns to give.
+            let _gone = address.send(Msg(Inner::Done(notes)));
+        });
+    }
+}
+
+async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, ToolError> {
+    match answer.await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(ToolError::new(
+            Layer::Actor,
+            "busy",
+            "the vault has too much to write, or was started anew",
+        )
+        .next("read the note to see whether it was changed, and try again")
+        .retry_after(Duration::from_millis(500))),
+    }
+}
+
+fn panicked(error: tokio::task::JoinError) -> ToolError {
+    ToolError::internal(format!("looking into the vault: {error}"))
+}

@@ -1,0 +1,112 @@
+//! The vault as other actors have it: files of the daemon's own, by path.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hivekeep_kernel::{ToolError, ports};
+use tokio::sync::oneshot;
+
+use super::house::House;
+use super::{Change, Inner, Msg, answered, panicked};
+use crate::Error;
+use crate::folder::{Expect, Kind, Walk};
+use crate::ops::Vault;
+use crate::path::{NotePath, Scope};
+
+/// The folder in which the daemon keeps what is no note.
+const TEAMS: &str = "teams/";
+/// How long a write may wait for its turn and take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The vault. Cheap to clone.
+#[derive(Clone)]
+pub struct VaultHandle(pub(super) Arc<House>);
+
+impl VaultHandle {
+    /// A file that the daemon may keep: a note, or below `teams/` a JSON file.
+    fn file(&self, path: &str) -> Result<NotePath, Error> {
+        let parsed = NotePath::parse(path)?;
+        let card = parsed.as_str().starts_with(TEAMS) && parsed.as_str().ends_with(".json");
+        match card {
+            true => self.0.rules.admit(&parsed)?,
+            false => self.0.rules.admit_note(&parsed)?,
+        }
+        Ok(parsed)
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        path: NotePath,
+        work: impl FnOnce(&Vault, &NotePath) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Result<T, ToolError> {
+        let (reply, answer) = oneshot::channel();
+        let notes = vec![path.clone()];
+        let work = move |vault: Result<Vault, Error>| {
+            let _gone = reply.send(vault.and_then(|vault| work(&vault, &path)));
+        };
+        let change = Change { notes, scope: Scope::whole(), work: Box::new(work) };
+        self.0.address.send(Msg(Inner::Change(change)))?;
+        match tokio::time::timeout(PATIENCE, answered(answer)).await {
+            Ok(done) => done,
+            Err(_) => Err(ToolError::deadline(hivekeep_kernel::Layer::Actor, PATIENCE.as_secs())),
+        }
+    }
+
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Vault) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let house = self.0.clone();
+        let permit = house.readers.clone().acquire_owned().await;
+        let looked = tokio::task::spawn_blocking(move || {
+            let _until_it_is_over = permit;
+            work(&house.vault(Scope::whole())?)
+        });
+        Ok(looked.await.map_err(panicked)??)
+    }
+}
+
+#[async_trait]
+impl ports::Vault for VaultHandle {
+    async fn write(&self, path: &str, content: Vec<u8>) -> Result<(), ToolError> {
+        let path = self.file(path)?;
+        let save = move |vault: &Vault, path: &NotePath| {
+            vault.folder.save(path, &content, Expect::Any).map(drop)
+        };
+        self.change(path, save).await
+    }
+
+    async fn remove(&self, path: &str) -> Result<bool, ToolError> {
+        let path = self.file(path)?;
+        self.change(path, |vault, path| vault.folder.remove(path)).await
+    }
+
+    async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ToolError> {
+        let path = self.file(path)?;
+        self.look(move |vault| match vault.folder.read(&path) {
+            Ok(contents) => Ok(Some(contents.bytes)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
+        .await
+    }
+
+    async fn list(&self, folder: &str) -> Result<Vec<String>, ToolError> {
+        let at = NotePath::parse(folder).map_err(ToolError::from)?;
+        self.0.rules.admit(&at)?;
+        let handle = self.clone();
+        self.look(move |vault| {
+            let walk = Walk { recursive: true, stat: false, every_file: true, stopped: &|| false };
+            let (items, _) = match walk.of(&vault.folder, &at) {
+                Err(Error::NotFound { .. }) => (Vec::new(), false),
+                walked => walked?,
+            };
+            let prefix = vault.shown(&at);
+            let files = items.into_iter().filter(|item| item.kind == Kind::Note);
+            let paths = files.map(|item| format!("{prefix}{}", item.path));
+            Ok(paths.filter(|path| handle.file(path).is_ok()).collect())
+        })
+        .await
+    }
+}

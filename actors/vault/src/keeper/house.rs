@@ -1,0 +1,120 @@
+//! What the keeper and its handles share; it outlives the keeper's restarts.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hivekeep_kernel::Address;
+use tokio::sync::Semaphore;
+
+use super::{Msg, VaultHandle};
+use crate::folder::Folder;
+use crate::ops::Vault;
+use crate::path::{Rules, Scope};
+use crate::{Error, Options};
+
+/// Notes that are read, or folders listed, at a time.
+const READERS: usize = 8;
+/// Searches at a time; each has threads of its own.
+const SEARCHES: usize = 2;
+/// Notes that are written at a time.
+pub(super) const WRITERS: u32 = 8;
+
+/// What the daemon brings.
+pub struct Parts {
+    /// Section `[vault]`.
+    pub options: Options,
+    /// The daemon's state directory.
+    pub state_dir: PathBuf,
+    /// The keeper's place in the tree.
+    pub address: Address<Msg>,
+}
+
+/// What an incarnation of the keeper is made from.
+#[derive(Clone)]
+pub struct Seed(pub(super) Arc<House>);
+
+pub(super) struct House {
+    pub(super) options: Options,
+    pub(super) rules: Rules,
+    pub(super) address: Address<Msg>,
+    path: PathBuf,
+    /// Opened by whoever needs it first, and kept. Held while it is opened, by blocking work only.
+    folder: Mutex<Option<Arc<Folder>>>,
+    pub(super) readers: Arc<Semaphore>,
+    pub(super) searches: Arc<Semaphore>,
+    pub(super) writers: Arc<Semaphore>,
+}
+
+/// Makes the vault's handle and the seed of its keeper. Touches no folder yet.
+pub fn open(parts: Parts) -> (VaultHandle, Seed) {
+    let Parts { options, state_dir, address } = parts;
+    let house = Arc::new(House {
+        rules: Rules::of(&options),
+        path: options.folder(&state_dir),
+        options,
+        address,
+        folder: Mutex::default(),
+        readers: Arc::new(Semaphore::new(READERS)),
+        searches: Arc::new(Semaphore::new(SEARCHES)),
+        writers: Arc::new(Semaphore::new(WRITERS as usize)),
+    });
+    (VaultHandle(house.clone()), Seed(house))
+}
+
+impl House {
+    /// The folder, opened if it is not open. Blocks.
+    pub(super) fn folder(&self) -> Result<Arc<Folder>, Error> {
+        let probe = self.address.probe();
+        if !self.options.enabled {
+            probe.set_state("off");
+            return Err(Error::Disabled);
+        }
+        let mut held = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = &*held {
+            return Ok(folder.clone());
+        }
+        let opened = Folder::open(&self.options, &self.path).and_then(|folder| {
+            folder.sweep()?;
+            Ok(Arc::new(folder))
+        });
+        match &opened {
+            Ok(folder) => {
+                *held = Some(folder.clone());
+                probe.set_state("running");
+            }
+            Err(error) => {
+                probe.set_state("unavailable");
+                probe.set_error(error.to_string());
+            }
+        }
+        opened
+    }
+
+    pub(super) fn vault(&self, scope: Scope) -> Result<Vault, Error> {
+        Ok(Vault { folder: self.folder()?, scope })
+    }
+}
+
+/// Tells blocking work that nobody waits for it any more.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Set when this is dropped.
+    pub(super) fn on_drop(self) -> StopOnDrop {
+        StopOnDrop(self)
+    }
+}
+
+pub(super) struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Relaxed);
+    }
+}

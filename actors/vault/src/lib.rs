@@ -1,0 +1,44 @@
+//! The vault: a folder of Markdown notes that outlives workspaces, sessions and the daemon.
+//!
+//! ```text
+//!  the tool `vault` ─► Keeper ── turns: one writer a note ──► ops ──► Folder
+//!  ports::Vault ─────────┘                                     │         │
+//!  (cards of teams)                 front, tags, search: pure ─┘         └─ handles, renames, fsync
+//! ```
+//! Three things hold whatever is asked and whoever else works in the folder:
+//!
+//! - Nothing outside is reached. [`folder`] opens each name in the handle of the folder it is in
+//!   and follows no symbolic link; [`NotePath`] has no `..`, and an excluded folder is closed.
+//! - A change is there whole or not at all, and on the disk when it is answered. A note that
+//!   another program changed meanwhile is read again, never written over.
+//! - An edit of front matter changes the entry it is about ([`front`]); what cannot be edited
+//!   without harm is refused with line and column.
+//!
+//! Every action works in a [`Scope`], a folder that is its caller's root.
+
+mod error;
+mod folder;
+mod front;
+mod keeper;
+mod ops;
+mod options;
+mod path;
+mod search;
+mod tags;
+pub mod tools;
+mod turns;
+
+pub use error::Error;
+pub use front::Malformed;
+pub use keeper::{Keeper, Msg, Parts, Seed, VaultHandle, open};
+pub use options::Options;
+pub use path::{NotePath, Scope};
+pub use tools::catalogue;
+
+/// What `hivekeep check` tells of the vault, or what is wrong with it. Makes nothing.
+///
+/// # Errors
+/// [`Error::Disabled`] or [`Error::Unavailable`].
+pub fn look(options: &Options, state_dir: &std::path::Path) -> Result<String, Error> {
+    folder::look(options, &options.folder(state_dir))
+}

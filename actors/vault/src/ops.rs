@@ -1,0 +1,72 @@
+//! What the actions do, each a blocking function over the folder. Those that change a note run one
+//! at a time for each note; see [`crate::turns`].
+
+mod change;
+mod look;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::folder::{Contents, Expect, Folder};
+use crate::front::{self, Malformed};
+use crate::path::{NotePath, Scope};
+use crate::{Error, tags};
+
+pub(crate) use change::{Mode, Replaced};
+
+/// How often a change is tried anew when another program changed the note in between.
+const ATTEMPTS: usize = 3;
+
+/// The vault as one caller sees it.
+#[derive(Clone)]
+pub(crate) struct Vault {
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) scope: Scope,
+}
+
+/// A note as text.
+pub(crate) struct Note {
+    pub(crate) text: String,
+    expect: Expect,
+}
+
+/// A note's tags.
+pub(crate) struct Tags {
+    pub(crate) all: Vec<String>,
+    pub(crate) inline: Vec<String>,
+    /// Without this, those of the front matter are among them.
+    pub(crate) malformed: Option<Malformed>,
+}
+
+impl Vault {
+    pub(crate) fn read(&self, path: &NotePath) -> Result<Note, Error> {
+        let Contents { bytes, stamp } = self.folder.read(path)?;
+        let text = String::from_utf8(bytes).map_err(|error| Error::NotText {
+            path: path.to_string(),
+            at: error.utf8_error().valid_up_to(),
+        })?;
+        Ok(Note { text, expect: Expect::Same(stamp) })
+    }
+
+    /// What a note's front matter says.
+    pub(crate) fn front(&self, path: &NotePath) -> Result<Map<String, Value>, Error> {
+        front::read(&self.read(path)?.text).map_err(malformed(path))
+    }
+
+    pub(crate) fn tags(&self, path: &NotePath) -> Result<Tags, Error> {
+        let text = self.read(path)?.text;
+        let (front, malformed) = match front::read(&text) {
+            Ok(front) => (front, None),
+            Err(wrong) => (Map::new(), Some(wrong)),
+        };
+        Ok(Tags { all: tags::all(&text, &front), inline: tags::inline(&text), malformed })
+    }
+}
+
+fn malformed(path: &NotePath) -> impl FnOnce(Malformed) -> Error {
+    let path = path.to_string();
+    move |what| Error::Malformed { path, what }
+}

@@ -1,0 +1,210 @@
+//! Changes of notes.
+
+use regex::{NoExpand, Regex, RegexBuilder, Replacer};
+use serde_json::Value;
+
+use super::{ATTEMPTS, Note, Vault, malformed};
+use crate::Error;
+use crate::folder::Expect;
+use crate::front::{self, Malformed};
+use crate::path::NotePath;
+
+/// The most memory that a compiled pattern takes.
+const PATTERN_BYTES: usize = 4 * 1024 * 1024;
+
+/// Where written text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Overwrite,
+    Append,
+    /// After the front matter.
+    Prepend,
+}
+
+impl Vault {
+    /// Writes a note. Answers whether it is new, and its size.
+    pub(crate) fn write(
+        &self,
+        path: &NotePath,
+        content: &str,
+        mode: Mode,
+    ) -> Result<(bool, usize), Error> {
+        if mode == Mode::Overwrite {
+            let new = self.folder.save(path, content.as_bytes(), Expect::Any)?;
+            return Ok((new, content.len()));
+        }
+        self.attempt(|| {
+            let (old, expect) = match self.read(path) {
+                Ok(Note { text, expect }) => (text, expect),
+                Err(Error::NotFound { .. }) => (String::new(), Expect::Nothing),
+                Err(error) => return Err(error),
+            };
+            let at = match mode {
+                Mode::Prepend => {
+                    let block = front::locate(&old).map_err(malformed(path))?;
+                    block.map_or_else(|| front::begin(&old), |block| block.whole.end)
+                }
+                _ => old.len(),
+            };
+            let mut new = String::with_capacity(old.len() + content.len() + 1);
+            new.push_str(&old[..at]);
+            if mode == Mode::Prepend && at > front::begin(&old) && !new.ends_with('\n') {
+                // The closing fence is the last line, and has to stay a line of its own.
+                new.push('\n');
+            }
+            new.push_str(content);
+            new.push_str(&old[at..]);
+            let made = self.folder.save(path, new.as_bytes(), expect)?;
+            Ok((made, new.len()))
+        })
+    }
+
+    /// Removes a note.
+    pub(crate) fn delete(&self, path: &NotePath) -> Result<(), Error> {
+        match self.folder.remove(path)? {
+            true => Ok(()),
+            false => Err(Error::NotFound { path: path.to_string() }),
+        }
+    }
+
+    /// Moves a note. False if it is there already.
+    pub(crate) fn rename(
+        &self,
+        from: &NotePath,
+        to: &NotePath,
+        overwrite: bool,
+    ) -> Result<bool, Error> {
+        if from == to {
+            return match self.folder.look(from)? {
+                Some(_) => Ok(false),
+                None => Err(Error::NotFound { path: from.to_string() }),
+            };
+        }
+        self.folder.move_file(from, to, overwrite).map(|()| true)
+    }
+
+    /// Sets a key of the front matter. False if it has that value.
+    pub(crate) fn set(&self, path: &NotePath, key: &str, value: &Value) -> Result<bool, Error> {
+        self.edit(path, |text| {
+            let new = front::set(text, key, value)?;
+            Ok((new != text).then_some(new))
+        })
+    }
+
+    /// Removes a key of the front matter. False if there is none.
+    pub(crate) fn unset(&self, path: &NotePath, key: &str) -> Result<bool, Error> {
+        self.edit(path, |text| front::delete(text, key))
+    }
+
+    /// Adds a tag to the front matter. False if it is there.
+    pub(crate) fn add_tag(&self, path: &NotePath, tag: &str) -> Result<bool, Error> {
+        self.edit(path, |text| front::add_tag(text, tag))
+    }
+
+    /// Removes a tag from the front matter. False if it is not there.
+    pub(crate) fn remove_tag(&self, path: &NotePath, tag: &str) -> Result<bool, Error> {
+        self.edit(path, |text| front::remove_tag(text, tag))
+    }
+
+    /// Replaces every occurrence; how many there were.
+    pub(crate) fn replace(
+        &self,
+        path: &NotePath,
+        old: &Replaced,
+        new: &str,
+    ) -> Result<usize, Error> {
+        self.attempt(|| {
+            let Note { text, expect } = self.read(path)?;
+            let most = self.folder.max_note_bytes;
+            let (replaced, count) = match old {
+                Replaced::Text(pattern) => replace(&text, pattern, NoExpand(new), most),
+                Replaced::Pattern(pattern) => replace(&text, pattern, new, most),
+            }
+            .map_err(|bytes| Error::TooLarge {
+                path: path.to_string(),
+                bytes,
+                most,
+            })?;
+            if replaced != text {
+                self.folder.save(path, replaced.as_bytes(), expect)?;
+            }
+            Ok(count)
+        })
+    }
+
+    /// Changes a note's text; `None` leaves it as it is.
+    fn edit(
+        &self,
+        path: &NotePath,
+        change: impl Fn(&str) -> Result<Option<String>, Malformed>,
+    ) -> Result<bool, Error> {
+        self.attempt(|| {
+            let Note { text, expect } = self.read(path)?;
+            match change(&text).map_err(malformed(path))? {
+                Some(new) => self.folder.save(path, new.as_bytes(), expect).map(|_| true),
+                None => Ok(false),
+            }
+        })
+    }
+
+    /// Again, if another program was quicker.
+    fn attempt<T>(&self, change: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        let again = |done: &Result<T, Error>| matches!(done, Err(Error::Contended { .. }));
+        let mut done = change();
+        for _ in 1..ATTEMPTS {
+            if !again(&done) {
+                break;
+            }
+            done = change();
+        }
+        done
+    }
+}
+
+/// What is replaced.
+pub(crate) enum Replaced {
+    /// This text; what it is replaced with is taken as it is.
+    Text(Regex),
+    /// What the pattern matches; `$1` and `${name}` are its groups.
+    Pattern(Regex),
+}
+
+impl Replaced {
+    /// Compiles what a caller asks for.
+    ///
+    /// # Errors
+    /// [`Error::Pattern`].
+    pub(crate) fn new(text: &str, is_pattern: bool) -> Result<Self, Error> {
+        let build = |pattern: &str| {
+            let built =
+                RegexBuilder::new(pattern).multi_line(true).size_limit(PATTERN_BYTES).build();
+            built.map_err(|error| Error::Pattern(error.to_string()))
+        };
+        match is_pattern {
+            true => build(text).map(Self::Pattern),
+            false => build(&regex::escape(text)).map(Self::Text),
+        }
+    }
+}
+
+/// At most `most` bytes are made of it; the error is how many it would at least be.
+fn replace(
+    text: &str,
+    pattern: &Regex,
+    mut new: impl Replacer,
+    most: u64,
+) -> Result<(String, usize), u64> {
+    let (mut made, mut last, mut count) = (String::with_capacity(text.len()), 0, 0);
+    for captures in pattern.captures_iter(text) {
+        let whole = captures.get_match();
+        made.push_str(&text[last..whole.start()]);
+        new.replace_append(&captures, &mut made);
+        last = whole.end();
+        count += 1;
+        if made.len() as u64 > most {
+            return Err(made.len() as u64);
+        }
+    }
+    made.push_str(&text[last..]);
+    Ok((made, count))
+}

@@ -1,0 +1,226 @@
+//! Paths in the vault: relative, plain, and each note has one only.
+
+use std::fmt;
+
+use crate::Error;
+
+/// Longest path in bytes. Linux takes 4096, of which the folder's own place takes some.
+const MAX_BYTES: usize = 2_048;
+/// Longest name in bytes, of the file systems in use.
+const MAX_NAME_BYTES: usize = 255;
+/// Folders in each other. Walking opens them one in the other.
+pub(crate) const MAX_DEPTH: usize = 48;
+
+/// A path below the vault's root: names joined by `/`, none of them empty, `.` or `..`. Empty is
+/// the root itself. Symbolic links are never followed, so one note has one path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NotePath(String);
+
+impl NotePath {
+    /// Reads a path. A `/` at the end is a folder's and is left out.
+    ///
+    /// # Errors
+    /// [`Error::BadPath`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let bad = |why| Error::BadPath { path: shorten(text), why };
+        let plain = text.strip_suffix('/').unwrap_or(text);
+        if text.starts_with('/') {
+            return Err(bad("it is absolute"));
+        }
+        if plain.is_empty() || plain == "." {
+            return Ok(Self::default());
+        }
+        if plain.len() > MAX_BYTES {
+            return Err(bad("it is longer than 2048 bytes"));
+        }
+        if plain.chars().any(|c| c.is_control() || c == '\\') {
+            return Err(bad("it has a control character or a backslash"));
+        }
+        for (depth, name) in plain.split('/').enumerate() {
+            let why = match name {
+                "" => "it has an empty name",
+                "." | ".." => "it has a name that is `.` or `..`",
+                long if long.len() > MAX_NAME_BYTES => "a name is longer than 255 bytes",
+                _ if depth >= MAX_DEPTH => "it is deeper than 48 folders",
+                _ => continue,
+            };
+            return Err(bad(why));
+        }
+        Ok(Self(plain.to_owned()))
+    }
+
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/').filter(|name| !name.is_empty())
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder it is in, and its name. Nothing of the root.
+    pub fn split(&self) -> Option<(NotePath, &str)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (folder, name) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
+        Some((Self(folder.to_owned()), name))
+    }
+
+    /// The path of something in this folder.
+    pub fn join(&self, below: &NotePath) -> Result<Self, Error> {
+        match (self.0.is_empty(), below.0.is_empty()) {
+            (true, _) => Ok(below.clone()),
+            (_, true) => Ok(self.clone()),
+            // Both together may be too long or too deep.
+            _ => Self::parse(&format!("{}/{}", self.0, below.0)),
+        }
+    }
+}
+
+impl fmt::Display for NotePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "." } else { &self.0 })
+    }
+}
+
+/// For messages: what a caller sent, as far as it is worth repeating.
+fn shorten(text: &str) -> String {
+    let short: String = text.chars().take(200).collect();
+    if short.len() < text.len() { short + "..." } else { short }
+}
+
+/// The part of the vault that a caller has: a folder that is its root. Its paths begin there, and
+/// nothing it names is outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope(NotePath);
+
+impl Scope {
+    /// All of it.
+    pub fn whole() -> Self {
+        Self::default()
+    }
+
+    /// The part below a folder, which need not be there yet.
+    pub fn below(folder: NotePath) -> Self {
+        Self(folder)
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &NotePath {
+        &self.0
+    }
+
+    /// Where in the vault a caller's path is.
+    ///
+    /// # Errors
+    /// [`Error::BadPath`].
+    pub fn place(&self, text: &str) -> Result<NotePath, Error> {
+        self.0.join(&NotePath::parse(text)?)
+    }
+}
+
+/// What is a note, and which folders are none of the vault's.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) extensions: Vec<String>,
+    pub(crate) excluded: Vec<String>,
+}
+
+impl Rules {
+    pub(crate) fn of(options: &crate::Options) -> Self {
+        let (extensions, excluded) = (options.extensions.clone(), options.exclude_dirs.clone());
+        Self { extensions, excluded }
+    }
+
+    /// Whether a file of this name is a note.
+    pub(crate) fn is_note(&self, name: &str) -> bool {
+        name.rsplit_once('.').is_some_and(|(stem, extension)| {
+            let known = |one: &String| one.eq_ignore_ascii_case(extension);
+            !stem.is_empty() && self.extensions.iter().any(known)
+        })
+    }
+
+    /// Whether a folder of this name is left out.
+    pub(crate) fn is_excluded(&self, name: &str) -> bool {
+        name == crate::folder::STAGING || self.excluded.iter().any(|one| one == name)
+    }
+
+    /// Refuses what is in an excluded folder.
+    pub(crate) fn admit(&self, path: &NotePath) -> Result<(), Error> {
+        match path.names().any(|name| self.is_excluded(name)) {
+            true => Err(Error::BadPath {
+                path: path.to_string(),
+                why: "it is in a folder that is no part of the vault",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what is no note.
+    pub(crate) fn admit_note(&self, path: &NotePath) -> Result<(), Error> {
+        self.admit(path)?;
+        match path.split() {
+            Some((_, name)) if self.is_note(name) => Ok(()),
+            _ => {
+                let extensions: Vec<_> =
+                    self.extensions.iter().map(|one| format!("`.{one}`")).collect();
+                let extensions = extensions.join(" or ");
+                Err(Error::NotANote { path: path.to_string(), extensions })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_could_lead_elsewhere_is_refused() {
+        for bad in [
+            "/etc/passwd",
+            "..",
+            "../a.md",
+            "a/../b.md",
+            "a//b.md",
+            "a/./b.md",
+            "a\0.md",
+            "a\nb",
+            "a\\..\\b.md",
+            "//a",
+        ] {
+            assert!(NotePath::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(NotePath::parse(&"a/".repeat(60)).is_err());
+        assert!(NotePath::parse(&"a".repeat(256)).is_err());
+        for good in ["a.md", "a/b c/ä.md", "..a/b..md", "a/"] {
+            let path = NotePath::parse(good).unwrap();
+            assert_eq!(path.as_str(), good.trim_end_matches('/'));
+        }
+    }
+
+    #[test]
+    fn a_note_is_known_by_its_name() {
+        let rules = Rules::of(&crate::Options::default());
+        let admit = |text: &str| rules.admit_note(&NotePath::parse(text).unwrap());
+        assert!(admit("a/b.md").is_ok() && admit("B.MD").is_ok());
+        for no in ["a/b", "a/b.txt", ".md", ".git/a.md", "x/.obsidian/a.md", ".hivekeep/a.md", ""] {
+            assert!(admit(no).is_err(), "{no}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leaves_its_scope(text in "[a./\\\\ ]{0,12}", root in "[a-c]{1,3}(/[a-c]{1,3}){0,2}") {
+            let scope = Scope::below(NotePath::parse(&root).unwrap());
+            if let Ok(path) = scope.place(&text) {
+                let inside = path.as_str() == root || path.as_str().starts_with(&format!("{root}/"));
+                prop_assert!(inside, "{path}");
+                prop_assert!(path.names().all(|name| name != ".." && name != "."));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Search: the lines of notes that match, in the order of the paths.
+//!
+//! ```text
+//!  walk ─► paths, sorted ─► chunks ─┬─► worker: read, match ─┐
+//!                                   └─► worker: read, match ─┴─► Gathered, by chunk
+//! ```
+//! Workers take chunks in order; as soon as the chunks that are done from the first on have
+//! enough results, no further one is begun. So a search with many matches reads a part of the
+//! vault, and which part does not depend on who was quicker.
+
+mod gather;
+mod matcher;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::folder::{Kind, Walk};
+use crate::ops::Vault;
+use crate::path::NotePath;
+use crate::{Error, tags};
+
+use gather::Gather;
+pub(crate) use matcher::Question;
+use read::Reader;
+
+/// Notes that a worker takes at a time.
+const CHUNK: usize = 32;
+/// The longest query, in characters.
+const QUERY_CHARS: usize = 1_024;
+/// Bytes of all results together: with JSON's escapes below what a result may have.
+const RESULT_BYTES: usize = 1024 * 1024;
+/// Notes that are named as not searched; beyond it they are counted.
+const MOST_SKIPPED: usize = 100;
+/// How often progress is told, and after what time first.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// What is looked for.
+pub(crate) struct Request<'r> {
+    pub(crate) query: &'r str,
+    pub(crate) regex: bool,
+    pub(crate) case_sensitive: bool,
+    pub(crate) whole_word: bool,
+    pub(crate) context_lines: usize,
+    pub(crate) at: NotePath,
+    pub(crate) tag: Option<&'r str>,
+    pub(crate) max_results: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) threads: usize,
+}
+
+/// A line that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hit {
+    pub(crate) path: String,
+    pub(crate) line_number: u64,
+    pub(crate) line: String,
+    pub(crate) context: String,
+}
+
+impl Hit {
+    fn bytes(&self) -> usize {
+        self.path.len() + self.line.len() + self.context.len()
+    }
+}
+
+/// A note that was not searched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) path: String,
+    pub(crate) reason: String,
+}
+
+/// Why there may be more than was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Results,
+    Bytes,
+    Time,
+    Notes,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) cut: Option<Cut>,
+    /// Notes that were read.
+    pub(crate) searched: usize,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped_count: usize,
+}
+
+/// How a search is watched from outside.
+pub(crate) struct Watch<'w> {
+    /// The caller is gone.
+    pub(crate) stopped: &'w (dyn Fn() -> bool + Sync),
+    /// Notes looked at, and all.
+    pub(crate) progress: &'w (dyn Fn(usize, usize) + Sync),
+}
+
+/// Searches. Blocks.
+///
+/// # Errors
+/// [`Error::Pattern`], [`Error::Cancelled`], or a folder that cannot be read.
+pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Result<Found, Error> {
+    if ask.query.is_empty() || ask.query.chars().count() > QUERY_CHARS {
+        return Err(Error::Pattern(format!("it has to have 1 to {QUERY_CHARS} characters")));
+    }
+    let question = Question::new(ask)?;
+    let began = Instant::now();
+    let walk = Walk { recursive: true, stat: false, every_file: false, stopped: watch.stopped };
+    let (items, cut_short) = vault.walk(&walk, &ask.at)?;
+    let prefix = vault.shown(&ask.at);
+    let mut others = Vec::new();
+    let mut notes = Vec::new();
+    for item in items {
+        match item.kind {
+            Kind::Note => notes.push(item.path),
+            Kind::Other => others.push(Skipped {
+                path: format!("{prefix}{}", item.path),
+                reason: "it is no file".to_owned(),
+            }),
+            Kind::Folder => {}
+        }
+    }
+    let job = Job {
+        vault,
+        ask,
+        question: &question,
+        prefix: &prefix,
+        notes: &notes,
+        began,
+        next: AtomicUsize::new(0),
+        looked_at: AtomicUsize::new(0),
+        late: AtomicBool::new(false),
+        gather: Gather::new(ask.max_results, RESULT_BYTES),
+        watch,
+    };
+    let threads = ask.threads.min(notes.len().div_ceil(CHUNK)).max(1);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| job.work(false));
+        }
+        job.work(true);
+    });
+    if (watch.stopped)() {
+        return Err(Error::Cancelled);
+    }
+    let late = job.late.load(Relaxed);
+    let mut found = job.gather.finish();
+    if found.cut.is_none() && late {
+        found.cut = Some(Cut::Time);
+    }
+    if found.cut.is_none() && cut_short {
+        found.cut = Some(Cut::Notes);
+    }
+    found.skipped_count += others.len();
+    found.skipped.extend(others);
+    found.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    found.skipped.truncate(MOST_SKIPPED);
+    Ok(found)
+}
+
+/// What the workers share.
+struct Job<'j> {
+    vault: &'j Vault,
+    ask: &'j Request<'j>,
+    question: &'j Question,
+    prefix: &'j str,
+    notes: &'j [String],
+    began: Instant,
+    next: AtomicUsize,
+    looked_at: AtomicUsize,
+    late: AtomicBool,
+    gather: Gather,
+    watch: &'j Watch<'j>,
+}
+
+impl Job<'_> {
+    /// Takes chunks until there are none, or enough was found.
+    fn work(&self, tells: bool) {
+        let mut reader = Reader::new(&self.vault.folder, &self.ask.at);
+        let mut searcher = self.question.searcher();
+        let mut told = self.began;
+        loop {
+            let nth = self.next.fetch_add(1, Relaxed);
+            let Some(chunk) = self.notes.chunks(CHUNK).nth(nth) else { return };
+            if !self.gather.admits(nth) {
+                return;
+            }
+            let mut part = gather::Part::default();
+            for note in chunk {
+                if self.is_over() {
+                    // What comes after a gap does not count.
+                    return self.gather.close();
+                }
+                self.look(note, &mut reader, &mut searcher, &mut part);
+                self.looked_at.fetch_add(1, Relaxed);
+                if tells && told.elapsed() >= PROGRESS {
+                    told = Instant::now();
+                    (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
+                }
+            }
+            self.gather.put(nth, part);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        if self.began.elapsed() >= self.ask.timeout {
+            self.late.store(true, Relaxed);
+        }
+        self.late.load(Relaxed) || (self.watch.stopped)()
+    }
+
+    fn look(
+        &self,
+        note: &str,
+        reader: &mut Reader<'_>,
+        searcher: &mut grep_searcher::Searcher,
+        part: &mut gather::Part,
+    ) {
+        let path = || format!("{}{note}", self.prefix);
+        let bytes = match reader.read(note) {
+            Ok(bytes) => bytes,
+            // Removed since the walk.
+            Err(Error::NotFound { .. }) => return,
+            Err(error) => {
+                let reason = match error {
+                    Error::TooLarge { bytes, most, .. } => {
+                        format!("it has {bytes} bytes, a note at most {most}")
+                    }
+                    Error::WrongKind { found, .. } => format!("it is {found}"),
+                    other => other.to_string(),
+                };
+                return part.skip(Skipped { path: path(), reason });
+            }
+        };
+        part.searched += 1;
+        // One more than is wanted shows that there is more.
+        let room = matcher::Room {
+            hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
+            bytes: RESULT_BYTES.saturating_sub(part.bytes),
+            context_lines: self.ask.context_lines,
+        };
+        let mut hits = self.question.hits(searcher, bytes, room);
+        if hits.is_empty() || self.ask.tag.is_some_and(|tag| !has_tag(bytes, tag)) {
+            return;
+        }
+        for hit in &mut hits {
+            hit.path = path();
+        }
+        part.add(hits);
+    }
+}
+
+fn has_tag(bytes: &[u8], wanted: &str) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let front = crate::front::read(&text).unwrap_or_default();
+    tags::all(&text, &front).iter().any(|tag| tags::is_under(tag, wanted))
+}

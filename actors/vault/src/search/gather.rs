@@ -1,0 +1,122 @@
+//! What the workers found, put in order again.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{Cut, Found, Hit, MOST_SKIPPED, Skipped};
+
+/// How many chunks the workers may be ahead of the first that is not done: what waits for it is
+/// held in memory.
+const AHEAD: usize = 32;
+
+/// What was found in one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) hits: Vec<Hit>,
+    pub(super) bytes: usize,
+    pub(super) searched: usize,
+    skipped: Vec<Skipped>,
+    skipped_count: usize,
+}
+
+impl Part {
+    pub(super) fn add(&mut self, hits: Vec<Hit>) {
+        self.bytes += hits.iter().map(Hit::bytes).sum::<usize>();
+        self.hits.extend(hits);
+    }
+
+    pub(super) fn skip(&mut self, skipped: Skipped) {
+        self.skipped_count += 1;
+        if self.skipped.len() < MOST_SKIPPED {
+            self.skipped.push(skipped);
+        }
+    }
+}
+
+/// Takes parts in any order, and counts those that are done from the first on.
+pub(super) struct Gather {
+    most: usize,
+    most_bytes: usize,
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    found: Found,
+    bytes: usize,
+    /// The chunk that comes next in order.
+    next: usize,
+    waiting: BTreeMap<usize, Part>,
+    /// Nothing more is needed, or a worker has given up.
+    closed: bool,
+}
+
+impl Gather {
+    pub(super) fn new(most: usize, most_bytes: usize) -> Self {
+        Self { most, most_bytes, state: Mutex::default(), moved: Condvar::new() }
+    }
+
+    /// Waits until a chunk may be begun. False if it is not needed.
+    pub(super) fn admits(&self, nth: usize) -> bool {
+        let ahead = |state: &mut State| !state.closed && nth >= state.next + AHEAD;
+        let state = self.moved.wait_while(self.lock(), ahead);
+        !state.unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// Nothing that comes now is needed: a worker leaves a gap.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.moved.notify_all();
+    }
+
+    pub(super) fn put(&self, nth: usize, part: Part) {
+        let mut state = self.lock();
+        state.waiting.insert(nth, part);
+        while let Some(part) = {
+            let next = state.next;
+            state.waiting.remove(&next)
+        } {
+            state.next += 1;
+            if self.take(&mut state, part) {
+                state.closed = true;
+                state.waiting.clear();
+            }
+        }
+        self.moved.notify_all();
+    }
+
+    /// True if there is no room for more.
+    fn take(&self, state: &mut State, part: Part) -> bool {
+        let found = &mut state.found;
+        if found.cut.is_some() {
+            return true;
+        }
+        found.searched += part.searched;
+        found.skipped_count += part.skipped_count;
+        let room = MOST_SKIPPED.saturating_sub(found.skipped.len());
+        found.skipped.extend(part.skipped.into_iter().take(room));
+        for hit in part.hits {
+            if found.hits.len() == self.most {
+                found.cut = Some(Cut::Results);
+                return true;
+            }
+            state.bytes += hit.bytes();
+            if state.bytes > self.most_bytes {
+                found.cut = Some(Cut::Bytes);
+                return true;
+            }
+            found.hits.push(hit);
+        }
+        false
+    }
+
+    /// All that is there from the first chunk on without a gap.
+    pub(super) fn finish(self) -> Found {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).found
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,34 @@
+//! Reading many notes, one folder after the other.
+
+use cap_std::fs::Dir;
+
+use crate::Error;
+use crate::folder::{Folder, read_at};
+use crate::path::NotePath;
+
+/// Keeps the folder of the last note open, and the memory of its text.
+pub(super) struct Reader<'f> {
+    folder: &'f Folder,
+    root: &'f NotePath,
+    open: Option<(String, Dir)>,
+    bytes: Vec<u8>,
+}
+
+impl<'f> Reader<'f> {
+    pub(super) fn new(folder: &'f Folder, root: &'f NotePath) -> Self {
+        Self { folder, root, open: None, bytes: Vec::new() }
+    }
+
+    /// A note by its path below the root.
+    pub(super) fn read(&mut self, note: &str) -> Result<&[u8], Error> {
+        let (folder, name) = note.rsplit_once('/').unwrap_or(("", note));
+        let path = || NotePath::parse(note);
+        if self.open.as_ref().is_none_or(|(open, _)| open != folder) {
+            let dir = self.folder.dir(&self.root.join(&NotePath::parse(folder)?)?)?;
+            self.open = Some((folder.to_owned(), dir));
+        }
+        let (_, dir) = self.open.as_ref().expect("it was just opened");
+        read_at(dir, name, &path()?, self.folder.max_note_bytes, &mut self.bytes)?;
+        Ok(&self.bytes)
+    }
+}
