@@ -73,12 +73,14 @@ impl Entity for Keeper {
             Ok(permits) => drop(permits),
             Err(_) => return Err(Fault::new("what was being written before has not ended")),
         }
+        // Beside the mailbox: a disk that hangs must not hold up the daemon's start.
         let opening = house.clone();
-        let opened = tokio::task::spawn_blocking(move || opening.folder().map(drop)).await;
-        match opened.map_err(|error| Fault::new(error.to_string()))? {
-            Ok(()) | Err(Error::Disabled) => {}
-            Err(error) => tracing::warn!(%error, "there is no vault"),
-        }
+        let _detached = me.workers.spawn(async move {
+            let opened = tokio::task::spawn_blocking(move || opening.folder().map(drop)).await;
+            if let Ok(Err(error @ Error::Unavailable { .. })) = opened {
+                tracing::warn!(%error, "there is no vault");
+            }
+        });
         Ok(Self { me, house, turns: Turns::default() })
     }
 

@@ -16,6 +16,7 @@
 //!
 //! Every action works in a [`Scope`], a folder that is its caller's root.
 
+pub mod answer;
 mod error;
 mod folder;
 mod front;

@@ -185,6 +185,7 @@ impl Job<'_> {
         let mut reader = Reader::new(&self.vault.folder, &self.ask.at);
         let mut searcher = self.question.searcher();
         let mut told = self.began;
+        let _leaves_no_other_waiting = CloseOnPanic(&self.gather);
         loop {
             let nth = self.next.fetch_add(1, Relaxed);
             let Some(chunk) = self.notes.chunks(CHUNK).nth(nth) else { return };
@@ -253,6 +254,17 @@ impl Job<'_> {
             hit.path = path();
         }
         part.add(hits);
+    }
+}
+
+/// A worker that panics takes the search with it; the others must not wait for its chunk.
+struct CloseOnPanic<'g>(&'g Gather);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close();
+        }
     }
 }
 

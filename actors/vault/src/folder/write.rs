@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use cap_fs_ext::DirExt;
@@ -174,7 +175,7 @@ impl Folder {
                 Ok(()) => {
                     let made = dir.open_dir_nofollow(one).map_err(io)?;
                     let made_io = |errno: Errno| told(path, errno.into());
-                    inherit_owner(&made, &dir).map_err(made_io)?;
+                    readable(&made).and_then(|made| inherit_owner(made, &dir)).map_err(made_io)?;
                     sync(&dir, path)?;
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -205,7 +206,14 @@ fn placing(path: &NotePath, errno: Errno) -> Error {
 
 /// What is renamed or removed in a folder lasts when the folder is on the disk.
 fn sync(dir: &Dir, path: &NotePath) -> Result<(), Error> {
-    rustix::fs::fsync(dir).map_err(|errno| told(path, errno.into()))
+    let synced = readable(dir).and_then(rustix::fs::fsync);
+    synced.map_err(|errno| told(path, errno.into()))
+}
+
+/// The same folder, opened to be read: a handle for names alone (`O_PATH`) cannot be synced.
+fn readable(dir: &Dir) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(dir, ".", flags, Mode::empty())
 }
 
 /// A note keeps its mode and owner when it is written anew.
@@ -220,7 +228,7 @@ fn inherit(file: &File, old: Option<&Stat>, dir: &Dir) -> Result<(), Errno> {
 }
 
 /// What a daemon that is root makes in somebody's folder is theirs.
-fn inherit_owner(made: impl std::os::fd::AsFd, dir: &Dir) -> Result<(), Errno> {
+fn inherit_owner(made: impl AsFd, dir: &Dir) -> Result<(), Errno> {
     let folder = fstat(dir)?;
     let now = fstat(&made)?;
     match now.st_uid == folder.st_uid {
@@ -229,7 +237,7 @@ fn inherit_owner(made: impl std::os::fd::AsFd, dir: &Dir) -> Result<(), Errno> {
     }
 }
 
-fn own(file: impl std::os::fd::AsFd, uid: u32, gid: u32) -> Result<(), Errno> {
+fn own(file: impl AsFd, uid: u32, gid: u32) -> Result<(), Errno> {
     match fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
         // Only root gives files away; anybody else's are its own, as with any editor.
         Err(Errno::PERM) => Ok(()),

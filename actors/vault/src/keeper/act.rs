@@ -6,13 +6,11 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
 
 use super::{Keeper, Stop};
+use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
 use crate::ops::{Mode, Replaced, Tags, Vault};
 use crate::path::NotePath;
 use crate::search::{Cut, Request, Watch, search};
-use crate::tools::{
-    Action, EntryRow, Format, FrontmatterAction, NoteRow, RecentRow, SearchRow, SkippedRow,
-    TagsAction, VaultCall, VaultResult, WriteMode,
-};
+use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
 use crate::{Error, front, tags};
 
 const DEFAULT_RESULTS: usize = 20;

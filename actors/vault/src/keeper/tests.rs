@@ -1,1 +1,294 @@
+use std::path::Path;
+use std::sync::Arc;
 
+use hivekeep_kernel::entity::spawn_root;
+use hivekeep_kernel::ports::Vault as _;
+use hivekeep_kernel::{Address, CallId, Census, Door, Policy, Progress, SessionId};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::Options;
+
+/// A keeper with a folder of its own.
+struct House {
+    dir: tempfile::TempDir,
+    address: Address<Msg>,
+    handle: VaultHandle,
+}
+
+impl House {
+    async fn open(options: Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::vacant(Census::default().probe("vault", "vault", Policy::ENTITY));
+        let (handle, seed) =
+            open(Parts { options, state_dir: dir.path().to_owned(), address: address.clone() });
+        spawn_root::<Keeper>(&address, seed).await.unwrap();
+        Self { dir, address, handle }
+    }
+
+    fn cx(&self) -> CallCx {
+        CallCx {
+            id: CallId::new(),
+            session: SessionId::new(),
+            tool: "vault",
+            door: Door::Internal,
+            deadline: Instant::now() + Duration::from_secs(60),
+            cancel: CancellationToken::new(),
+            progress: Progress::default(),
+            span: tracing::Span::none(),
+        }
+    }
+
+    /// Sends a call; its answer comes later.
+    fn send(&self, cx: CallCx, args: Value) -> oneshot::Receiver<Result<Value, ToolError>> {
+        let (reply, answer) = oneshot::channel();
+        let tool = tools::catalogue()[0];
+        self.address.send(ToolCall { tool, cx, args, reply }.into()).unwrap();
+        answer
+    }
+
+    async fn call(&self, args: Value) -> Result<Value, ToolError> {
+        self.send(self.cx(), args).await.unwrap()
+    }
+
+    async fn ok(&self, args: Value) -> Value {
+        self.call(args.clone()).await.unwrap_or_else(|error| panic!("{args}: {error}"))
+    }
+
+    async fn code(&self, args: Value) -> String {
+        self.call(args.clone()).await.expect_err(&args.to_string()).code.into_owned()
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("vault").join(path)
+    }
+}
+
+#[tokio::test]
+async fn every_action_answers() {
+    let house = House::open(Options::default()).await;
+    let text = "---\ntags: [one]\n---\nbody #two\n";
+    let wrote = house.ok(json!({"action": "write", "path": "a/n.md", "content": text})).await;
+    assert_eq!(
+        wrote,
+        json!({"path": "a/n.md", "mode": "overwrite", "created": true, "size_bytes": text.len()})
+    );
+    let read = house.ok(json!({"action": "read", "path": "a/n.md"})).await;
+    assert_eq!(read, json!({"path": "a/n.md", "content": text, "size_bytes": text.len()}));
+    let read = house.ok(json!({"action": "read", "path": "a/n.md", "format": "json"})).await;
+    assert_eq!(read["frontmatter"], json!({"tags": ["one"]}));
+    let found = house.ok(json!({"action": "search", "query": "body", "tag": "two"})).await;
+    assert_eq!(found["result_count"], 1);
+    let row = json!({"path": "a/n.md", "line_number": 4, "line": "body #two", "context": "tags: [one]\n---\nbody #two"});
+    assert_eq!(found["results"], json!([row]));
+    assert_eq!((&found["truncated"], &found["notes_searched"]), (&json!(false), &json!(1)));
+    let listed = house.ok(json!({"action": "list"})).await;
+    assert_eq!(listed["entries"], json!([{"path": "a", "is_dir": true, "size": 0}]));
+    let set = json!({"action": "frontmatter", "frontmatter_action": "set", "path": "a/n.md", "key": "k", "value": null});
+    assert_eq!(house.ok(set).await["frontmatter"], json!({"tags": ["one"], "k": null}));
+    let delete = json!({"action": "frontmatter", "frontmatter_action": "delete", "path": "a/n.md", "key": "k"});
+    assert_eq!(house.ok(delete.clone()).await["changed"], true);
+    assert_eq!(house.ok(delete).await["changed"], false);
+    let add = json!({"action": "tags", "tags_action": "add", "path": "a/n.md", "tag": "#three"});
+    let added = house.ok(add).await;
+    assert_eq!(
+        (&added["tags"], &added["inline_tags"], &added["changed"]),
+        (&json!(["one", "three", "two"]), &json!(["two"]), &json!(true))
+    );
+    let replace =
+        json!({"action": "replace", "path": "a/n.md", "old_string": "body", "new_string": "text"});
+    assert_eq!(house.ok(replace).await["replacements"], 1);
+    let same = house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "a/n.md"})).await;
+    assert_eq!(same, json!({"moved": false, "from": "a/n.md", "to": "a/n.md"}));
+    let moved = house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b/m.md"})).await;
+    assert_eq!(moved["moved"], true);
+    let batch =
+        house.ok(json!({"action": "batch_read", "paths": ["b/m.md", "no.md", "../x.md"]})).await;
+    assert_eq!(batch["notes"][0]["content"], "---\ntags: [one, three]\n---\ntext #two\n");
+    assert!(batch["notes"][1]["error"].as_str().unwrap().contains("no.md"));
+    assert!(batch["notes"][2]["error"].as_str().unwrap().contains(".."));
+    let stats = house.ok(json!({"action": "stats"})).await;
+    assert_eq!((&stats["total_notes"], &stats["total_folders"]), (&json!(1), &json!(2)));
+    assert_eq!(stats["recent_files"][0]["path"], "b/m.md");
+    assert_eq!(house.code(json!({"action": "delete", "path": "b/m.md"})).await, "not_confirmed");
+    let gone = house.ok(json!({"action": "delete", "path": "b/m.md", "confirm": true})).await;
+    assert_eq!(gone, json!({"path": "b/m.md", "deleted": true}));
+}
+
+#[tokio::test]
+async fn what_is_missing_or_wrong_is_refused_by_name() {
+    let house = House::open(Options::default()).await;
+    for (args, code) in [
+        (json!({"action": "read"}), "invalid_input"),
+        (json!({"action": "read", "path": "../a.md"}), "invalid_path"),
+        (json!({"action": "read", "path": "/a.md"}), "invalid_path"),
+        (json!({"action": "read", "path": "a.txt"}), "not_a_note"),
+        (json!({"action": "write", "path": "a.sh", "content": "x"}), "not_a_note"),
+        (json!({"action": "write", "path": ".git/a.md", "content": "x"}), "invalid_path"),
+        (json!({"action": "write", "path": "teams/t/cards/m.json", "content": "x"}), "not_a_note"),
+        (json!({"action": "read", "path": "a.md"}), "note_not_found"),
+        (json!({"action": "list", "path": ".obsidian"}), "invalid_path"),
+        (json!({"action": "search", "query": "(", "regex": true}), "invalid_pattern"),
+        (json!({"action": "search", "query": "x", "context_lines": 21}), "invalid_input"),
+        (json!({"action": "search", "query": "x", "tag": "a b"}), "invalid_input"),
+        (
+            json!({"action": "tags", "path": "a.md", "tags_action": "add", "tag": "12"}),
+            "invalid_input",
+        ),
+        (
+            json!({"action": "frontmatter", "path": "a.md", "frontmatter_action": "set", "key": "k"}),
+            "invalid_input",
+        ),
+        (
+            json!({"action": "replace", "path": "a.md", "old_string": "", "new_string": "x"}),
+            "invalid_input",
+        ),
+        (json!({"action": "batch_read", "paths": []}), "invalid_input"),
+        (json!({"action": "delete", "path": "a.md", "confirm": true}), "note_not_found"),
+    ] {
+        assert_eq!(house.code(args.clone()).await, code, "{args}");
+    }
+}
+
+#[tokio::test]
+async fn malformed_front_matter_is_told_with_its_place_and_kept() {
+    let house = House::open(Options::default()).await;
+    let text = "---\nok: 1\nbad: [1, 2\n---\nbody #t\n";
+    house.ok(json!({"action": "write", "path": "a.md", "content": text})).await;
+    let on = |mut args: Value| {
+        args["path"] = "a.md".into();
+        args
+    };
+    for args in [
+        json!({"action": "frontmatter", "frontmatter_action": "get"}),
+        json!({"action": "frontmatter", "frontmatter_action": "set", "key": "ok", "value": 2}),
+        json!({"action": "frontmatter", "frontmatter_action": "delete", "key": "ok"}),
+        json!({"action": "tags", "tags_action": "add", "tag": "x"}),
+        json!({"action": "tags", "tags_action": "remove", "tag": "x"}),
+    ] {
+        let refused = house.call(on(args.clone())).await.expect_err("refused");
+        assert_eq!(refused.code, "malformed_frontmatter", "{args}");
+        assert_eq!(refused.details["line"], 4, "{args}");
+        assert!(refused.details["column"].is_u64() && refused.next_step.is_some());
+    }
+    assert_eq!(std::fs::read_to_string(house.at("a.md")).unwrap(), text, "nothing was changed");
+    let read = house.ok(on(json!({"action": "read", "format": "json"}))).await;
+    assert!(read["frontmatter_error"].as_str().unwrap().contains("line 4"), "{read}");
+    assert_eq!((&read["content"], read.get("frontmatter")), (&json!(text), None));
+    let tags = house.ok(on(json!({"action": "tags", "tags_action": "list"}))).await;
+    assert_eq!(tags["tags"], json!(["t"]));
+    assert!(tags["frontmatter_error"].is_string());
+    let batch = house.ok(json!({"action": "batch_read", "paths": ["a.md"]})).await;
+    assert_eq!(batch["notes"][0]["content"], text);
+    assert!(batch["notes"][0]["error"].as_str().unwrap().contains("line 4"));
+    assert_eq!(
+        house.ok(json!({"action": "search", "query": "body", "tag": "t"})).await["result_count"],
+        1
+    );
+    house.ok(on(json!({"action": "write", "mode": "prepend", "content": "first\n"}))).await;
+    house.ok(on(json!({"action": "write", "mode": "append", "content": "last\n"}))).await;
+    house.ok(on(json!({"action": "replace", "old_string": "[1, 2", "new_string": "[1, 2]"}))).await;
+    let now = std::fs::read_to_string(house.at("a.md")).unwrap();
+    assert_eq!(now, "---\nok: 1\nbad: [1, 2]\n---\nfirst\nbody #t\nlast\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_of_one_note_lose_nothing() {
+    let house = Arc::new(House::open(Options::default()).await);
+    house.ok(json!({"action": "write", "path": "n.md", "content": ""})).await;
+    // Sent in this order, so appended in this order, whatever runs beside it.
+    let answers: Vec<_> = (0..100)
+        .map(|n| {
+            let line = format!("{n}\n");
+            house.send(
+                house.cx(),
+                json!({"action": "write", "path": "n.md", "mode": "append", "content": line}),
+            )
+        })
+        .collect();
+    let tags: Vec<_> = (0..20)
+        .map(|n| house.send(house.cx(), json!({"action": "tags", "tags_action": "add", "path": "n.md", "tag": format!("t{n}")})))
+        .collect();
+    let others: Vec<_> = (0..20)
+        .map(|n| {
+            house.send(
+                house.cx(),
+                json!({"action": "write", "path": format!("{n}.md"), "content": "x"}),
+            )
+        })
+        .collect();
+    for answer in answers.into_iter().chain(tags).chain(others) {
+        answer.await.unwrap().unwrap();
+    }
+    let text = std::fs::read_to_string(house.at("n.md")).unwrap();
+    let body: String = (0..100).map(|n| format!("{n}\n")).collect();
+    let tags: String = (0..20).map(|n| format!("  - t{n}\n")).collect();
+    assert_eq!(text, format!("---\ntags:\n{tags}---\n{body}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_back_and_forth_never_wait_for_each_other() {
+    let house = House::open(Options::default()).await;
+    house.ok(json!({"action": "write", "path": "a.md", "content": "text"})).await;
+    let answers: Vec<_> = (0..60)
+        .map(|n| {
+            let (from, to) = if n % 2 == 0 { ("a.md", "b.md") } else { ("b.md", "a.md") };
+            house.send(house.cx(), json!({"action": "move", "path": from, "new_path": to}))
+        })
+        .collect();
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().unwrap()["moved"], true);
+    }
+    assert!(house.at("a.md").exists() && !house.at("b.md").exists());
+}
+
+#[tokio::test]
+async fn a_cancelled_change_that_waits_does_nothing() {
+    let house = House::open(Options::default()).await;
+    let cx = house.cx();
+    cx.cancel.cancel();
+    let answer = house.send(cx, json!({"action": "write", "path": "a.md", "content": "x"}));
+    assert_eq!(answer.await.unwrap().unwrap_err().code, "cancelled");
+    assert!(!house.at("a.md").exists());
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_said_and_looked_for_again() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("mount");
+    let house = House::open(Options { path: Some(path.clone()), ..Options::default() }).await;
+    let list = || json!({"action": "list"});
+    let refused = house.call(list()).await.unwrap_err();
+    assert_eq!((refused.code.as_ref(), refused.retryable), ("vault_unavailable", true));
+    assert_eq!(
+        house.code(json!({"action": "write", "path": "a.md", "content": "x"})).await,
+        "vault_unavailable"
+    );
+    assert!(!path.exists(), "a folder that was set is not made");
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(house.ok(list()).await["count"], 0);
+    let off = House::open(Options { enabled: false, ..Options::default() }).await;
+    assert_eq!(off.code(list()).await, "vault_disabled");
+    assert!(!off.at("").exists());
+}
+
+#[tokio::test]
+async fn the_daemon_keeps_files_of_its_own_there() {
+    let house = House::open(Options::default()).await;
+    let vault = &house.handle;
+    let card = "teams/red/cards/red-coder.json";
+    assert_eq!(vault.read(card).await.unwrap(), None);
+    assert!(vault.list("teams/red").await.unwrap().is_empty());
+    vault.write(card, b"{}".to_vec()).await.unwrap();
+    vault.write(card, b"{\"a\":1}".to_vec()).await.unwrap();
+    vault.write("teams/red/notes/a.md", b"a".to_vec()).await.unwrap();
+    assert_eq!(vault.read(card).await.unwrap().unwrap(), b"{\"a\":1}");
+    assert_eq!(vault.list("teams/red").await.unwrap(), [card, "teams/red/notes/a.md"]);
+    for refused in ["cards/a.json", "teams/../a.json", "teams/a.txt", "/teams/a.json"] {
+        assert!(vault.write(refused, Vec::new()).await.is_err(), "{refused}");
+    }
+    assert!(vault.remove(card).await.unwrap() && !vault.remove(card).await.unwrap());
+    assert!(Path::new(&house.at("teams/red/cards")).exists());
+}

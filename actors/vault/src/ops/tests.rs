@@ -1,1 +1,294 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
+use rustix::fs::CWD;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::Options;
+use crate::folder::STAGING;
+
+struct Home {
+    dir: TempDir,
+    vault: Vault,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Arc::new(Folder::open(&options, &dir.path().join("vault")).unwrap());
+        Self { dir, vault: Vault { folder, scope: Scope::whole() } }
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("vault").join(path)
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    fn put(&self, path: &str, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        fs::write(self.at(path), text).unwrap();
+    }
+}
+
+fn note(path: &str) -> NotePath {
+    NotePath::parse(path).unwrap()
+}
+
+fn code<T>(done: Result<T, Error>) -> &'static str {
+    done.err().map_or("done", |error| error.code())
+}
+
+#[test]
+fn a_note_is_written_read_moved_and_deleted() {
+    let home = Home::new();
+    let vault = &home.vault;
+    assert_eq!(vault.write(&note("a/b/c.md"), "one", Mode::Overwrite).unwrap(), (true, 3));
+    assert_eq!(vault.write(&note("a/b/c.md"), "two", Mode::Append).unwrap(), (false, 6));
+    assert_eq!(vault.read(&note("a/b/c.md")).unwrap().text, "onetwo");
+    assert!(vault.rename(&note("a/b/c.md"), &note("d/e.md"), false).unwrap());
+    assert_eq!((home.text("d/e.md").as_str(), home.at("a/b/c.md").exists()), ("onetwo", false));
+    assert!(!vault.rename(&note("d/e.md"), &note("d/e.md"), true).unwrap());
+    home.put("f.md", "there");
+    assert_eq!(code(vault.rename(&note("d/e.md"), &note("f.md"), false)), "note_exists");
+    assert!(vault.rename(&note("d/e.md"), &note("f.md"), true).unwrap());
+    assert_eq!(home.text("f.md"), "onetwo");
+    vault.delete(&note("f.md")).unwrap();
+    assert_eq!(code(vault.delete(&note("f.md"))), "note_not_found");
+    assert_eq!(code(vault.rename(&note("f.md"), &note("f.md"), true)), "note_not_found");
+    assert_eq!(code(vault.read(&note("no/f.md"))), "note_not_found");
+    assert_eq!(fs::read_dir(home.at(STAGING)).unwrap().count(), 0, "nothing is left over");
+}
+
+#[test]
+fn what_is_prepended_comes_after_the_front_matter() {
+    let home = Home::new();
+    let write = |text: &str, mode| home.vault.write(&note("a.md"), text, mode);
+    home.put("a.md", "---\na: 1\n---\nbody\n");
+    write("first\n", Mode::Prepend).unwrap();
+    assert_eq!(home.text("a.md"), "---\na: 1\n---\nfirst\nbody\n");
+    home.put("a.md", "---\na: 1\n---");
+    write("x", Mode::Prepend).unwrap();
+    assert_eq!(home.text("a.md"), "---\na: 1\n---\nx");
+    home.put("a.md", "\u{feff}body");
+    write("x", Mode::Prepend).unwrap();
+    assert_eq!(home.text("a.md"), "\u{feff}xbody");
+    home.put("a.md", "---\nnever closed");
+    assert_eq!(code(write("x", Mode::Prepend)), "malformed_frontmatter");
+    assert_eq!(home.text("a.md"), "---\nnever closed");
+    write("!", Mode::Append).unwrap();
+    assert_eq!(home.text("a.md"), "---\nnever closed!");
+    write("x", Mode::Overwrite).unwrap();
+    home.vault.write(&note("new.md"), "made", Mode::Prepend).unwrap();
+    assert_eq!(home.text("new.md"), "made");
+}
+
+/// Every way out: of each, every action is refused and nothing outside is changed or shown.
+#[test]
+fn no_symbolic_link_leads_out() {
+    let home = Home::new();
+    let outside = home.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret.md"), "secret #tag").unwrap();
+    home.put("inside/kept.md", "kept");
+    let link = |to: &Path, name: &str| symlink(to, home.at(name)).unwrap();
+    link(&outside.join("secret.md"), "file.md");
+    link(&outside, "folder");
+    link(Path::new("../outside"), "relative");
+    link(&outside.join("not-there.md"), "dangling.md");
+    link(Path::new("loop.md"), "loop.md");
+    link(Path::new("inside"), "alias");
+    link(Path::new("/"), "root");
+    link(&outside, "inside/nested");
+    let secret = format!("root{}", outside.join("secret.md").display());
+    let vault = &home.vault;
+    for path in [
+        "file.md",
+        "folder/secret.md",
+        "relative/secret.md",
+        "dangling.md",
+        "loop.md",
+        "alias/kept.md",
+        "inside/nested/secret.md",
+        "folder/new.md",
+        "folder/new/deep.md",
+        &secret,
+    ] {
+        let at = note(path);
+        let kept = note("inside/kept.md");
+        let codes = [
+            code(vault.read(&at)),
+            code(vault.write(&at, "x", Mode::Overwrite)),
+            code(vault.write(&at, "x", Mode::Append)),
+            code(vault.delete(&at)),
+            code(vault.set(&at, "k", &json!(1))),
+            code(vault.add_tag(&at, "t")),
+            code(vault.replace(&at, &Replaced::new("s", false).unwrap(), "x")),
+            code(vault.rename(&at, &note("got.md"), true)),
+            code(vault.rename(&kept, &at, false)),
+            code(vault.rename(&kept, &at, true)),
+        ];
+        assert!(codes.iter().all(|code| *code == "wrong_kind"), "{path}: {codes:?}");
+    }
+    for folder in ["folder", "relative", "alias", "root", "inside/nested"] {
+        assert_eq!(code(vault.list(&note(folder), true, &|| false)), "wrong_kind", "{folder}");
+    }
+    let listed = vault.list(&NotePath::default(), true, &|| false).unwrap();
+    let paths: Vec<_> = listed.rows.iter().map(|row| row.path.as_str()).collect();
+    assert_eq!(paths, ["inside", "inside/kept.md"]);
+    assert_eq!(vault.stats(9, &|| false).unwrap().notes, 1);
+    assert_eq!(fs::read_to_string(outside.join("secret.md")).unwrap(), "secret #tag");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(home.text("inside/kept.md"), "kept");
+}
+
+/// A folder is swapped for a link out again and again while notes are written through it.
+#[test]
+fn a_link_put_in_place_meanwhile_leads_nowhere() {
+    let home = Home::new();
+    let outside = home.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    home.put("swap/a.md", "in");
+    symlink(&outside, home.at("link")).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let (folder, link) = (home.at("swap"), home.at("link"));
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(CWD, &folder, CWD, &link, exchange).unwrap();
+            }
+        });
+        for round in 0..300 {
+            let at = note(&format!("swap/new{}.md", round % 7));
+            let _refused_or_inside = home.vault.write(&at, "x", Mode::Overwrite);
+            let _either = home.vault.list(&note("swap"), true, &|| false);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let home = Home::new();
+    let pipe = home.at("pipe.md");
+    rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    fs::create_dir(home.at("folder.md")).unwrap();
+    for path in ["pipe.md", "folder.md"] {
+        assert_eq!(code(home.vault.read(&note(path))), "wrong_kind");
+        assert_eq!(code(home.vault.write(&note(path), "x", Mode::Overwrite)), "wrong_kind");
+        assert_eq!(code(home.vault.delete(&note(path))), "wrong_kind");
+    }
+    home.put("a.md", "x");
+    assert_eq!(code(home.vault.write(&note("a.md/b.md"), "x", Mode::Overwrite)), "wrong_kind");
+}
+
+#[test]
+fn sizes_are_bounded_also_of_what_grows() {
+    let home = Home::with(Options { max_note_mb: 1, ..Options::default() });
+    let big = "x".repeat(1 << 20);
+    home.vault.write(&note("a.md"), &big, Mode::Overwrite).unwrap();
+    assert_eq!(code(home.vault.write(&note("a.md"), "y", Mode::Append)), "note_too_large");
+    let pattern = Replaced::new("x", false).unwrap();
+    assert_eq!(code(home.vault.replace(&note("a.md"), &pattern, "xx")), "note_too_large");
+    assert_eq!(home.text("a.md"), big);
+    home.put("b.md", format!("{big}y"));
+    assert_eq!(code(home.vault.read(&note("b.md"))), "note_too_large");
+    home.put("c.md", b"caf\xe9");
+    assert_eq!(code(home.vault.read(&note("c.md"))), "not_text");
+}
+
+#[test]
+fn text_is_replaced_as_it_is_and_patterns_with_their_groups() {
+    let home = Home::new();
+    home.put("a.md", "one.two one-two\n$1 end\n");
+    let replace = |old: &str, regex, new: &str| {
+        home.vault.replace(&note("a.md"), &Replaced::new(old, regex).unwrap(), new).unwrap()
+    };
+    assert_eq!(replace("one.two", false, "$1"), 1);
+    assert_eq!(home.text("a.md"), "$1 one-two\n$1 end\n");
+    assert_eq!(replace("^(.)1", true, "${1}2"), 2);
+    assert_eq!(home.text("a.md"), "$2 one-two\n$2 end\n");
+    let before = fs::metadata(home.at("a.md")).unwrap().ino();
+    assert_eq!(replace("nowhere", false, "x"), 0);
+    assert_eq!(fs::metadata(home.at("a.md")).unwrap().ino(), before, "not written anew");
+    assert_eq!(code(Replaced::new("(", true)), "invalid_pattern");
+    assert_eq!(code(Replaced::new("(x{1000}){1000}", true)), "invalid_pattern");
+}
+
+#[test]
+fn a_change_by_another_program_is_not_written_over() {
+    let home = Home::new();
+    home.put("a.md", "old");
+    let read = home.vault.read(&note("a.md")).unwrap();
+    home.put("a.md", "from an editor");
+    let saved = home.vault.folder.save(&note("a.md"), b"mine", read.expect);
+    assert_eq!(code(saved), "note_contended");
+    assert_eq!(home.text("a.md"), "from an editor");
+    assert_eq!(
+        code(home.vault.folder.save(&note("a.md"), b"mine", Expect::Nothing)),
+        "note_contended"
+    );
+    assert_eq!(fs::read_dir(home.at(STAGING)).unwrap().count(), 0);
+}
+
+#[test]
+fn a_note_keeps_its_mode_and_what_a_crash_left_is_swept() {
+    let home = Home::new();
+    home.put("a.md", "x");
+    fs::set_permissions(home.at("a.md"), fs::Permissions::from_mode(0o640)).unwrap();
+    home.vault.write(&note("a.md"), "y", Mode::Overwrite).unwrap();
+    assert_eq!(fs::metadata(home.at("a.md")).unwrap().mode() & 0o777, 0o640);
+    fs::write(home.at(STAGING).join("left"), "half").unwrap();
+    home.vault.folder.sweep().unwrap();
+    home.vault.folder.sweep().unwrap();
+    assert!(!home.at(STAGING).exists());
+}
+
+#[test]
+fn a_scope_is_all_there_is() {
+    let home = Home::new();
+    home.put("teams/one/a.md", "a");
+    home.put("teams/two/b.md", "b");
+    let folder = home.vault.folder.clone();
+    let own = Vault { folder, scope: Scope::below(note("teams/one")) };
+    let listed = own.list(own.scope.root(), true, &|| false).unwrap();
+    assert_eq!(listed.rows.iter().map(|row| row.path.as_str()).collect::<Vec<_>>(), ["a.md"]);
+    let below = own.list(&own.scope.place("").unwrap(), false, &|| false).unwrap();
+    assert_eq!(below.rows, listed.rows);
+    assert!(own.scope.place("../two/b.md").is_err());
+    assert_eq!(own.stats(5, &|| false).unwrap().recent[0].path, "a.md");
+    let empty = Vault { scope: Scope::below(note("teams/new")), ..own };
+    assert!(empty.list(empty.scope.root(), true, &|| false).unwrap().rows.is_empty());
+    empty.write(&empty.scope.place("c.md").unwrap(), "c", Mode::Overwrite).unwrap();
+    assert_eq!(home.text("teams/new/c.md"), "c");
+}
+
+#[test]
+fn a_listing_has_notes_and_folders_by_path_and_nothing_else() {
+    let home = Home::new();
+    for path in ["b.md", "a/z.md", "a/deep/y.MD", "c.txt", ".git/x.md", "a/.trash/x.md", "a b.md"] {
+        home.put(path, "text");
+    }
+    let rows = |path: &str, recursive| {
+        let listed = home.vault.list(&note(path), recursive, &|| false).unwrap();
+        listed.rows.into_iter().map(|row| row.path).collect::<Vec<_>>()
+    };
+    assert_eq!(rows("", false), ["a", "a b.md", "b.md"]);
+    assert_eq!(rows("", true), ["a", "a b.md", "a/deep", "a/deep/y.MD", "a/z.md", "b.md"]);
+    assert_eq!(rows("a/", false), ["a/deep", "a/z.md"]);
+    assert_eq!(code(home.vault.list(&note("nowhere"), false, &|| false)), "note_not_found");
+    assert_eq!(code(home.vault.list(&note(""), true, &|| true)), "cancelled");
+    let stats = home.vault.stats(2, &|| false).unwrap();
+    assert_eq!((stats.notes, stats.folders, stats.size_bytes, stats.recent.len()), (4, 2, 16, 2));
+}

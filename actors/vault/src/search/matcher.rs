@@ -28,8 +28,6 @@ impl Question {
             .fixed_strings(!ask.regex)
             .size_limit(PATTERN_BYTES)
             .dfa_size_limit(PATTERN_BYTES)
-            // Lines end in either way: `$` matches before a carriage return too.
-            .crlf(true)
             .line_terminator(Some(b'\n'));
         let built = builder.build(ask.query);
         built.map(Self).map_err(|error| Error::Pattern(error.to_string()))

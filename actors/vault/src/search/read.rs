@@ -19,7 +19,8 @@ impl<'f> Reader<'f> {
         Self { folder, root, open: None, bytes: Vec::new() }
     }
 
-    /// A note by its path below the root.
+    /// A note by its path below the root. Its lines end in `\n` alone, so that `$` means the same
+    /// in every note.
     pub(super) fn read(&mut self, note: &str) -> Result<&[u8], Error> {
         let (folder, name) = note.rsplit_once('/').unwrap_or(("", note));
         let path = || NotePath::parse(note);
@@ -29,6 +30,21 @@ impl<'f> Reader<'f> {
         }
         let (_, dir) = self.open.as_ref().expect("it was just opened");
         read_at(dir, name, &path()?, self.folder.max_note_bytes, &mut self.bytes)?;
+        unify(&mut self.bytes);
         Ok(&self.bytes)
     }
+}
+
+/// Takes the `\r` out of each `\r\n`.
+fn unify(bytes: &mut Vec<u8>) {
+    let Some(first) = memchr::memchr(b'\r', bytes) else { return };
+    let (mut to, mut from) = (first, first);
+    while from < bytes.len() {
+        if !(bytes[from] == b'\r' && bytes.get(from + 1) == Some(&b'\n')) {
+            bytes[to] = bytes[from];
+            to += 1;
+        }
+        from += 1;
+    }
+    bytes.truncate(to);
 }

@@ -1,1 +1,187 @@
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::folder::Folder;
+use crate::path::Scope;
+use crate::{Options, tags};
+
+fn vault(notes: &[(String, String)], options: &Options) -> (TempDir, Vault) {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, text) in notes {
+        let at = dir.path().join("vault").join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, text).unwrap();
+    }
+    let folder = Arc::new(Folder::open(options, &dir.path().join("vault")).unwrap());
+    (dir, Vault { folder, scope: Scope::whole() })
+}
+
+fn ask(query: &str) -> Request<'_> {
+    Request {
+        query,
+        regex: false,
+        case_sensitive: true,
+        whole_word: false,
+        context_lines: 2,
+        at: NotePath::default(),
+        tag: None,
+        max_results: 20,
+        timeout: Duration::from_secs(30),
+        threads: 3,
+    }
+}
+
+fn run(vault: &Vault, ask: &Request<'_>) -> Result<Found, Error> {
+    search(vault, ask, &Watch { stopped: &|| false, progress: &|_, _| {} })
+}
+
+/// The same question, asked in the plainest way there is.
+fn plainly(notes: &[(String, String)], ask: &Request<'_>) -> Vec<Hit> {
+    let pattern = if ask.regex { ask.query.to_owned() } else { regex::escape(ask.query) };
+    let case = if ask.case_sensitive { "" } else { "(?i)" };
+    let pattern = regex::Regex::new(&format!("{case}(?:{pattern})")).unwrap();
+    let mut notes: Vec<_> = notes.to_vec();
+    notes.sort();
+    let mut hits = Vec::new();
+    for (path, text) in &notes {
+        let front = crate::front::read(text).unwrap_or_default();
+        if ask
+            .tag
+            .is_some_and(|tag| !tags::all(text, &front).iter().any(|one| tags::is_under(one, tag)))
+        {
+            continue;
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (nth, line) in lines.iter().enumerate().filter(|(_, line)| pattern.is_match(line)) {
+            let (first, last) = (nth.saturating_sub(ask.context_lines), nth + ask.context_lines);
+            let context = lines[first..lines.len().min(last + 1)].join("\n");
+            let line_number = nth as u64 + 1;
+            hits.push(Hit { path: path.clone(), line_number, line: (*line).to_owned(), context });
+        }
+    }
+    hits
+}
+
+fn notes() -> impl Strategy<Value = Vec<(String, String)>> {
+    let line = "[abA ]{0,6}(#[ab]/?[ab]?)?|---|tags: [ab]|```";
+    let text = prop::collection::vec(line, 0..9).prop_flat_map(|lines| {
+        prop::sample::select(vec!["\n", "\r\n"])
+            .prop_map(move |end| lines.join(end) + if lines.len() % 2 == 0 { end } else { "" })
+    });
+    prop::collection::btree_map("([a-c]/){0,2}[a-f ]{1,2}x\\.md", text, 0..80)
+        .prop_map(|notes| notes.into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_search_finds_what_a_plain_one_finds(
+        notes in notes(),
+        query in prop::sample::select(vec!["a", "b", "A", "ab", "a b", "^a", "b$", "a+b?", ".", "(a|b)#", "^$", "\\s", "[^a]b"]),
+        regex in any::<bool>(),
+        case_sensitive in any::<bool>(),
+        context_lines in 0usize..4,
+        tag in prop::option::of("[ab]"),
+        max_results in 1usize..60,
+        threads in 1usize..5,
+    ) {
+        let (_dir, vault) = vault(&notes, &Options::default());
+        let ask = Request { regex, case_sensitive, context_lines, tag: tag.as_deref(), max_results, threads, ..ask(query) };
+        let found = run(&vault, &ask).unwrap();
+        let plain = plainly(&notes, &ask);
+        prop_assert_eq!(found.cut, (plain.len() > max_results).then_some(Cut::Results));
+        prop_assert_eq!(&found.hits[..], &plain[..plain.len().min(max_results)]);
+    }
+}
+
+#[test]
+fn words_folders_and_nested_tags_narrow_a_search() {
+    let notes = [("a/one.md", "#topic/sub cat\nconcat\n"), ("b.md", "cat\nCat\n")];
+    let notes = notes.map(|(path, text)| (path.to_owned(), text.to_owned()));
+    let (_dir, vault) = vault(&notes, &Options::default());
+    let lines = |ask: &Request<'_>| {
+        let found = run(&vault, ask).unwrap();
+        found
+            .hits
+            .into_iter()
+            .map(|hit| format!("{}:{}", hit.path, hit.line_number))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&ask("cat")), ["a/one.md:1", "a/one.md:2", "b.md:1"]);
+    assert_eq!(lines(&Request { whole_word: true, ..ask("cat") }), ["a/one.md:1", "b.md:1"]);
+    assert_eq!(lines(&Request { tag: Some("Topic"), ..ask("cat") }), ["a/one.md:1", "a/one.md:2"]);
+    let at = NotePath::parse("a").unwrap();
+    assert_eq!(lines(&Request { at, case_sensitive: false, ..ask("CAT") }).len(), 2);
+    let nowhere = NotePath::parse("nowhere").unwrap();
+    assert!(matches!(
+        run(&vault, &Request { at: nowhere, ..ask("x") }),
+        Err(Error::NotFound { .. })
+    ));
+}
+
+#[test]
+fn what_is_not_searched_is_named() {
+    let notes = [("big.md", "x".repeat((1 << 20) + 1)), ("a.md", "x".to_owned())];
+    let notes = notes.map(|(path, text)| (path.to_owned(), text));
+    let (dir, vault) = vault(&notes, &Options { max_note_mb: 1, ..Options::default() });
+    fs::write(dir.path().join("out.md"), "x").unwrap();
+    std::os::unix::fs::symlink(dir.path().join("out.md"), dir.path().join("vault/link.md"))
+        .unwrap();
+    let found = run(&vault, &ask("x")).unwrap();
+    assert_eq!((found.hits.len(), found.searched, found.skipped_count), (1, 1, 2));
+    let skipped: Vec<_> = found.skipped.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(skipped, ["big.md", "link.md"]);
+    assert!(found.skipped[0].reason.contains("1048577"), "{:?}", found.skipped);
+}
+
+#[test]
+fn results_bytes_and_lines_are_bounded() {
+    let long = format!("{}ä{}\n", "x".repeat(999), "y".repeat(5_000));
+    let (_dir, vault) = vault(
+        &[("a.md".to_owned(), long.repeat(3_000))],
+        &Options { max_note_mb: 64, ..Options::default() },
+    );
+    let found = run(&vault, &Request { max_results: 10_000, ..ask("xy") }).unwrap();
+    assert!(found.hits.is_empty());
+    let found =
+        run(&vault, &Request { max_results: 10_000, context_lines: 20, ..ask("xä") }).unwrap();
+    assert_eq!(found.cut, Some(Cut::Bytes));
+    let bytes: usize = found.hits.iter().map(Hit::bytes).sum();
+    assert!(bytes <= RESULT_BYTES && bytes > RESULT_BYTES / 2, "{bytes}");
+    let line = &found.hits[0].line;
+    assert!(line.len() < 1_100 && line.ends_with("x[... 5002 bytes]"), "{}", &line[990..]);
+}
+
+#[test]
+fn a_search_ends_when_nobody_waits_or_its_time_is_over() {
+    let notes: Vec<_> = (0..300).map(|n| (format!("{n:03}.md"), "a line\n".repeat(50))).collect();
+    let (_dir, vault) = vault(&notes, &Options::default());
+    let late = run(&vault, &Request { timeout: Duration::ZERO, ..ask("line") }).unwrap();
+    assert_eq!((late.cut, late.hits.len()), (Some(Cut::Time), 0));
+    let looked = AtomicUsize::new(0);
+    let watch = Watch { stopped: &|| looked.fetch_add(1, Relaxed) > 40, progress: &|_, _| {} };
+    let all = Request { max_results: 100_000, ..ask("line") };
+    assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
+    let gone = AtomicBool::new(true);
+    let watch = Watch { stopped: &|| gone.load(Relaxed), progress: &|_, _| {} };
+    assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
+}
+
+#[test]
+fn what_is_no_query_is_refused() {
+    let (_dir, vault) = vault(&[], &Options::default());
+    for (query, regex) in
+        [("", false), ("(", true), ("a\nb", true), ("a\\nb", true), ("(x{1000}){1000}", true)]
+    {
+        let refused = run(&vault, &Request { regex, ..ask(query) });
+        assert!(matches!(refused, Err(Error::Pattern(_))), "{query:?}");
+    }
+    assert!(matches!(run(&vault, &ask(&"x".repeat(1_025))), Err(Error::Pattern(_))));
+    assert!(run(&vault, &ask("(")).unwrap().hits.is_empty());
+}

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::WriteMode;
+use crate::tools::vault::WriteMode;
 
 /// What became of the action.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
