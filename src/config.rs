@@ -51,4 +51,6 @@ pub struct Config {
     pub git: hivekeep_workspace::GitOptions,
     /// Teams: how many, how deep, and what their inboxes hold.
     pub team: hivekeep_team::Options,
+    /// The vault: notes that outlive workspaces and sessions.
+    pub vault: hivekeep_vault::Options,
 }

@@ -243,6 +243,11 @@ impl Tree {
             tools: Arc::new(tools.clone()),
             census: census.clone(),
         });
+        let (_, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
+            options: config.vault.clone(),
+            state_dir: folders.state.clone(),
+            address: places.vault.clone(),
+        });
         let seed = Seed {
             places: places.clone(),
             census: census.clone(),
@@ -252,6 +257,7 @@ impl Tree {
             network: network_seed,
             workspaces: workspaces.clone(),
             teams,
+            vault: vault_seed,
         };
         let (cell, ended) = spawn_root::<Root>(&places.root, seed)
             .await
@@ -270,6 +276,7 @@ impl Tree {
         let routes = Routes::default()
             .singleton("workspaces", Arc::new(self.places.workspaces.clone()))
             .singleton("teams", Arc::new(self.places.teams.clone()))
+            .singleton("vault", Arc::new(self.places.vault.clone()))
             .directory("workspace", Arc::new(self.workspaces.directory.clone()));
         let unserved = routes.unserved(&catalogue);
         if !unserved.is_empty() {

@@ -7,6 +7,7 @@ use hivekeep_network::Keeper as Network;
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
 use hivekeep_store::Journal;
 use hivekeep_team::Teams;
+use hivekeep_vault::Keeper as Vault;
 use hivekeep_workspace::Workspaces;
 
 use super::journal::Keeper;
@@ -24,6 +25,8 @@ const SESSIONS: Policy = Policy::ESSENTIAL;
 const NETWORK: Policy = Policy::ESSENTIAL;
 const WORKSPACES: Policy = Policy::ESSENTIAL;
 const TEAMS: Policy = Policy::ESSENTIAL;
+/// Notes can wait; workspaces cannot. Given up, the vault stays down and its tool says so.
+const VAULT: Policy = Policy::ENTITY;
 /// Nobody restarts the root but the service manager.
 const ROOT: Policy = Policy::TEMPORARY;
 
@@ -41,6 +44,7 @@ pub(super) struct Places {
     pub(super) network: Address<<Network as Entity>::Msg>,
     pub(super) workspaces: Address<<Workspaces as Entity>::Msg>,
     pub(super) teams: Address<<Teams as Entity>::Msg>,
+    pub(super) vault: Address<<Vault as Entity>::Msg>,
 }
 
 impl Places {
@@ -58,6 +62,7 @@ impl Places {
                 WORKSPACES,
             )),
             teams: Address::vacant(census.probe(&place("teams"), "teams", TEAMS)),
+            vault: Address::vacant(census.probe(&place("vault"), "vault", VAULT)),
         }
     }
 }
@@ -80,6 +85,7 @@ pub(super) struct Seed {
     pub(super) network: <Network as Entity>::Seed,
     pub(super) workspaces: <Workspaces as Entity>::Seed,
     pub(super) teams: <Teams as Entity>::Seed,
+    pub(super) vault: <Vault as Entity>::Seed,
 }
 
 /// The root supervisor.
@@ -90,7 +96,8 @@ impl Entity for Root {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
-        let Seed { places, census, journal, registry, sessions, network, workspaces, teams } = seed;
+        let Seed { places, census, journal, registry, sessions, network, workspaces, teams, vault } =
+            seed;
         let mut nursery = Nursery::new(PATH, census, me.cell);
         nursery.start::<Keeper>("journal", JOURNAL, &places.journal, journal)?;
         nursery.start::<Registry>("registry", REGISTRY, &places.registry, registry)?;
@@ -98,6 +105,7 @@ impl Entity for Root {
         nursery.start::<Network>("network", NETWORK, &places.network, network)?;
         nursery.start::<Workspaces>("workspaces", WORKSPACES, &places.workspaces, workspaces)?;
         nursery.start::<Teams>("teams", TEAMS, &places.teams, teams)?;
+        nursery.start::<Vault>("vault", VAULT, &places.vault, vault)?;
         Ok(Self(nursery))
     }
 

@@ -4,7 +4,10 @@ use hivekeep_registry::Catalogue;
 
 /// The catalogue. Needs no daemon.
 pub fn catalogue() -> Catalogue {
-    let tools = hivekeep_workspace::catalogue().into_iter().chain(hivekeep_team::catalogue());
+    let tools = hivekeep_workspace::catalogue()
+        .into_iter()
+        .chain(hivekeep_team::catalogue())
+        .chain(hivekeep_vault::catalogue());
     // A test makes the catalogue; a program with a broken one is never built.
     Catalogue::new(tools).expect("the declarations of the tools are sound")
 }

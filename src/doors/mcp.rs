@@ -36,6 +36,7 @@ workspace_list shows what there is.
 result, not an error. For anything longer than its timeout use exec_background and poll the job.
 - file_write, file_read, file_edit and file_list work inside a workspace; file_transfer copies \
 files between the host and a workspace.
+- vault keeps Markdown notes on the host that outlive every workspace and session.
 - A failed call returns an error object with a code, what to do next, and whether the same call \
 may succeed later (retryable, retry_after_ms).
 - Workspaces live until workspace_destroy. If one belongs to a session that is gone, \

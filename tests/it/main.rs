@@ -9,4 +9,5 @@ mod home;
 mod house;
 mod http;
 mod mcp;
+mod vault;
 mod wire;

@@ -62,6 +62,7 @@ pub(super) fn all(context: &Context) -> Vec<Finding> {
     found.extend(programs());
     found.extend(network(&loaded));
     found.push(guest(&loaded));
+    found.push(vault(&loaded));
     found.extend(images(&loaded));
     found
 }
@@ -199,6 +200,19 @@ fn guest(loaded: &Loaded) -> Finding {
         Err(error) => {
             Finding::bad("guest daemon", error.message, error.next_step.unwrap_or_default())
         }
+    }
+    .optional()
+}
+
+fn vault(loaded: &Loaded) -> Finding {
+    match hivekeep_vault::look(&loaded.config.vault, &loaded.folders.state) {
+        Ok(detail) => Finding::good("vault", detail),
+        Err(hivekeep_vault::Error::Disabled) => Finding::good("vault", "off, by vault.enabled"),
+        Err(error) => Finding::bad(
+            "vault",
+            error.to_string(),
+            "make the folder readable and writable for the daemon, or set vault.path",
+        ),
     }
     .optional()
 }

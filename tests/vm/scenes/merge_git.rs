@@ -43,7 +43,10 @@ fn come_together(house: &House) {
     assert_eq!(log, "b-2 by Ada\nb-1 by Ada\na-1 by Ada\nt-1 by Ada\n");
     let sum = |workspace| run(house, workspace, "sha256sum binary");
     assert_eq!(sum("t"), sum("b"));
-    assert_eq!(run(house, "t", "cat new-a renamed; git status -s; git fsck --strict --no-dangling"), "a\n1\n");
+    assert_eq!(
+        run(house, "t", "cat new-a renamed; git status -s; git fsck --strict --no-dangling"),
+        "a\n1\n"
+    );
 
     // The second one conflicts: nothing of the first stays either.
     commit(house, "a", "rm not-committed && echo a > f9", "a-2");
@@ -73,7 +76,8 @@ fn come_together(house: &House) {
         (&json!(false), &json!("merged"))
     );
     assert_eq!(kept["sources"][0]["branch"], "hivekeep/a", "{kept}");
-    let now = run(house, "t", "cat f2 f9 f10; git log -1 --format=%s; git fsck --strict --no-dangling");
+    let now =
+        run(house, "t", "cat f2 f9 f10; git log -1 --format=%s; git fsck --strict --no-dangling");
     assert_eq!(now, "edited\na\nt\nMerge workspace 'a'\n");
     for workspace in ["a", "b", "t"] {
         let left =
@@ -133,7 +137,11 @@ pub fn a_daemon_may_die_in_a_merge(mut house: House) {
         let merged = house.call("workspace_merge", wish("cherry-pick"));
         assert_eq!(merged["success"], true, "{merged}");
         assert_eq!(merged["interrupted_before"][0]["outcome"], outcome, "{merged}");
-        let now = run(&house, "t", "cat of-a; git fsck --strict --no-dangling; git for-each-ref refs/hivekeep");
+        let now = run(
+            &house,
+            "t",
+            "cat of-a; git fsck --strict --no-dangling; git for-each-ref refs/hivekeep",
+        );
         assert_eq!(now.trim(), index.to_string());
     }
     leaks::check(&house);
