@@ -23,6 +23,7 @@ mod raw;
 mod report;
 mod restore;
 mod rig;
+mod vault;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -31,7 +32,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 19] = [
+const FIGURES: [&str; 20] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -51,6 +52,7 @@ const FIGURES: [&str; 19] = [
     "restore_to_node",
     "pool_claim",
     "policy_change",
+    "vault_search",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -58,7 +60,7 @@ const FIGURES: [&str; 19] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 9] = [
+const GROUPS: [(&[&str], Measure); 10] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -79,6 +81,7 @@ const GROUPS: [(&[&str], Measure); 9] = [
     ),
     (&["pool_claim"], pool::measure),
     (&["policy_change"], policy::measure),
+    (&["vault_search"], vault::measure),
 ];
 
 #[derive(Args)]

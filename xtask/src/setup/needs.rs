@@ -16,7 +16,7 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
     Need { what, package, purpose }
 }
 
-const NEEDS: [Need; 15] = [
+const NEEDS: [Need; 16] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
@@ -35,6 +35,7 @@ const NEEDS: [Need; 15] = [
     need("git", "git", "the tests' repositories"),
     need("busybox", "busybox-static", "the tests of sandboxes"),
     need("setpriv", "util-linux", "the tests of unprivileged machines"),
+    need("rg", "ripgrep", "the baseline of a search in the bench"),
     // Debian takes this module out of python3; without it no environment gets its pip.
     need("python3 -m ensurepip", "python3-venv", "the tests with the official clients"),
 ];
