@@ -35,7 +35,7 @@ const RESULT_BYTES: usize = 1024 * 1024;
 /// Notes that are named as not searched; beyond it they are counted.
 const MOST_SKIPPED: usize = 100;
 /// How often progress is told, and after what time first.
-const PROGRESS: Duration = Duration::from_secs(1);
+pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// What is looked for.
 pub(crate) struct Request<'r> {
@@ -99,6 +99,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) stopped: &'w (dyn Fn() -> bool + Sync),
     /// Notes looked at, and all.
     pub(crate) progress: &'w (dyn Fn(usize, usize) + Sync),
+    /// How often that is told, and after what time first.
+    pub(crate) every: Duration,
 }
 
 /// Searches. Blocks.
@@ -200,7 +202,7 @@ impl Job<'_> {
                 }
                 self.look(note, &mut reader, &mut searcher, &mut part);
                 self.looked_at.fetch_add(1, Relaxed);
-                if tells && told.elapsed() >= PROGRESS {
+                if tells && told.elapsed() >= self.watch.every {
                     told = Instant::now();
                     (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
                 }

@@ -9,7 +9,7 @@ use super::{Keeper, Stop};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
 use crate::ops::{Mode, Replaced, Tags, Vault};
 use crate::path::NotePath;
-use crate::search::{Cut, Request, Watch, search};
+use crate::search::{Cut, PROGRESS, Request, Watch, search};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
 use crate::{Error, front, tags};
 
@@ -145,6 +145,7 @@ impl Keeper {
                 threads: options.threads(),
             };
             let watch = Watch {
+                every: PROGRESS,
                 stopped: &|| stop.is_set(),
                 progress: &|done, all| {
                     progress.report(done as f64, Some(all as f64), "notes searched");

@@ -37,7 +37,7 @@ fn ask(query: &str) -> Request<'_> {
 }
 
 fn run(vault: &Vault, ask: &Request<'_>) -> Result<Found, Error> {
-    search(vault, ask, &Watch { stopped: &|| false, progress: &|_, _| {} })
+    search(vault, ask, &Watch { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS })
 }
 
 /// The same question, asked in the plainest way there is.
@@ -165,11 +165,15 @@ fn a_search_ends_when_nobody_waits_or_its_time_is_over() {
     let late = run(&vault, &Request { timeout: Duration::ZERO, ..ask("line") }).unwrap();
     assert_eq!((late.cut, late.hits.len()), (Some(Cut::Time), 0));
     let looked = AtomicUsize::new(0);
-    let watch = Watch { stopped: &|| looked.fetch_add(1, Relaxed) > 40, progress: &|_, _| {} };
+    let watch = Watch {
+        stopped: &|| looked.fetch_add(1, Relaxed) > 40,
+        progress: &|_, _| {},
+        every: PROGRESS,
+    };
     let all = Request { max_results: 100_000, ..ask("line") };
     assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
     let gone = AtomicBool::new(true);
-    let watch = Watch { stopped: &|| gone.load(Relaxed), progress: &|_, _| {} };
+    let watch = Watch { stopped: &|| gone.load(Relaxed), progress: &|_, _| {}, every: PROGRESS };
     assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
 }
 
@@ -184,4 +188,17 @@ fn what_is_no_query_is_refused() {
     }
     assert!(matches!(run(&vault, &ask(&"x".repeat(1_025))), Err(Error::Pattern(_))));
     assert!(run(&vault, &ask("(")).unwrap().hits.is_empty());
+}
+
+#[test]
+fn how_far_a_long_search_is_is_told() {
+    let notes: Vec<_> = (0..100).map(|n| (format!("{n:03}.md"), "line\n".to_owned())).collect();
+    let (_dir, vault) = vault(&notes, &Options::default());
+    let told = std::sync::Mutex::new(Vec::new());
+    let progress = |done: usize, all: usize| told.lock().unwrap().push((done, all));
+    let watch = Watch { stopped: &|| false, progress: &progress, every: Duration::ZERO };
+    let none = search(&vault, &Request { threads: 1, ..ask("nowhere") }, &watch).unwrap();
+    assert_eq!((none.searched, none.hits.len()), (100, 0));
+    let all: Vec<_> = (1..=100).map(|done| (done, 100)).collect();
+    assert_eq!(told.into_inner().unwrap(), all);
 }
