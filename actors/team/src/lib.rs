@@ -24,13 +24,9 @@ mod refuse;
 mod tasks;
 mod team;
 mod teams;
-pub mod tool;
+pub mod tools;
 
 pub use house::{House, Parts};
 pub use options::Options;
 pub use teams::{Msg, Teams};
-
-/// Every tool of this crate.
-pub fn catalogue() -> Vec<&'static hivekeep_kernel::ToolInfo> {
-    tool::FAMILY.rows.iter().map(|row| &row.0).collect()
-}
+pub use tools::catalogue;

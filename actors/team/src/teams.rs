@@ -22,7 +22,7 @@ use crate::{
     records::{self, State},
     refuse,
     team::{self, Team},
-    tool::FAMILY,
+    tools::team::FAMILY,
 };
 
 /// What the keeper can be told.

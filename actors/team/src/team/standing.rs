@@ -11,7 +11,7 @@ use crate::{
     house::{For, House},
     records::State,
     refuse,
-    tool::TeamMember,
+    tools::team::TeamMember,
 };
 
 /// For a team to say what it is.

@@ -17,7 +17,7 @@ use crate::{
     records::{self, Member, Plan, Record, State, Stem},
     refuse,
     team::{self, NotBuilt, authorize},
-    tool::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
+    tools::team::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
 };
 
 /// For what only decides.

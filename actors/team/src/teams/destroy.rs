@@ -10,7 +10,7 @@ use crate::{
     house::House,
     refuse,
     team::{self, Ended, authorize},
-    tool::{Team, TeamAction, TeamMember, TeamResult},
+    tools::team::{Team, TeamAction, TeamMember, TeamResult},
 };
 
 /// For what only decides or writes a record.

@@ -10,7 +10,7 @@ use crate::{
     mailbox::{self, Ask, Loan, book::Lent},
     refuse, tasks,
     team::{self, Said, Speech, authorize},
-    tool::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
+    tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
 };
 
 /// The longest content.

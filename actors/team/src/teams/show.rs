@@ -7,7 +7,7 @@ use super::Teams;
 use crate::{
     house::For,
     team::{self, authorize, look_at_members},
-    tool::{Team, TeamAction, TeamResult, TeamRow},
+    tools::team::{Team, TeamAction, TeamResult, TeamRow},
 };
 
 /// For a team to say what it is.

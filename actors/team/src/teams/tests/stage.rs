@@ -16,7 +16,7 @@ use super::fake::Fake;
 use crate::{
     House, Options, Parts,
     teams::{Msg, Teams},
-    tool::FAMILY,
+    tools::team::FAMILY,
 };
 
 pub(super) struct Stage {
