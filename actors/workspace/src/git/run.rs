@@ -93,6 +93,11 @@ pub(crate) async fn git_asking(
     let request = ExecAsking { exec: exec_of(&call), credential };
     let (output, asked) = match link.exec_asking(request, wait).await {
         Ok((output, asked)) => (Ok(output), asked),
+        Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {
+            let message = "the workspace runs a guest of before this daemon, which cannot do this";
+            return Err(ToolError::new(Layer::Guest, "guest_unsupported", message)
+                .next("workspace_stop and workspace_start it: then it runs this daemon's guest"));
+        }
         Err(error) => (Err(error), Asked::default()),
     };
     Ok((done(&call, output)?, asked))
