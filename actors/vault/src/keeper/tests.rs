@@ -37,6 +37,7 @@ impl House {
             deadline: Instant::now() + Duration::from_secs(60),
             cancel: CancellationToken::new(),
             progress: Progress::default(),
+            receipt: Default::default(),
             span: tracing::Span::none(),
         }
     }
