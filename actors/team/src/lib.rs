@@ -14,7 +14,6 @@
 
 pub mod directory;
 mod errands;
-mod group;
 mod house;
 pub mod mailbox;
 pub mod name;

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 
 use super::{Card, Msg, NotBuilt, Team, commit};
 use crate::{
-    group,
     house::{For, House},
     records::{Record, State},
 };
@@ -101,7 +100,6 @@ async fn build(
         return Err(ToolError::cancelled());
     }
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
-    group::join(plan.id, &workspaces);
     fault_point!("team.before_ready");
     let event = ("team.created", json!({ "owner": plan.owner, "workspaces": workspaces }));
     let record = Record::Ready { workspaces: workspaces.clone() };
