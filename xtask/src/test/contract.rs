@@ -13,7 +13,7 @@ use crate::repo::Repo;
 use crate::steps::Outcome;
 
 /// The families that are built whole.
-const FAMILIES: [&str; 7] = [
+const FAMILIES: [&str; 10] = [
     "workspace lifecycle",
     "execution",
     "file operations",
@@ -21,6 +21,9 @@ const FAMILIES: [&str; 7] = [
     "networking",
     "diagnostics",
     "session management",
+    "git",
+    "teams",
+    "vault",
 ];
 
 /// Tools of families that are built in part.
