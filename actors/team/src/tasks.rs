@@ -17,8 +17,3 @@ pub(crate) fn refuse(kind: &str) -> Result<(), ToolError> {
     Err(ToolError::new(Layer::Actor, "tasks_unavailable", message)
         .next("run the command in the member's workspace with exec_background"))
 }
-
-/// Results of tasks, and how many are not finished, of one member.
-pub(crate) fn results() -> (Vec<serde_json::Value>, usize) {
-    (Vec::new(), 0)
-}

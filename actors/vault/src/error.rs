@@ -1,6 +1,7 @@
 //! What the vault refuses or fails with, and the one error of the house it becomes.
 
 use std::io;
+use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -91,6 +92,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Too many changes wait for their turn. Nothing was done.
+    #[error("too many changes of notes wait for their turn: this one was not taken")]
+    Busy,
     /// Nobody waits for it any more.
     #[error("the call was cancelled")]
     Cancelled,
@@ -126,6 +130,7 @@ impl Error {
             Self::Contended { .. } => "note_contended",
             Self::Disabled => "vault_disabled",
             Self::Unavailable { .. } => "vault_unavailable",
+            Self::Busy => "busy",
             Self::Cancelled => "cancelled",
             Self::Io { .. } => "vault_io",
         }
@@ -152,6 +157,7 @@ impl Error {
                 "make the folder readable and writable for the daemon, or mount it; \
                  the next call tries again"
             }
+            Self::Busy => "try again after retry_after_ms",
             Self::Cancelled | Self::Io { .. } => return None,
         })
     }
@@ -168,6 +174,7 @@ impl From<Error> for ToolError {
             Error::TooLarge { bytes, most, .. } => {
                 told.detail("size_bytes", bytes).detail("max_bytes", most)
             }
+            Error::Busy => told.retry_after(Duration::from_millis(500)),
             Error::Contended { .. } | Error::Unavailable { .. } => told.retryable(),
             _ => told,
         }

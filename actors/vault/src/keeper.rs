@@ -157,8 +157,7 @@ impl Keeper {
 
     fn queue(&mut self, change: Change) {
         if self.turns.waiting() >= MOST_WAITING {
-            // Dropped, which its caller is told.
-            return;
+            return (change.work)(Err(Error::Busy));
         }
         for (notes, change) in self.turns.ask(change.notes.clone(), change) {
             self.begin(notes, change);
@@ -185,13 +184,13 @@ impl Keeper {
 async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, ToolError> {
     match answer.await {
         Ok(done) => Ok(done?),
+        // The turn went with an incarnation of the keeper, or the work panicked.
         Err(_) => Err(ToolError::new(
             Layer::Actor,
-            "busy",
-            "the vault has too much to write, or was started anew",
+            "outcome_unknown",
+            "the vault was started anew before it was known whether the note was changed",
         )
-        .next("read the note to see whether it was changed, and try again")
-        .retry_after(Duration::from_millis(500))),
+        .next("read the note to see whether it was changed, before trying again")),
     }
 }
 

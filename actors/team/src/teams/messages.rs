@@ -140,15 +140,15 @@ async fn lent(
 
 fn received(loan: &Option<Loan>, agent: &str) -> TeamResult {
     let messages: Vec<_> = loan.iter().flat_map(|loan| &loan.messages).map(message_of).collect();
-    let (daemon_results, pending) = tasks::results();
     TeamResult {
         action: Some(TeamAction::Receive),
         agent: Some(agent.to_owned()),
         count: Some(messages.len()),
         messages: Some(messages),
         waiting: Some(loan.as_ref().map_or(0, |loan| loan.left)),
-        daemon_results: Some(daemon_results),
-        daemon_pending_tasks: Some(pending),
+        // No task is taken, see `tasks`, so there is none.
+        daemon_results: Some(Vec::new()),
+        daemon_pending_tasks: Some(0),
         ..TeamResult::default()
     }
 }

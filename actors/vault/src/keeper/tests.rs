@@ -293,3 +293,22 @@ async fn the_daemon_keeps_files_of_its_own_there() {
     assert!(vault.remove(card).await.unwrap() && !vault.remove(card).await.unwrap());
     assert!(Path::new(&house.at("teams/red/cards")).exists());
 }
+
+#[tokio::test]
+async fn a_change_too_many_is_busy_and_was_not_done() {
+    let house = House::open(Options::default()).await;
+    let append = json!({"action": "write", "path": "n.md", "content": "x", "mode": "append"});
+    let sent: Vec<_> = (0..3_000).map(|_| house.send(house.cx(), append.clone())).collect();
+    let (mut done, mut busy) = (0, 0);
+    for answer in sent {
+        match answer.await.unwrap() {
+            Ok(_) => done += 1,
+            Err(error) => {
+                assert!(error.code == "busy" && error.retryable, "{error}");
+                busy += 1;
+            }
+        }
+    }
+    assert!(busy > 0, "all of them waited");
+    assert_eq!(std::fs::read_to_string(house.at("n.md")).unwrap().len(), done);
+}
