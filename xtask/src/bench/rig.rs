@@ -15,8 +15,8 @@ use super::{client::Client, house::House, kit::Kit, raw::Raw};
 pub(super) const WORKSPACE: &str = "bench";
 const PORT: &str = "hivekeep.raw";
 /// The driver wakes the reader of one port at each interrupt of the device, which is every
-/// port's. On an emulated CPU each change to that process and back empties the TLB, which
-/// halves the speed of the link. So it is stopped but for its own turns.
+/// port's. On an emulated CPU each change to that process and back empties the TLB, which costs
+/// the link much of its speed. So it is stopped but for its own turns.
 const RAW_SLEEPS: &str = "kill -STOP $(cat /run/raw.pid)";
 const RAW_WAKES: &str = "kill -CONT $(cat /run/raw.pid)";
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Gives a file its content, of at most a page. Where it had as many bytes, they are overwritten by
 /// one write: making and renaming another file costs a fresh fork, whose emulated CPU has to
-/// translate all of a file system's code first, more than all the rest of becoming itself.
-/// Otherwise it appears with its new content, or stays as it was.
+/// translate the code of a file system first. Otherwise it appears with its new content, or stays
+/// as it was.
 ///
 /// Never synced: what is put here is put again by the next start, and a flush of the disk is what
 /// a fork would wait for.

@@ -297,7 +297,7 @@ fn count(many: usize) -> u32 {
 
 fn digest_of(asked: &TaskPut) -> String {
     let what = (&asked.command, &asked.workdir, asked.timeout_secs);
-    let bytes = hivekeep_protocol::encode(&what).unwrap_or_default();
+    let bytes = hivekeep_protocol::encode(&what).expect("plain data");
     blake3::hash(&bytes).to_hex().to_string()
 }
 
