@@ -92,6 +92,9 @@ fn finish(steps: &Steps, tally: Tally) -> Result<()> {
     for skipped in &tally.skipped {
         println!("SKIPPED: {skipped}");
     }
+    for flaky in &tally.flaky {
+        println!("FLAKY: {flaky} failed and passed when it was run again");
+    }
     let failed = tally.failed.max(steps.failures());
     // The last line, in the form that a machine reads.
     println!("\n{} passed, {failed} failed, {} skipped", tally.passed, tally.skipped.len());

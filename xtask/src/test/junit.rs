@@ -18,6 +18,8 @@ pub(super) struct Tally {
     pub(super) failed: usize,
     /// Tests that said they could not run here, as `test: reason`.
     pub(super) skipped: Vec<String>,
+    /// Tests that failed and passed when they were run once more.
+    pub(super) flaky: Vec<String>,
     /// The run ended early.
     pub(super) broken: bool,
     /// The tests that boot machines were not asked for or not possible.
@@ -37,13 +39,17 @@ impl Tally {
         for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
             let failed =
                 |node: Node<'_, '_>| node.has_tag_name("failure") || node.has_tag_name("error");
+            let name = case.attribute("name").unwrap_or("?");
             if case.children().any(failed) {
                 tally.failed += 1;
-            } else if let Some(reason) = reason(case) {
-                let name = case.attribute("name").unwrap_or("?");
-                tally.skipped.push(format!("{name}: {reason}"));
-            } else {
-                tally.passed += 1;
+                continue;
+            }
+            if case.children().any(|node| node.has_tag_name("flakyFailure")) {
+                tally.flaky.push(name.to_owned());
+            }
+            match reason(case) {
+                Some(reason) => tally.skipped.push(format!("{name}: {reason}")),
+                None => tally.passed += 1,
             }
         }
         Ok(tally)
@@ -52,8 +58,14 @@ impl Tally {
     pub(super) fn outcome(&self) -> Outcome {
         let skipped = self.skipped.len();
         let vms = if self.vms_left_out { ", none in virtual machines" } else { "" };
-        let summary =
-            format!("{} passed, {} failed, {skipped} skipped{vms}", self.passed, self.failed);
+        let flaky = match self.flaky.len() {
+            0 => String::new(),
+            some => format!(", {some} passed only when run again"),
+        };
+        let summary = format!(
+            "{} passed, {} failed, {skipped} skipped{flaky}{vms}",
+            self.passed, self.failed
+        );
         match (self.failed, self.broken) {
             (0, false) => Outcome::Passed(summary),
             (_, true) => Outcome::Failed(format!("nextest broke off: {summary}")),
@@ -92,6 +104,19 @@ SKIPPED: no qemu-system-x86_64
         assert_eq!((tally.passed, tally.failed), (1, 1));
         assert_eq!(tally.skipped, ["vm::boots: no qemu-system-x86_64"]);
         assert_eq!(tally.outcome(), Outcome::Failed("1 passed, 1 failed, 1 skipped".to_owned()));
+    }
+
+    #[test]
+    fn a_test_that_needed_a_second_try_is_named() {
+        let report = r#"<testsuites><testsuite name="hivekeep::vm">
+            <testcase name="vm::boots"><flakyFailure type="test failure"/></testcase>
+            <testcase name="vm::dies"><failure/><rerunFailure type="test failure"/></testcase>
+            </testsuite></testsuites>"#;
+        let tally = Tally::parse(report).unwrap();
+        assert_eq!((tally.passed, tally.failed, tally.flaky.len()), (1, 1, 1));
+        let passed = Tally { passed: 1, flaky: tally.flaky, ..Tally::default() };
+        let summary = "1 passed, 0 failed, 0 skipped, 1 passed only when run again";
+        assert_eq!(passed.outcome(), Outcome::Passed(summary.to_owned()));
     }
 
     #[test]
