@@ -23,6 +23,7 @@ mod raw;
 mod report;
 mod restore;
 mod rig;
+mod team;
 mod vault;
 
 use anyhow::{Result, ensure};
@@ -32,7 +33,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 20] = [
+const FIGURES: [&str; 21] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -53,6 +54,7 @@ const FIGURES: [&str; 20] = [
     "pool_claim",
     "policy_change",
     "vault_search",
+    "message_delivery_p50",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -60,7 +62,7 @@ const FIGURES: [&str; 20] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 10] = [
+const GROUPS: [(&[&str], Measure); 11] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -82,6 +84,7 @@ const GROUPS: [(&[&str], Measure); 10] = [
     (&["pool_claim"], pool::measure),
     (&["policy_change"], policy::measure),
     (&["vault_search"], vault::measure),
+    (&["message_delivery_p50"], team::messages),
 ];
 
 #[derive(Args)]

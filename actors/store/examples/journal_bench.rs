@@ -3,6 +3,9 @@
 //!
 //! `cargo run --release -p hivekeep-store --example journal_bench [DIR]`
 //!
+//! With `--one COUNT` instead, the median time of so many durable appends, one after the other,
+//! by the database alone: what whoever appends once has to wait for at least.
+//!
 //! Prints one JSON object. The baseline is given twice: with the database's
 //! own flush alone, and with the `fdatasync` that the journal adds to it.
 #![allow(clippy::print_stdout, reason = "the output is the point")]
@@ -18,6 +21,9 @@ const PAYLOAD_BYTES: usize = 200;
 const RUN: Duration = Duration::from_secs(3);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Some("--one") = std::env::args().nth(1).as_deref() {
+        return one_by_one(std::env::args().nth(2).unwrap_or_default().parse()?);
+    }
     let base = match std::env::args().nth(1) {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
@@ -71,13 +77,31 @@ async fn write(journal: Journal, writer: usize, began: Instant) -> Result<u32, E
     Ok(count)
 }
 
+fn one_by_one(count: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let base = tempfile::tempdir()?;
+    let (db, log) = database(base.path())?;
+    let mut taken = Vec::new();
+    for key in 0..count {
+        let began = Instant::now();
+        db.insert(key.to_be_bytes(), vec![7; PAYLOAD_BYTES])?;
+        db.flush()?;
+        log.sync_data()?;
+        taken.push(began.elapsed());
+    }
+    taken.sort_unstable();
+    let median = taken.get(taken.len() / 2).ok_or("no appends were asked for")?;
+    println!("{}", serde_json::json!({ "durable_append_p50_us": median.as_secs_f64() * 1e6 }));
+    Ok(())
+}
+
+fn database(dir: &Path) -> Result<(sled::Db, File), Box<dyn std::error::Error>> {
+    let config = sled::Config::new().path(dir).cache_capacity(64 * 1024 * 1024);
+    let db = config.flush_every_ms(None).open()?;
+    Ok((db, File::open(dir.join("db"))?))
+}
+
 fn baseline(dir: &Path, sync: bool) -> Result<f64, Box<dyn std::error::Error>> {
-    let db = sled::Config::new()
-        .path(dir)
-        .cache_capacity(64 * 1024 * 1024)
-        .flush_every_ms(None)
-        .open()?;
-    let log = File::open(dir.join("db"))?;
+    let (db, log) = database(dir)?;
     let began = Instant::now();
     let mut count = 0u64;
     while began.elapsed() < RUN {
