@@ -4,7 +4,7 @@
 //! TaskPut ─► written down ─► answered ─► its turn ─► a run of its own ─► result written down ─► told
 //!                                        (4 at once)  (a job's shim)
 //! ```
-//! [`queue`] decides, and is pure; [`folder`] is the disk, which survives the machine; [`book`] keeps
+//! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the machine; [`book`] keeps
 //! both as one; [`run`] has it done. A run is a [job](crate::jobs) in a folder of its own: it goes
 //! on when this daemon dies, and its result is taken by the next one. After the death of the
 //! machine, a task whose run had begun is `interrupted` and not run again; the others wait on.
@@ -15,6 +15,7 @@
 
 pub mod book;
 pub mod folder;
+pub mod log;
 pub mod queue;
 pub mod run;
 

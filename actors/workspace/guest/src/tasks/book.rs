@@ -1,6 +1,8 @@
 //! The queue and its folder as one: nothing is settled that was not written down.
 
-use std::collections::{HashSet, VecDeque};
+mod written;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use hivekeep_protocol::{
@@ -9,6 +11,7 @@ use hivekeep_protocol::{
 };
 
 use super::folder::Folder;
+use super::log::{Flush, Log};
 use super::queue::{Ended, Phase, Put, Queue, Resume, Task, Trace, resume};
 use crate::files::io_error;
 use crate::jobs::dir::{Found, JobDir};
@@ -22,6 +25,10 @@ pub struct Book {
     pub(super) owner: String,
     boot_id: String,
     loaded: bool,
+    /// `None` as long as there have been no tasks.
+    log: Option<Log>,
+    /// Where it has what open tasks ask for.
+    asked_at: HashMap<u64, u64>,
     /// Tasks that run and whose end was ordered.
     cancelled: HashSet<u64>,
     /// Acknowledged tasks with more output than is shown, oldest first, and how much more.
@@ -52,6 +59,8 @@ impl Book {
             owner,
             boot_id,
             loaded: false,
+            log: None,
+            asked_at: HashMap::new(),
             cancelled: HashSet::new(),
             surplus: VecDeque::new(),
         }
@@ -66,15 +75,15 @@ impl Book {
         if self.loaded {
             return Ok(Vec::new());
         }
-        let tasks = match self.folder.owner().map_err(|error| disk(&error))? {
-            None => Vec::new(),
+        match self.folder.owner().map_err(|error| disk(&error))? {
+            None => {}
             Some(owner) if is_another(&owner, &self.owner) => {
                 self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
-                Vec::new()
             }
-            Some(_) => self.folder.load().map_err(|error| disk(&error))?,
-        };
-        (self.queue, self.loaded) = (Queue::restore(tasks), true);
+            Some(_) => self.read_back().map_err(|error| disk(&error))?,
+        }
+        self.loaded = true;
+        self.forget();
         let acknowledged: Vec<_> = self.queue.acknowledged().iter().map(|task| task.seq).collect();
         acknowledged.into_iter().for_each(|seq| self.count_surplus(seq));
         let open = self.queue.open().map(|task| (task.seq, resume(self.trace(task.seq))));
@@ -139,12 +148,7 @@ impl Book {
                 Ok(TaskTaken { state, repeat: true, differs, result })
             }
             Put::New(task) => {
-                let written = self
-                    .folder
-                    .make(&self.owner)
-                    .and_then(|()| self.folder.store(&task, Some(asked)));
-                written.map_err(|error| disk(&error))?;
-                self.queue.settle(task);
+                self.commit(vec![(task, Some(asked))], Flush::Now)?;
                 let state = TaskState::Queued;
                 Ok(TaskTaken { state, repeat: false, differs: false, result: None })
             }
@@ -205,23 +209,27 @@ impl Book {
     /// Answers [`hivekeep_protocol::TaskAck`].
     ///
     /// # Errors
-    /// Disk errors. Those before the one that failed are acknowledged.
+    /// Disk errors; then none is acknowledged.
     pub fn acknowledge(&mut self, task_ids: &[String]) -> Result<TaskAcked, GuestError> {
-        let mut acknowledged = 0;
-        for id in task_ids {
-            let Some(task) = self.queue.acknowledge(id) else { continue };
-            self.folder.store(&task, None).map_err(|error| disk(&error))?;
-            let seq = task.seq;
-            self.queue.settle(task);
-            self.count_surplus(seq);
-            acknowledged += 1;
+        let ids: HashSet<_> = task_ids.iter().collect();
+        let tasks: Vec<_> = ids.into_iter().filter_map(|id| self.queue.acknowledge(id)).collect();
+        let seqs: Vec<_> = tasks.iter().map(|task| task.seq).collect();
+        if !tasks.is_empty() {
+            // A host that is told one again has it, and says so again.
+            let tasks = tasks.into_iter().map(|task| (task, None)).collect();
+            self.commit(tasks, Flush::WithTheNext)?;
         }
+        seqs.iter().for_each(|seq| self.count_surplus(*seq));
+        self.forget();
+        Ok(TaskAcked { acknowledged: count(seqs.len()) })
+    }
+
+    /// Of what is forgotten the log still has records: the next daemon forgets it again.
+    fn forget(&mut self) {
         for seq in self.queue.forget() {
             self.surplus.retain(|(other, _)| *other != seq);
-            // Found and forgotten again by the next daemon.
             let _ = self.folder.remove(seq);
         }
-        Ok(TaskAcked { acknowledged })
     }
 
     fn count_surplus(&mut self, seq: u64) {
@@ -278,8 +286,7 @@ impl Book {
         };
         let task = self.queue.end(seq, |number| Ended { number, ..ended });
         if let Some(task) = task {
-            self.folder.store(&task, None).map_err(|error| disk(&error))?;
-            self.queue.settle(task);
+            self.commit(vec![(task, None)], Flush::Now)?;
         }
         self.cancelled.remove(&seq);
         Ok(())

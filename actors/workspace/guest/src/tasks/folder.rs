@@ -3,7 +3,7 @@
 //! | path | holds |
 //! |---|---|
 //! | `owner` | the machine id of whose tasks these are; there before all else |
-//! | `entries/SEQ.json` | a [`Task`], and what it asks for while it is open |
+//! | `log` | every [`Task`], and what it asks for, by what became of it one after the other |
 //! | `runs/tSEQ/` | its command's [`JobDir`], from just before its start |
 //!
 //! A machine that began as a copy of another finds that one's tasks: they are put aside as a
@@ -13,21 +13,11 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use hivekeep_protocol::{TaskOutput, TaskPut, limits};
-use serde::{Deserialize, Serialize};
+use hivekeep_protocol::{TaskOutput, limits};
 
-use super::queue::Task;
+use super::log::{Log, staged};
 use crate::files::temp::sync_parent;
 use crate::jobs::dir::JobDir;
-
-const HALF_MADE: &str = ".new";
-
-/// One file below `entries`.
-#[derive(Debug, Serialize, Deserialize)]
-struct Entry {
-    task: Task,
-    asked: Option<TaskPut>,
-}
 
 /// The tasks' folder, which may not be there yet.
 #[derive(Debug, Clone)]
@@ -68,87 +58,47 @@ impl Folder {
         sync_parent(&self.root)
     }
 
-    /// Makes the folder, unless it is there.
+    /// Makes the folder, which is not there. Answers its log.
     ///
     /// # Errors
     /// When it cannot be made; then it is not there.
-    pub fn make(&self, owner: &str) -> io::Result<()> {
-        if self.root.join("owner").exists() {
-            return Ok(());
-        }
+    pub fn make(&self, owner: &str) -> io::Result<Log> {
         let staged = self.root.with_file_name(".tasks.new");
         if staged.exists() {
             std::fs::remove_dir_all(&staged)?;
         }
-        for part in ["entries", "runs"] {
-            std::fs::create_dir_all(staged.join(part))?;
-        }
+        std::fs::create_dir_all(staged.join("runs"))?;
+        let (log, _none) = Log::create(&staged.join("log"), std::iter::empty())?;
         let mut file = File::create(staged.join("owner"))?;
         file.write_all(owner.as_bytes())?;
         file.sync_all()?;
         sync_parent(&staged.join("owner"))?;
         std::fs::rename(&staged, &self.root)?;
-        sync_parent(&self.root)
+        sync_parent(&self.root)?;
+        Ok(log)
     }
 
-    /// Reads every task back, and removes what a killed daemon left half made.
+    /// Reads the log back, and removes what a killed daemon left half made.
     ///
     /// # Errors
-    /// When one cannot be read. Its file is whole or not there, so that the disk is to blame.
-    pub fn load(&self) -> io::Result<Vec<Task>> {
+    /// When it cannot be read. What it has is whole or not there, so that the disk is to blame.
+    pub fn load(&self, each: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<Log> {
         for run in std::fs::read_dir(self.root.join("runs"))? {
             let run = run?;
             if run.file_name().to_string_lossy().starts_with('.') {
                 std::fs::remove_dir_all(run.path())?;
             }
         }
-        let mut tasks = Vec::new();
-        for entry in std::fs::read_dir(self.root.join("entries"))? {
-            let path = entry?.path();
-            if path.to_string_lossy().ends_with(HALF_MADE) {
-                std::fs::remove_file(path)?;
-                continue;
-            }
-            tasks.push(read(&path)?.task);
-        }
-        Ok(tasks)
+        let _none = std::fs::remove_file(staged(&self.log()));
+        Log::open(&self.log(), each)
     }
 
-    /// What an open task asks for.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn asked(&self, seq: u64) -> io::Result<TaskPut> {
-        read(&self.entry(seq))?.asked.ok_or_else(|| io::ErrorKind::NotFound.into())
+    /// Where the log is.
+    pub fn log(&self) -> PathBuf {
+        self.root.join("log")
     }
 
-    fn entry(&self, seq: u64) -> PathBuf {
-        self.root.join("entries").join(format!("{seq:016x}.json"))
-    }
-
-    /// Writes a task down, durably. `asked` is kept with it as long as it is open.
-    ///
-    /// # Errors
-    /// When it cannot be; then the disk says what it said before.
-    pub fn store(&self, task: &Task, asked: Option<TaskPut>) -> io::Result<()> {
-        let target = self.entry(task.seq);
-        let temp = target.with_extension(format!("json{HALF_MADE}"));
-        let bytes = serde_json::to_vec(&Entry { task: task.clone(), asked })?;
-        let written = (|| {
-            let mut file = File::create(&temp)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&temp, &target)
-        })();
-        if written.is_err() {
-            // On a full disk half a file is room that others need.
-            let _ = std::fs::remove_file(&temp);
-        }
-        written?;
-        sync_parent(&target)
-    }
-
-    /// Removes all of a task that is forgotten.
+    /// Removes the run of a task that is forgotten.
     ///
     /// # Errors
     /// As unlink(2).
@@ -157,10 +107,7 @@ impl Folder {
         if run.path().try_exists()? {
             run.remove()?;
         }
-        match std::fs::remove_file(self.entry(seq)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Where a task's command runs, or would.
@@ -214,11 +161,4 @@ impl Folder {
             Some((path, bytes))
         })
     }
-}
-
-fn read(path: &Path) -> io::Result<Entry> {
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let bytes = std::fs::read(path).map_err(named)?;
-    serde_json::from_slice(&bytes).map_err(|error| named(error.into()))
 }

@@ -103,13 +103,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// From what was written down.
-    pub fn restore(tasks: Vec<Task>) -> Self {
-        let mut queue = Self::default();
-        tasks.into_iter().for_each(|task| queue.settle(task));
-        queue
-    }
-
     /// Empty, for tasks that come after these. Their places are not given again: what still looks
     /// after a task of before must not take another for it.
     pub fn successor(&self) -> Self {
@@ -119,6 +112,16 @@ impl Queue {
     /// Open tasks, in order of arrival.
     pub fn open(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values().filter(|task| task.phase == Phase::Open)
+    }
+
+    /// Every task that is known, in order of arrival.
+    pub fn all(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values()
+    }
+
+    /// Whether there is such a task, without a result.
+    pub fn is_open(&self, seq: u64) -> bool {
+        self.tasks.get(&seq).is_some_and(|task| task.phase == Phase::Open)
     }
 
     /// The task of an id.

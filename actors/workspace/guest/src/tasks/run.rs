@@ -91,14 +91,13 @@ fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<(), End> {
     let tasks = &agent.tasks;
     let look = |seq| {
         let book = tasks.book(generation).ok_or_else(gone)?;
-        Ok((book.folder.clone(), book.is_cancelled(seq)))
+        Ok((book.folder.run(seq), book.asked(seq), book.is_cancelled(seq)))
     };
-    let (folder, cancelled) = look(seq)?;
+    let (run, asked, cancelled) = look(seq)?;
     if cancelled {
         return Err(End::Cancelled);
     }
-    let asked = folder.asked(seq).map_err(not_run)?;
-    let run = folder.run(seq);
+    let asked = asked.map_err(not_run)?;
     if run.exists() {
         // An earlier daemon was killed before the command began.
         run.remove().map_err(not_run)?;
@@ -110,8 +109,8 @@ fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<(), End> {
     }
     // Ordered, or become another machine's, while it was started.
     match look(seq) {
-        Ok((_, false)) => {}
-        Ok((_, true)) => {
+        Ok((_, _, false)) => {}
+        Ok((_, _, true)) => {
             let _ = run.note_cancel();
             kill(agent, &run);
         }

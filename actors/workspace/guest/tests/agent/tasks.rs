@@ -224,6 +224,39 @@ async fn much_output_is_capped_in_the_result_and_whole_in_a_file() {
 }
 
 #[tokio::test]
+async fn what_is_written_of_tasks_is_bounded_and_none_is_forgotten_over_it() {
+    let mut guest = Guest::start(ways()[0]);
+    let host = Host::to(&guest).await;
+    let go = guest.dir.path().join("go");
+    for number in 0..4 {
+        let line = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+        host.ask(task(&format!("long-{number}"), &line)).await.expect("taken");
+    }
+    let waits = format!("echo waited # {}", "x".repeat(10_000));
+    host.ask(task("waits", &waits)).await.expect("taken");
+    // Cancelled at once, and so each two records and half a megabyte.
+    let large = "x".repeat(limits::MAX_TASK_COMMAND_BYTES);
+    for number in 0..12 {
+        let id = format!("large-{number}");
+        host.ask(task(&id, &large)).await.expect("taken");
+        host.ask(TaskCancel { task_id: id.clone() }).await.expect("cancelled");
+        let acked = host.ask(TaskAck { task_ids: vec![id] }).await.expect("acknowledged");
+        assert_eq!(acked.acknowledged, 1);
+    }
+    let log = guest.dir.path().join("state/tasks/log");
+    let bytes = std::fs::metadata(&log).expect("there").len();
+    assert!(bytes < 2 * 1024 * 1024, "{bytes}");
+    guest.crash_and_restart();
+    let host = Host::to(&guest).await;
+    let known = host.ask(task("large-0", &large)).await.expect("known");
+    assert_eq!((known.state, known.differs), (TaskState::Acknowledged, false));
+    std::fs::write(go, "").expect("go");
+    let all = results(&host, 5).await;
+    assert_eq!(all["waits"].stdout.head, b"waited\n");
+    assert!(all.values().all(ok), "{all:?}");
+}
+
+#[tokio::test]
 async fn results_come_in_pages_that_fit_a_frame() {
     let guest = Guest::start(ways()[0]);
     let host = Host::to(&guest).await;

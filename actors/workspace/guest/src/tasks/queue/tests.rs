@@ -11,6 +11,8 @@ use hivekeep_protocol::Exit;
 #[derive(Default)]
 struct World {
     entries: BTreeMap<u64, Task>,
+    /// What the machine's disk has where that is not flushed yet.
+    unflushed: BTreeMap<u64, Task>,
     runs: HashMap<u64, Run>,
     boot: u32,
     /// Times that each task's command did its work.
@@ -41,7 +43,8 @@ impl World {
     }
 
     fn daemon(&self) -> Queue {
-        let mut queue = Queue::restore(self.entries.values().cloned().collect());
+        let mut queue = Queue::default();
+        self.entries.values().cloned().for_each(|task| queue.settle(task));
         let open: Vec<_> = queue.open().map(|task| task.seq).collect();
         for seq in open {
             if resume(self.trace(seq)) != Resume::Wait {
@@ -53,6 +56,7 @@ impl World {
 
     fn reboot(&mut self) {
         self.boot += 1;
+        self.entries.append(&mut self.unflushed);
         self.runs.values_mut().for_each(|run| run.alive = false);
     }
 
@@ -118,7 +122,13 @@ fn ended(number: u64, outcome: TaskOutcome) -> Ended {
 /// Writes a change down and settles it, unless the daemon dies over it.
 fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> bool {
     if crash != Crash::BeforeWrite {
-        world.entries.insert(task.seq, task.clone());
+        let before = world.entries.insert(task.seq, task.clone());
+        match (&task.phase, before) {
+            (Phase::Acknowledged(_), Some(before)) => {
+                drop(world.unflushed.insert(task.seq, before))
+            }
+            _ => world.unflushed.clear(),
+        }
     }
     if crash != Crash::Nowhere {
         *queue = world.daemon();

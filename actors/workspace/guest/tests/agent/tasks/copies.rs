@@ -34,7 +34,7 @@ async fn tasks_on_a_disk_that_began_as_another_machines_are_put_aside() {
     guest.go_on();
     let host = Host::to(&guest).await;
     assert_eq!(page(&host, 0).await.results, []);
-    assert!(state.join("tasks-of-0123456789abcdef/entries").is_dir());
+    assert!(state.join("tasks-of-0123456789abcdef/log").is_file());
     let taken = host.ask(task("mine", "true")).await.expect("taken");
     assert!(!taken.repeat);
     results(&host, 1).await;

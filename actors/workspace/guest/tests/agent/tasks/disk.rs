@@ -56,7 +56,8 @@ async fn a_full_disk_is_an_answer_and_loses_nothing_that_was_acknowledged() {
     eventually("it runs", || guest.dir.path().join("began").exists() && process.exists());
 
     disk.fill();
-    let refused = host.ask(task("late", "true")).await.expect_err("no room");
+    let late = || task("late", &format!("true #{}", "x".repeat(100_000)));
+    let refused = host.ask(late()).await.expect_err("no room");
     assert_eq!(refused.code, GuestCode::NoSpace, "{refused}");
     std::fs::write(guest.dir.path().join("go"), "").expect("go");
     // Its end cannot be written down: it is not lost, and nothing is said that may not last.
@@ -67,7 +68,7 @@ async fn a_full_disk_is_an_answer_and_loses_nothing_that_was_acknowledged() {
     disk.empty();
     let result = results(&host, 1).await.remove("runs").expect("its result");
     assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(4)));
-    let taken = host.ask(task("late", "true")).await.expect("room");
+    let taken = host.ask(late()).await.expect("room");
     assert!(!taken.repeat);
     assert_eq!(results(&host, 2).await["late"].outcome, TaskOutcome::Ended(Exit::Code(0)));
     drop(host);
