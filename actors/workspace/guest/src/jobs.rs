@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hivekeep_protocol::{
     GuestCode, GuestError, JobForget, JobForgotten, JobKill, JobKilled, JobPoll, JobReport,
-    JobStart, JobStarted, JobSummary, Jobs as JobsReply,
+    JobStart, JobStarted, Jobs as JobsReply,
 };
 
 use crate::agent::Settings;
@@ -146,7 +146,8 @@ pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> 
         if summary.exit.is_some() || summary.interrupted {
             return Ok((true, summary));
         }
-        Ok((false, signal_and_wait(&job, cgroup.as_deref(), asked.signal)?))
+        signal_and_wait(&job, cgroup.as_deref(), asked.signal)?;
+        Ok((false, job.summary()?))
     })
     .await
     .map_err(|error: io::Error| disk(&error))?;
@@ -159,16 +160,15 @@ pub(crate) fn signal_and_wait(
     job: &JobDir,
     cgroup: Option<&std::path::Path>,
     signal: i32,
-) -> io::Result<JobSummary> {
+) -> io::Result<()> {
     let (deadline, mut first) = (std::time::Instant::now() + KILL_WAIT, true);
     loop {
         if first || signal == libc::SIGKILL {
             signal_all(job, cgroup, signal)?;
         }
         first = false;
-        let summary = job.summary()?;
-        if summary.exit.is_some() || summary.interrupted || std::time::Instant::now() > deadline {
-            return Ok(summary);
+        if job.is_over()? || std::time::Instant::now() > deadline {
+            return Ok(());
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,12 +1,13 @@
 //! Tasks: what was assigned to this guest, durably, each run once.
 //!
 //! ```text
-//! TaskPut ─► written down ─► answered ─► its turn ─► a run of its own ─► result written down ─► told
-//!                                        (4 at once)  (a job's shim)
+//! TaskPut ─► written down ─► its turn ─► a run of its own ─► result written down ─► told
+//!                  └► answered (4 at once)   (in a shim)
 //! ```
 //! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the machine; [`book`] keeps
-//! both as one; [`run`] has it done. A run is a [job](crate::jobs) in a folder of its own: it goes
-//! on when this daemon dies, and its result is taken by the next one. After the death of the
+//! both as one; [`run`] has it done. A run is a command under a [`shim`] of its own, which goes on
+//! when this daemon dies, and its result is taken by the next one. One shim is [`ready`] before
+//! there is a task for it. After the death of the
 //! machine, a task whose run had begun is `interrupted` and not run again; the others wait on.
 //!
 //! A machine that wakes up from another one's memory has that one's tasks. Until it is told who it
@@ -17,7 +18,9 @@ pub mod book;
 pub mod folder;
 pub mod log;
 pub mod queue;
+pub mod ready;
 pub mod run;
+pub mod shim;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +37,8 @@ use crate::identity::MACHINE_ID;
 use crate::session::call::CallCx;
 use book::Book;
 use folder::Folder;
+use queue::Resume;
+use ready::Shelf;
 
 /// The tasks of this guest.
 #[derive(Debug)]
@@ -43,6 +48,7 @@ pub struct Tasks {
     book: Arc<Mutex<Book>>,
     /// First come, first served; and no more than one thread for disks is taken.
     turn: Arc<Semaphore>,
+    shelf: Shelf,
     /// Another one with each machine that this becomes.
     generation: AtomicU64,
 }
@@ -57,6 +63,7 @@ impl Tasks {
             folder,
             book: Arc::new(Mutex::new(book)),
             turn: Arc::new(Semaphore::new(1)),
+            shelf: Shelf::default(),
             generation: AtomicU64::new(0),
         }
     }
@@ -70,8 +77,7 @@ impl Tasks {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// The book, unless this has become another machine. Only for a thread that may block, or
-    /// where nobody else can hold it for long.
+    /// The book, unless this has become another machine. Only for a thread that may block.
     fn book(&self, generation: u64) -> Option<MutexGuard<'_, Book>> {
         let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         (self.generation() == generation).then_some(book)
@@ -97,6 +103,13 @@ impl Tasks {
         .await
     }
 
+    /// Reads what there is, once.
+    fn load(&self, book: &mut Book) -> Result<Vec<(u64, Resume)>, GuestError> {
+        let open = book.load()?;
+        self.shelf.numbers_beyond(book.last_run());
+        Ok(open)
+    }
+
     /// This is another machine from now on. Tasks of the one before are killed and put aside.
     /// Blocks for as long as what is being written down takes, and only if there were any.
     ///
@@ -106,8 +119,9 @@ impl Tasks {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
         self.generation.fetch_add(1, Ordering::SeqCst);
-        for job in runs.iter().filter(|job| job.exists()) {
-            run::kill(agent, job);
+        self.shelf.clear();
+        for run in runs.iter().filter(|run| run.path().exists()) {
+            run::kill(agent, run);
         }
         book.become_of(machine_id)
     }
@@ -119,8 +133,9 @@ async fn ask<T: Send + 'static>(
     work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
 ) -> Result<(T, u64), GuestError> {
     let generation = cx.agent.tasks.generation();
-    let asked = cx.agent.tasks.with(generation, |book| {
-        let open = book.load()?;
+    let agent = cx.agent.clone();
+    let asked = cx.agent.tasks.with(generation, move |book| {
+        let open = agent.tasks.load(book)?;
         Ok((work(book), open))
     });
     let (answer, open) = asked.await?;
@@ -134,9 +149,17 @@ async fn ask<T: Send + 'static>(
 /// `Invalid` for an id that is none, `TooLarge`, `Busy`, `NoSpace` and other disk errors.
 pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
     check(&asked)?;
-    let (taken, generation) = ask(cx, |book| book.put(asked)).await?;
+    let (agent, generation) = (cx.agent.clone(), cx.agent.tasks.generation());
+    let put = move |book: &mut Book| {
+        let (taken, launch) = book.put(asked, |asked| run::at_hand(&agent, generation, asked))?;
+        Ok((taken, launch.map(|(seq, launch)| (seq, launch.go()))))
+    };
+    let ((taken, started), generation) = ask(cx, put).await?;
     let agent = cx.agent.clone();
-    cx.after_the_reply(move || run::next(&agent, generation));
+    match started {
+        Some((seq, gone)) => drop(tokio::spawn(run::attend(agent, generation, seq, gone))),
+        None => cx.after_the_reply(move || run::next(&agent, generation)),
+    }
     Ok(taken)
 }
 
@@ -197,11 +220,11 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
 /// `UnknownTask`, or disk errors.
 pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
     let ((state, run), generation) = ask(cx, move |book| book.cancel(&asked.task_id)).await?;
-    if let Some(job) = run {
+    if let Some(run) = run {
         let agent = cx.agent.clone();
         off_thread(move || {
-            if job.exists() {
-                run::kill(&agent, &job);
+            if run.path().exists() {
+                run::kill(&agent, &run);
             }
         })
         .await;

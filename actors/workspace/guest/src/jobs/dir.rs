@@ -1,10 +1,9 @@
-//! What is kept of one job.
+//! What is kept of one job, or of the run of a task.
 //!
 //! | file | holds | written by |
 //! |---|---|---|
-//! | `spec.json` | the request, when and in which boot | the daemon, before all else |
-//! | `lock` | locked while the shim lives | the daemon, handed to the shim |
-//! | `begun` | nothing: the leader may have been started | the shim, before it |
+//! | `spec.json` | the request, when and in which boot (a job's) | the daemon, before all else |
+//! | `lock` | locked while the shim lives; of a task, a byte once it may have begun | the daemon, handed to the shim |
 //! | `cancelled` | nothing: its end was ordered (a task's) | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output | the shim |
@@ -12,6 +11,9 @@
 //! | `exit.json` | how it ended | the shim, last of all |
 //!
 //! No `exit.json` and no lock: the shim died with its machine, the job was interrupted.
+//!
+//! A job's folder is all there is of it, and durable. Of a task there is more: its run's folder is
+//! worth something in its boot only.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -37,16 +39,12 @@ pub struct Spec {
     pub boot_id: String,
     /// Wall clock at start.
     pub started_unix_ms: u64,
-    /// Set for a task: it ends with its leader, at the latest after this time, and what is left
-    /// of it then is killed.
-    #[serde(default)]
-    pub limit_ms: Option<u64>,
 }
 
 impl Spec {
     /// Of a job that starts now.
-    pub fn now(start: JobStart, boot_id: String, limit_ms: Option<u64>) -> Self {
-        Self { start, boot_id, started_unix_ms: unix_ms(), limit_ms }
+    pub fn now(start: JobStart, boot_id: String) -> Self {
+        Self { start, boot_id, started_unix_ms: unix_ms() }
     }
 }
 
@@ -55,7 +53,7 @@ impl Spec {
 pub struct Process {
     /// The shim.
     pub shim_pid: i32,
-    /// The job's first process.
+    /// The job's first process; 0 for a task's, which has none yet.
     pub leader_pid: i32,
 }
 
@@ -78,13 +76,12 @@ pub struct Ended {
     pub elapsed_ms: u64,
 }
 
-/// What a folder says of its job to a daemon that did not start it.
+/// What a folder says of a task's run to a daemon that did not start it.
 #[derive(Debug, Clone, Copy)]
 pub enum Found {
-    /// There is no such job.
+    /// There is no such run.
     Nothing,
-    /// It was recorded in this boot, its leader has not been started, and nobody is left who
-    /// would.
+    /// It was made in this boot, its command has not been started, and nobody is left who would.
     NeverBegan,
     /// Its shim lives.
     Running,
@@ -94,25 +91,6 @@ pub enum Found {
     Lost,
 }
 
-/// How long a file has to last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    /// A machine that goes down may lose it or leave it torn. All that a task's folder has to tell
-    /// then is that it is there: the task had been started.
-    ForBoot,
-    /// It is on the disk when it is written.
-    Durably,
-}
-
-impl Keep {
-    /// A job's folder is all there is of it; of a task there is more.
-    pub(super) fn of(spec: &Spec) -> Self {
-        if spec.limit_ms.is_some() { Self::ForBoot } else { Self::Durably }
-    }
-}
-
-/// Made by the shim just before the leader; not synced, and so worth something in its boot only.
-const BEGUN: &str = "begun";
 /// Somebody ordered its end.
 const CANCELLED: &str = "cancelled";
 
@@ -162,31 +140,26 @@ impl JobDir {
         }
     }
 
-    /// Writes a file as a whole: for every daemon of this boot, and if asked for a later one.
-    pub(super) fn store<T: Serialize>(&self, name: &str, value: &T, keep: Keep) -> io::Result<()> {
+    /// Writes a file as a whole, durably.
+    pub(super) fn store<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
         let temp = self.0.join(format!("{name}.new"));
         let mut file = File::create(&temp)?;
         file.write_all(&serde_json::to_vec(value)?)?;
         let target = self.0.join(name);
-        match keep {
-            Keep::ForBoot => std::fs::rename(temp, &target),
-            Keep::Durably => {
-                file.sync_all()?;
-                std::fs::rename(temp, &target)?;
-                sync_parent(&target)
-            }
-        }
+        file.sync_all()?;
+        std::fs::rename(temp, &target)?;
+        sync_parent(&target)
     }
 
     /// Takes the lock that says that the job runs.
-    pub(super) fn lock(&self) -> io::Result<File> {
+    pub(crate) fn lock(&self) -> io::Result<File> {
         let lock = File::create(self.0.join("lock"))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(lock)
     }
 
     /// Whether the shim lives.
-    pub(super) fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         File::open(self.0.join("lock")).is_ok_and(|lock| {
             let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
             taken == Err(rustix::io::Errno::WOULDBLOCK)
@@ -197,11 +170,11 @@ impl JobDir {
         self.load("exit.json")
     }
 
-    /// What became of it, for a daemon of this boot.
+    /// What became of a task's run.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn found(&self, boot_id: &str) -> io::Result<Found> {
+    pub fn found(&self, of_this_boot: bool) -> io::Result<Found> {
         if !self.0.try_exists()? {
             return Ok(Found::Nothing);
         }
@@ -212,8 +185,6 @@ impl JobDir {
             return Ok(Found::Running);
         }
         // A shim that ended meanwhile has left its exit by the time its lock is free.
-        let spec = untorn(self.load::<Spec>("spec.json"))?;
-        let of_this_boot = spec.is_some_and(|spec| spec.boot_id == boot_id);
         Ok(match untorn(self.ended())? {
             Some(ended) => Found::Ended(ended),
             None if of_this_boot && !self.has_begun() => Found::NeverBegan,
@@ -221,19 +192,14 @@ impl JobDir {
         })
     }
 
-    /// Says that the leader may be about to be started.
-    pub(super) fn begin(&self) -> io::Result<()> {
-        File::create(self.0.join(BEGUN)).map(drop)
+    /// Whether a task's command may have been started; see [`Self::lock`], whose file says so.
+    fn has_begun(&self) -> bool {
+        std::fs::metadata(self.0.join("lock")).is_ok_and(|lock| lock.len() > 0)
     }
 
-    /// Takes it back: the leader could not be started.
-    pub(super) fn begin_failed(&self) {
-        let _ = std::fs::remove_file(self.0.join(BEGUN));
-    }
-
-    /// Whether the leader may have been started.
-    pub(super) fn has_begun(&self) -> bool {
-        self.0.join(BEGUN).exists()
+    /// Whether it has ended, or whoever looked after it has.
+    pub(crate) fn is_over(&self) -> io::Result<bool> {
+        Ok(untorn(self.ended())?.is_some() || !self.is_locked())
     }
 
     /// Notes that its end was ordered, before it is.
@@ -347,31 +313,22 @@ pub(crate) fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hivekeep_protocol::Argv;
 
     #[test]
-    fn a_folder_that_a_machines_end_has_torn_is_of_a_job_that_was_lost() {
+    fn a_folder_that_a_machines_end_has_torn_is_of_a_run_that_was_lost() {
         let temp = tempfile::tempdir().expect("a folder");
         let job = JobDir::new(temp.path().join("job"));
-        let found = || job.found("boot").expect("readable");
+        let found = || job.found(true).expect("readable");
         assert!(matches!(found(), Found::Nothing));
         std::fs::create_dir(job.path()).expect("made");
-        assert!(matches!(found(), Found::Lost), "it had been started");
-        let start = JobStart {
-            job_id: "job".into(),
-            argv: Argv::Shell("true".into()),
-            env: vec![],
-            workdir: None,
-            spool_bytes: 0,
-        };
-        let spec = Spec::now(start, "boot".into(), Some(1));
-        job.store("spec.json", &spec, Keep::ForBoot).expect("stored");
+        let lock = || std::fs::write(job.path().join("lock"), "").expect("written");
+        lock();
         assert!(matches!(found(), Found::NeverBegan));
-        assert!(matches!(job.found("another boot").expect("readable"), Found::Lost));
-        job.begin().expect("begun");
+        let after_a_boot = job.found(false).expect("readable");
+        assert!(matches!(after_a_boot, Found::Lost), "its lock is as empty as it was");
+        std::fs::write(job.path().join("lock"), "1").expect("begun");
         for torn in ["", "{\"exit\":{\"Co"] {
             std::fs::write(job.path().join("exit.json"), torn).expect("torn");
-            std::fs::write(job.path().join("spec.json"), torn).expect("torn");
             assert!(matches!(found(), Found::Lost), "{torn:?}");
         }
     }

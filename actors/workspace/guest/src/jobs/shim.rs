@@ -18,15 +18,16 @@ use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
 
-use super::dir::{Ended, JobDir, Keep, Process, unix_ms};
+use super::dir::{Ended, JobDir, Process, unix_ms};
 use super::disk;
 use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
 use crate::reap::Tree;
-use crate::sys::spawn::{EXTRA_FD, Stdio, spawn};
+use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 use crate::sys::{fork, signals, stdio};
 
-const QUIET: [i32; 6] =
+/// What a shim does not end by.
+pub(crate) const QUIET: [i32; 6] =
     [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE];
 /// Present in the run folder while the machine shuts down.
 pub const SHUTDOWN_FILE: &str = "shutdown";
@@ -34,16 +35,29 @@ pub const SHUTDOWN_FILE: &str = "shutdown";
 /// How long what a task's leader leaves behind may go on, to end by itself.
 const LINGER: Duration = Duration::from_millis(75);
 
-struct Job {
-    dir: JobDir,
+/// All that a command needs and that does not depend on it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    children: OwnedFd,
+    streams: [Kept; 2],
+    outputs: [OwnedFd; 2],
+    totals_file: File,
+    null: File,
+    procs: Option<File>,
+    cgroup: PathBuf,
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub(crate) struct Job {
     tree: Tree,
     children: OwnedFd,
     streams: [Kept; 2],
     totals_file: File,
-    keep: Keep,
     cgroup: PathBuf,
     begun: Instant,
-    /// See [`Spec::limit_ms`](super::dir::Spec::limit_ms).
+    /// Set for a task: it ends with its leader, at the latest after this time, and what is left
+    /// of it then is killed.
     limit: Option<Duration>,
     timed_out: bool,
     /// Time from the start to the leader's end.
@@ -51,6 +65,7 @@ struct Job {
 }
 
 /// One stream of the job.
+#[derive(Debug)]
 struct Kept {
     pipe: Option<File>,
     file: File,
@@ -73,10 +88,15 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         crate::say!("job: {error}");
         return ExitCode::FAILURE;
     }
-    let started = Job::start(JobDir::new(dir.into()), Path::new(&cgroup));
+    let dir = JobDir::new(dir.into());
+    let started = start(&dir, Path::new(&cgroup));
     let told = tell(&started.as_ref().map(Job::pid).map_err(Clone::clone));
     let Ok(job) = started else { return ExitCode::SUCCESS };
-    match told.and_then(|()| job.see_to_its_end(&PathBuf::from(run_dir))) {
+    let kept = told.and_then(|()| {
+        let ended = job.see_to_its_end(Path::new(&run_dir))?;
+        with_room(|| dir.store("exit.json", &ended))
+    });
+    match kept {
         Ok(()) => ExitCode::SUCCESS,
         Err(_nobody_to_tell) => ExitCode::FAILURE,
     }
@@ -87,6 +107,11 @@ fn tell(started: &Result<u32, GuestError>) -> io::Result<()> {
     // A daemon that died meanwhile finds the job by its folder.
     let _ =
         io::stdout().write_all(&serde_json::to_vec(started)?).and_then(|()| io::stdout().flush());
+    let_go()
+}
+
+/// Lets go of the streams inherited from the daemon.
+pub(crate) fn let_go() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -94,73 +119,92 @@ fn tell(started: &Result<u32, GuestError>) -> io::Result<()> {
     Ok(())
 }
 
-impl Job {
-    fn start(dir: JobDir, cgroup: &Path) -> Result<Self, GuestError> {
-        let failed = |error: io::Error| disk(&error);
-        let recorded = dir.spec().map_err(failed)?;
-        let keep = Keep::of(&recorded);
-        let (spec, limit) = (recorded.start, recorded.limit_ms.map(Duration::from_millis));
-        let workdir = spec.workdir.as_deref();
-        let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
-        // A long script stays in the job's folder, which is removed as a whole.
-        std::mem::forget(prepared.script);
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(|error| failed(error.into()))?;
-        let children = signals::descriptor(&[libc::SIGCHLD]).map_err(failed)?;
-        let kept = |name| Kept::open(dir.path(), name, spec.spool_bytes).map_err(failed);
-        let ((stdout, out), (stderr, err)) = (kept("stdout")?, kept("stderr")?);
-        let totals_file = File::create(dir.path().join("totals")).map_err(failed)?;
-        let null = File::open("/dev/null").map_err(failed)?;
-        let procs = match cgroup.as_os_str().is_empty() {
-            true => None,
-            false => {
-                let procs = File::options().write(true).open(cgroup.join("cgroup.procs"));
-                Some(procs.map_err(failed)?)
+/// On a full disk the job goes on being said to run until its end can be kept.
+pub(crate) fn with_room(mut store: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match store() {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                std::thread::sleep(Duration::from_secs(1));
             }
-        };
-        let stdio = Stdio {
-            stdin: null.as_fd(),
-            stdout: out.as_fd(),
-            stderr: err.as_fd(),
-            extra: None,
-            cgroup: procs.as_ref().map(AsFd::as_fd),
-        };
-        dir.begin().map_err(failed)?;
-        let begun = Instant::now();
-        let started = spawn(&prepared.program, &stdio).map_err(|error| {
-            dir.begin_failed();
-            crate::exec::contained(&contain::Error::Start(error))
-        })?;
-        let shim_pid = raw(rustix::process::getpid());
-        let process = Process { shim_pid, leader_pid: raw(started.pid) };
-        let streams = [stdout, stderr];
-        let mut tree = Tree { leader: started.pid, exit: None };
-        match dir.store("process.json", &process, keep) {
-            Ok(()) => Ok(Self {
-                dir,
-                tree,
-                children,
-                streams,
-                totals_file,
-                keep,
-                cgroup: cgroup.to_path_buf(),
-                begun,
-                limit,
-                timed_out: false,
-                led_for: None,
-            }),
-            Err(error) => {
-                let _ = tree.kill_all();
-                Err(failed(error))
-            }
+            stored => return stored,
         }
     }
+}
 
+fn start(dir: &JobDir, cgroup: &Path) -> Result<Job, GuestError> {
+    let failed = |error: io::Error| disk(&error);
+    let spec = dir.spec().map_err(failed)?.start;
+    let workdir = spec.workdir.as_deref();
+    let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
+    // A long script stays in the job's folder, which is removed as a whole.
+    std::mem::forget(prepared.script);
+    let stage = Stage::open(dir.path(), spec.spool_bytes, cgroup).map_err(failed)?;
+    let started = stage.start(&prepared.program, None);
+    let mut job = started.map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
+    let shim_pid = raw(rustix::process::getpid());
+    let process = Process { shim_pid, leader_pid: raw(job.tree.leader) };
+    if let Err(error) = dir.store("process.json", &process) {
+        let _ = job.tree.kill_all();
+        return Err(failed(error));
+    }
+    Ok(job)
+}
+
+impl Stage {
+    /// # Errors
+    /// When files, pipes or the cgroup cannot be opened.
+    pub(crate) fn open(dir: &Path, spool_bytes: u64, cgroup: &Path) -> io::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let ((stdout, out), (stderr, err)) =
+            (Kept::open(dir, "stdout", spool_bytes)?, Kept::open(dir, "stderr", spool_bytes)?);
+        let procs = match cgroup.as_os_str().is_empty() {
+            true => None,
+            false => Some(File::options().write(true).open(cgroup.join("cgroup.procs"))?),
+        };
+        Ok(Self {
+            children: signals::descriptor(&[libc::SIGCHLD])?,
+            streams: [stdout, stderr],
+            outputs: [out, err],
+            totals_file: File::create(dir.join("totals"))?,
+            null: File::open("/dev/null")?,
+            procs,
+            cgroup: cgroup.to_path_buf(),
+        })
+    }
+
+    /// # Errors
+    /// When the program cannot be executed; then nothing is left of it.
+    pub(crate) fn start(
+        self,
+        program: &Program,
+        limit: Option<Duration>,
+    ) -> Result<Job, spawn::Error> {
+        let stdio = Stdio {
+            stdin: self.null.as_fd(),
+            stdout: self.outputs[0].as_fd(),
+            stderr: self.outputs[1].as_fd(),
+            extra: None,
+            cgroup: self.procs.as_ref().map(AsFd::as_fd),
+        };
+        let begun = Instant::now();
+        let leader = spawn::spawn(program, &stdio)?.pid;
+        let Self { children, streams, totals_file, cgroup, .. } = self;
+        let tree = Tree { leader, exit: None };
+        let (timed_out, led_for) = (false, None);
+        Ok(Job { tree, children, streams, totals_file, cgroup, begun, limit, timed_out, led_for })
+    }
+}
+
+impl Job {
     fn pid(&self) -> u32 {
         u32::try_from(raw(self.tree.leader)).unwrap_or(0)
     }
 
-    fn see_to_its_end(mut self, run_dir: &Path) -> io::Result<()> {
+    /// Keeps its output until it is over. `run_dir` says whether the machine shuts down.
+    ///
+    /// # Errors
+    /// When its processes cannot be watched.
+    pub(crate) fn see_to_its_end(mut self, run_dir: &Path) -> io::Result<Ended> {
         loop {
             let Self { children, streams, .. } = &self;
             let mut fds = vec![PollFd::new(children, PollFlags::IN)];
@@ -200,7 +244,8 @@ impl Job {
         Some(self.led_for.map_or(limit, |led_for| limit.min(led_for + LINGER)))
     }
 
-    fn kill_all(&mut self) -> io::Result<()> {
+    /// Kills all of it. Its end is still to be seen to.
+    pub(crate) fn kill_all(&mut self) -> io::Result<()> {
         if !self.cgroup.as_os_str().is_empty() {
             // At once what the walk over /proc takes several rounds for.
             let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
@@ -226,29 +271,20 @@ impl Job {
         }
     }
 
-    fn finish(self, run_dir: &Path) -> io::Result<()> {
+    fn finish(self, run_dir: &Path) -> io::Result<Ended> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
         for stream in self.streams.iter().filter(|stream| stream.total > 0) {
             let _ = stream.file.sync_all();
         }
         let led_for = self.led_for.unwrap_or_else(|| self.begun.elapsed());
-        let ended = Ended {
+        Ok(Ended {
             exit,
             interrupted: run_dir.join(SHUTDOWN_FILE).exists(),
             finished_unix_ms: unix_ms(),
             totals: [self.streams[0].total, self.streams[1].total],
             timed_out: self.timed_out,
             elapsed_ms: led_for.as_millis().try_into().unwrap_or(u64::MAX),
-        };
-        // On a full disk the job goes on being said to run until its end can be kept.
-        loop {
-            match self.dir.store("exit.json", &ended, self.keep) {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    std::thread::sleep(Duration::from_secs(1));
-                }
-                stored => return stored,
-            }
-        }
+        })
     }
 }
 

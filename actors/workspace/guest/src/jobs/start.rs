@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, Keep, Spec};
+use super::dir::{JobDir, Spec};
 use super::disk;
 use crate::agent::Agent;
 use crate::contain::{Contain, cgroup, raw};
@@ -37,7 +37,7 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
     // Refuses nonsense before anything is kept of it; the shim does it for real.
     let run_dir = &agent.settings.run_dir;
     drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
-    let spec = Spec::now(asked, agent.jobs.boot_id.clone(), None);
+    let spec = Spec::now(asked, agent.jobs.boot_id.clone());
     let Some(lock) = record(&job, &spec).map_err(|error| disk(&error))? else {
         return existing(&job, &spec.start);
     };
@@ -55,7 +55,8 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
     }
 }
 
-fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
+/// The cgroup of a job or a run, made.
+pub(crate) fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
     match &agent.contain {
         Contain::Cgroup(pool) => {
             let dir = pool.job_dir(&job.id());
@@ -64,51 +65,6 @@ fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
         }
         Contain::Subreaper(_) => Ok(None),
     }
-}
-
-/// Why a task does not run.
-#[derive(Debug)]
-pub(crate) enum NoTask {
-    /// Nothing of it ran; nothing is left of it.
-    NotRun(GuestError),
-    /// Its command may have begun; [`JobDir::found`] knows no more.
-    Unclear,
-}
-
-/// Starts a task's command in a folder that is not there yet. Blocking. Durable before the command
-/// begins; afterwards [`JobDir::found`] says what became of it.
-pub(crate) fn start_task(agent: &Agent, job: &JobDir, spec: &Spec) -> Result<(), NoTask> {
-    let run_dir = &agent.settings.run_dir;
-    let begun = (|| {
-        let asked = &spec.start;
-        drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
-        let lock = record(job, spec).map_err(|error| disk(&error))?;
-        let taken = || GuestError::new(GuestCode::JobConflict, "its folder is taken");
-        let cgroup = cgroup_for(agent, job).map_err(|error| disk(&error))?;
-        let told = launch(agent, job, cgroup.as_deref(), lock.ok_or_else(taken)?);
-        told.map_err(|error| disk(&error))?
-    })();
-    let Err(error) = begun else { return Ok(()) };
-    // A shim that was slow to answer may still start the command.
-    let deadline = Instant::now() + ACK_WITHIN;
-    let unsaid = || job.process().is_ok_and(|process| process.is_none());
-    while job.is_locked() && unsaid() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    if job.is_locked() {
-        return Ok(());
-    }
-    if job.has_begun() {
-        return Err(NoTask::Unclear);
-    }
-    if let Contain::Cgroup(pool) = &agent.contain {
-        cgroup::remove(&pool.job_dir(&job.id()));
-    }
-    if job.exists() {
-        // What stays is in nobody's way: the task has its result.
-        let _ = job.remove();
-    }
-    Err(NoTask::NotRun(error))
 }
 
 /// Makes the job's folder with its request, locked from its first moment on.
@@ -120,7 +76,7 @@ fn record(job: &JobDir, spec: &Spec) -> io::Result<Option<File>> {
     std::fs::create_dir(&path)?;
     let staged = JobDir::new(path);
     let lock = staged.lock()?;
-    staged.store("spec.json", spec, Keep::of(spec))?;
+    staged.store("spec.json", spec)?;
     match std::fs::rename(staged.path(), job.path()) {
         Ok(()) => {
             sync_parent(job.path())?;

@@ -12,9 +12,9 @@ use hivekeep_protocol::{
 
 use super::folder::Folder;
 use super::log::{Flush, Log};
-use super::queue::{Ended, Phase, Put, Queue, Resume, Task, Trace, resume};
+use super::queue::{Ended, Phase, Put, Queue, Resume, Run, Task, Trace, resume};
 use crate::files::io_error;
-use crate::jobs::dir::{Found, JobDir};
+use crate::jobs::dir::{self, Found, JobDir};
 
 /// All that is known of the tasks. Used by one thread at a time, which may block.
 #[derive(Debug)]
@@ -29,9 +29,10 @@ pub struct Book {
     log: Option<Log>,
     /// Where it has what open tasks ask for.
     asked_at: HashMap<u64, u64>,
+    last_run: u64,
     /// Tasks that run and whose end was ordered.
     cancelled: HashSet<u64>,
-    /// Acknowledged tasks with more output than is shown, oldest first, and how much more.
+    /// Runs of acknowledged tasks with more output than is shown, oldest first, and how much more.
     surplus: VecDeque<(u64, u64)>,
 }
 
@@ -40,6 +41,8 @@ pub struct Book {
 pub enum End {
     /// By what its run's folder says.
     Found,
+    /// As its shim tells, and its run's folder too.
+    Told(dir::Ended),
     /// It was not run.
     NotRun(GuestError),
     /// It was cancelled before it began.
@@ -61,6 +64,7 @@ impl Book {
             loaded: false,
             log: None,
             asked_at: HashMap::new(),
+            last_run: 0,
             cancelled: HashSet::new(),
             surplus: VecDeque::new(),
         }
@@ -84,9 +88,10 @@ impl Book {
         }
         self.loaded = true;
         self.forget();
-        let acknowledged: Vec<_> = self.queue.acknowledged().iter().map(|task| task.seq).collect();
-        acknowledged.into_iter().for_each(|seq| self.count_surplus(seq));
-        let open = self.queue.open().map(|task| (task.seq, resume(self.trace(task.seq))));
+        let acknowledged: Vec<_> =
+            self.queue.acknowledged().into_iter().filter_map(run_of).collect();
+        acknowledged.into_iter().for_each(|run| self.count_surplus(run));
+        let open = self.queue.open().map(|task| (task.seq, resume(self.trace(task))));
         let open: Vec<_> = open.collect();
         for (seq, what) in &open {
             if *what != Resume::Wait {
@@ -96,20 +101,58 @@ impl Book {
         Ok(open)
     }
 
-    fn trace(&self, seq: u64) -> Trace {
-        match self.folder.run(seq).found(&self.boot_id) {
-            Ok(Found::Nothing | Found::NeverBegan) => Trace::None,
+    fn trace(&self, task: &Task) -> Trace {
+        let Some(run) = &task.run else { return Trace::None };
+        match self.folder.run(run.number).found(self.is_of_this_boot(run)) {
+            Ok(Found::Nothing | Found::NeverBegan) if self.is_of_this_boot(run) => Trace::None,
             Ok(Found::Running) => Trace::Running,
-            // What cannot be read is looked at again when its end is taken.
-            Ok(Found::Ended(_) | Found::Lost) | Err(_) => Trace::Over,
+            // What cannot be read is looked at again when its end is taken. That there is no
+            // folder says nothing after another boot: it was not flushed.
+            Ok(_) | Err(_) => Trace::Over,
         }
+    }
+
+    fn is_of_this_boot(&self, run: &Run) -> bool {
+        run.boot_id == self.boot_id
+    }
+
+    /// The greatest number of a run.
+    pub fn last_run(&self) -> u64 {
+        self.last_run
+    }
+
+    /// Sees to it that a run is written down, before it begins. `false` when the task has ended.
+    ///
+    /// # Errors
+    /// Disk errors; then it must not begin.
+    pub fn begin(&mut self, seq: u64, run: Run) -> Result<bool, GuestError> {
+        let Some(task) = self.queue.begin(seq, run) else { return Ok(false) };
+        self.commit(vec![(task, None)], Flush::Now)?;
+        Ok(true)
+    }
+
+    /// What the folder says of a task's last run, and that one's folder.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn found(&self, seq: u64) -> io::Result<Found> {
+        let Some(run) = self.queue.task(seq).and_then(|task| task.run.as_ref()) else {
+            return Ok(Found::Nothing);
+        };
+        self.folder.run(run.number).found(self.is_of_this_boot(run))
+    }
+
+    /// The run of a task that has one.
+    pub fn run(&self, seq: u64) -> Option<JobDir> {
+        self.queue.task(seq).and_then(run_of).map(|number| self.folder.run(number))
     }
 
     /// Another machine's memory has become this one. Its tasks neither run here nor are told of:
     /// their runs are answered, to be killed before anything else is done.
     pub fn runs_of_another(&self, machine_id: &str) -> Option<Vec<JobDir>> {
-        let open = || self.queue.open().map(|task| self.folder.run(task.seq)).collect();
-        is_another(&self.owner, machine_id).then(open)
+        let runs =
+            || self.queue.open().filter_map(run_of).map(|run| self.folder.run(run)).collect();
+        is_another(&self.owner, machine_id).then(runs)
     }
 
     /// The tasks are another machine's, which were put aside.
@@ -126,11 +169,16 @@ impl Book {
         Ok(())
     }
 
-    /// Answers [`TaskPut`].
+    /// Answers [`TaskPut`]. A task that may start at once does so in what `at_hand` makes of it, if
+    /// anything, which is answered beside its place: its run is written down with it.
     ///
     /// # Errors
     /// `Busy` when there are too many, or disk errors; then nothing is kept of it.
-    pub fn put(&mut self, asked: TaskPut) -> Result<TaskTaken, GuestError> {
+    pub fn put<L>(
+        &mut self,
+        asked: TaskPut,
+        at_hand: impl FnOnce(&TaskPut) -> Option<(Run, L)>,
+    ) -> Result<(TaskTaken, Option<(u64, L)>), GuestError> {
         let digest = digest_of(&asked);
         match self.queue.put(&asked.task_id, &asked.message_id, digest.clone()) {
             Put::Full => {
@@ -145,19 +193,29 @@ impl Book {
                     }
                 };
                 let (state, differs) = (self.queue.state(&task), task.digest != digest);
-                Ok(TaskTaken { state, repeat: true, differs, result })
+                Ok((TaskTaken { state, repeat: true, differs, result }, None))
             }
-            Put::New(task) => {
+            Put::New(mut task) => {
+                let at_hand = self.queue.is_idle().then(|| at_hand(&asked)).flatten();
+                let (seq, mut state, mut launch) = (task.seq, TaskState::Queued, None);
+                if let Some((run, it)) = at_hand {
+                    (task.run, state, launch) = (Some(run), TaskState::Running, Some((seq, it)));
+                }
                 self.commit(vec![(task, Some(asked))], Flush::Now)?;
-                let state = TaskState::Queued;
-                Ok(TaskTaken { state, repeat: false, differs: false, result: None })
+                if launch.is_some() {
+                    self.queue.runs_already(seq);
+                }
+                Ok((TaskTaken { state, repeat: false, differs: false, result: None }, launch))
             }
         }
     }
 
     fn result(&self, task: &Task, ended: &Ended) -> Result<TaskResult, GuestError> {
-        let output = |stream, total| -> Result<TaskOutput, GuestError> {
-            self.folder.output(task.seq, stream, total).map_err(|error| disk(&error))
+        let output = |stream, total| match run_of(task) {
+            Some(run) if total > 0 || ended.outcome == TaskOutcome::Interrupted => {
+                self.folder.output(run, stream, total).map_err(|error| disk(&error))
+            }
+            _ => Ok(TaskOutput { total_bytes: total, ..TaskOutput::default() }),
         };
         Ok(TaskResult {
             number: ended.number,
@@ -213,29 +271,30 @@ impl Book {
     pub fn acknowledge(&mut self, task_ids: &[String]) -> Result<TaskAcked, GuestError> {
         let ids: HashSet<_> = task_ids.iter().collect();
         let tasks: Vec<_> = ids.into_iter().filter_map(|id| self.queue.acknowledge(id)).collect();
-        let seqs: Vec<_> = tasks.iter().map(|task| task.seq).collect();
+        let (acknowledged, runs) =
+            (tasks.len(), tasks.iter().filter_map(run_of).collect::<Vec<_>>());
         if !tasks.is_empty() {
             // A host that is told one again has it, and says so again.
             let tasks = tasks.into_iter().map(|task| (task, None)).collect();
             self.commit(tasks, Flush::WithTheNext)?;
         }
-        seqs.iter().for_each(|seq| self.count_surplus(*seq));
+        runs.into_iter().for_each(|run| self.count_surplus(run));
         self.forget();
-        Ok(TaskAcked { acknowledged: count(seqs.len()) })
+        Ok(TaskAcked { acknowledged: count(acknowledged) })
     }
 
     /// Of what is forgotten the log still has records: the next daemon forgets it again.
     fn forget(&mut self) {
-        for seq in self.queue.forget() {
-            self.surplus.retain(|(other, _)| *other != seq);
-            let _ = self.folder.remove(seq);
+        for run in self.queue.forget().iter().filter_map(run_of) {
+            self.surplus.retain(|(other, _)| *other != run);
+            self.folder.remove(run);
         }
     }
 
-    fn count_surplus(&mut self, seq: u64) {
-        let bytes = self.folder.surplus_bytes(seq);
+    fn count_surplus(&mut self, run: u64) {
+        let bytes = self.folder.surplus_bytes(run);
         if bytes > 0 {
-            self.surplus.push_back((seq, bytes));
+            self.surplus.push_back((run, bytes));
         }
         let mut total: u64 = self.surplus.iter().map(|(_, bytes)| bytes).sum();
         while total > limits::TASK_OUTPUTS_BYTES {
@@ -258,11 +317,11 @@ impl Book {
             TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
             TaskState::Running => {
                 self.cancelled.insert(task.seq);
-                let run = self.folder.run(task.seq);
-                if run.exists() {
+                let run = self.run(task.seq);
+                if let Some(run) = run.as_ref().filter(|run| run.path().exists()) {
                     run.note_cancel().map_err(|error| disk(&error))?;
                 }
-                Ok((state, Some(run)))
+                Ok((state, run))
             }
             TaskState::Done | TaskState::Acknowledged => Ok((state, None)),
         }
@@ -278,11 +337,17 @@ impl Book {
     /// # Errors
     /// Disk errors; it is then to be tried again.
     pub fn end(&mut self, seq: u64, end: &End) -> Result<(), GuestError> {
-        let run = self.folder.run(seq);
         let ended = match end {
             End::NotRun(error) => not_run(TaskOutcome::NotRun(bounded(error.clone()))),
             End::Cancelled => not_run(TaskOutcome::Cancelled),
-            End::Found => found(&run, &self.boot_id).map_err(|error| disk(&error))?,
+            End::Told(ended) => self.ended(seq, Some(*ended)),
+            End::Found => {
+                let ended = match self.found(seq).map_err(|error| disk(&error))? {
+                    Found::Ended(ended) => Some(ended),
+                    _ => None,
+                };
+                self.ended(seq, ended)
+            }
         };
         let task = self.queue.end(seq, |number| Ended { number, ..ended });
         if let Some(task) = task {
@@ -290,6 +355,27 @@ impl Book {
         }
         self.cancelled.remove(&seq);
         Ok(())
+    }
+
+    /// The result of a task whose run is over; without an end it was interrupted.
+    fn ended(&self, seq: u64, ended: Option<dir::Ended>) -> Ended {
+        let run = self.queue.task(seq).and_then(|task| task.run.clone());
+        let dir = run.as_ref().map(|run| self.folder.run(run.number));
+        let workdir = run.and_then(|run| run.workdir);
+        let Some(ended) = ended else {
+            let totals = dir.map_or([0; 2], |dir| dir.totals());
+            return Ended { workdir, totals, ..not_run(TaskOutcome::Interrupted) };
+        };
+        let outcome = match ended.exit {
+            _ if ended.interrupted => TaskOutcome::Interrupted,
+            _ if ended.timed_out => TaskOutcome::TimedOut,
+            Exit::Signal(libc::SIGKILL) if dir.is_some_and(|dir| dir.is_cancelled()) => {
+                TaskOutcome::Cancelled
+            }
+            exit => TaskOutcome::Ended(exit),
+        };
+        let (elapsed_ms, totals) = (ended.elapsed_ms, ended.totals);
+        Ended { number: 0, outcome, workdir, elapsed_ms, totals }
     }
 }
 
@@ -321,18 +407,7 @@ fn not_run(outcome: TaskOutcome) -> Ended {
     Ended { number: 0, outcome, workdir: None, elapsed_ms: 0, totals: [0; 2] }
 }
 
-/// What a run that is over says of its end.
-fn found(run: &JobDir, boot_id: &str) -> io::Result<Ended> {
-    let workdir = run.spec().ok().and_then(|spec| spec.start.workdir);
-    let Found::Ended(ended) = run.found(boot_id)? else {
-        return Ok(Ended { workdir, totals: run.totals(), ..not_run(TaskOutcome::Interrupted) });
-    };
-    let outcome = match ended.exit {
-        _ if ended.interrupted => TaskOutcome::Interrupted,
-        _ if ended.timed_out => TaskOutcome::TimedOut,
-        Exit::Signal(libc::SIGKILL) if run.is_cancelled() => TaskOutcome::Cancelled,
-        exit => TaskOutcome::Ended(exit),
-    };
-    let (elapsed_ms, totals) = (ended.elapsed_ms, ended.totals);
-    Ok(Ended { number: 0, outcome, workdir, elapsed_ms, totals })
+/// The run that holds a task's output.
+fn run_of(task: &Task) -> Option<u64> {
+    task.run.as_ref().map(|run| run.number)
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `owner` | the machine id of whose tasks these are; there before all else |
 //! | `log` | every [`Task`], and what it asks for, by what became of it one after the other |
-//! | `runs/tSEQ/` | its command's [`JobDir`], from just before its start |
+//! | `runs/rNUMBER/` | the [`JobDir`] of a command, made before it is known whose |
 //!
 //! A machine that began as a copy of another finds that one's tasks: they are put aside as a
 //! whole, to `tasks-of-OWNER`.
@@ -78,17 +78,11 @@ impl Folder {
         Ok(log)
     }
 
-    /// Reads the log back, and removes what a killed daemon left half made.
+    /// Reads the log back.
     ///
     /// # Errors
     /// When it cannot be read. What it has is whole or not there, so that the disk is to blame.
     pub fn load(&self, each: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<Log> {
-        for run in std::fs::read_dir(self.root.join("runs"))? {
-            let run = run?;
-            if run.file_name().to_string_lossy().starts_with('.') {
-                std::fs::remove_dir_all(run.path())?;
-            }
-        }
         let _none = std::fs::remove_file(staged(&self.log()));
         Log::open(&self.log(), each)
     }
@@ -98,29 +92,43 @@ impl Folder {
         self.root.join("log")
     }
 
-    /// Removes the run of a task that is forgotten.
+    /// The runs that there are. Those that no task has and nobody waits in are removed.
     ///
     /// # Errors
-    /// As unlink(2).
-    pub fn remove(&self, seq: u64) -> io::Result<()> {
-        let run = self.run(seq);
-        if run.path().try_exists()? {
-            run.remove()?;
+    /// When they cannot be listed.
+    pub fn sweep(&self, is_a_tasks: impl Fn(u64) -> bool) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for entry in std::fs::read_dir(self.root.join("runs"))? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('r'));
+            let Some(number) = number.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
+                continue;
+            };
+            numbers.push(number);
+            // A shim that an earlier daemon had ready is about to go by itself.
+            if !is_a_tasks(number) && !self.run(number).is_locked() {
+                self.remove(number);
+            }
         }
-        Ok(())
+        Ok(numbers)
     }
 
-    /// Where a task's command runs, or would.
-    pub fn run(&self, seq: u64) -> JobDir {
-        JobDir::new(self.root.join("runs").join(format!("t{seq:016x}")))
+    /// Removes a run; what stays is found again by the next daemon.
+    pub fn remove(&self, number: u64) {
+        let _ = std::fs::remove_dir_all(self.run(number).path());
     }
 
-    /// One stream of a task that ended, from its beginning.
+    /// Where a command runs, or would.
+    pub fn run(&self, number: u64) -> JobDir {
+        JobDir::new(self.root.join("runs").join(format!("r{number:016x}")))
+    }
+
+    /// One stream of a run that ended, from its beginning.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn output(&self, seq: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
-        let path = self.run(seq).path().join(stream);
+    pub fn output(&self, run: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
+        let path = self.run(run).path().join(stream);
         let mut head = Vec::new();
         let kept_bytes = match File::open(&path) {
             Ok(file) => {
@@ -135,16 +143,16 @@ impl Folder {
         Ok(TaskOutput { head, total_bytes, path })
     }
 
-    /// Bytes that a task's outputs take beyond what is always shown of them.
-    pub fn surplus_bytes(&self, seq: u64) -> u64 {
-        self.streams(seq)
+    /// Bytes that a run's outputs take beyond what is always shown of them.
+    pub fn surplus_bytes(&self, run: u64) -> u64 {
+        self.streams(run)
             .map(|(_, bytes)| bytes.saturating_sub(limits::TASK_SHOWN_BYTES as u64))
             .sum()
     }
 
-    /// Keeps only what is shown of a task's outputs.
-    pub fn cut_outputs(&self, seq: u64) {
-        for (path, bytes) in self.streams(seq) {
+    /// Keeps only what is shown of a run's outputs.
+    pub fn cut_outputs(&self, run: u64) {
+        for (path, bytes) in self.streams(run) {
             if bytes > limits::TASK_SHOWN_BYTES as u64
                 && let Ok(file) = File::options().write(true).open(path)
             {
@@ -153,8 +161,8 @@ impl Folder {
         }
     }
 
-    fn streams(&self, seq: u64) -> impl Iterator<Item = (PathBuf, u64)> {
-        let run = self.run(seq);
+    fn streams(&self, run: u64) -> impl Iterator<Item = (PathBuf, u64)> {
+        let run = self.run(run);
         ["stdout", "stderr"].into_iter().filter_map(move |name| {
             let path = run.path().join(name);
             let bytes = std::fs::metadata(&path).ok()?.len();

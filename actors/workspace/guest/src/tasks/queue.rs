@@ -21,9 +21,23 @@ pub struct Task {
     pub digest: String,
     /// What was written down last.
     pub phase: Phase,
+    /// The last run that was made for it. Whether that began, its folder knows.
+    #[serde(default)]
+    pub run: Option<Run>,
 }
 
-/// How far a task is known to have come. That it was started is known by its run's folder.
+/// A run, written down before its command could begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its folder's; never used twice.
+    pub number: u64,
+    /// The boot that it is of.
+    pub boot_id: String,
+    /// Where the command runs.
+    pub workdir: Option<String>,
+}
+
+/// How far a task is known to have come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// It has no result.
@@ -71,7 +85,7 @@ pub enum Resume {
     Conclude,
 }
 
-/// What a run's folder says, in few words.
+/// What there is of a task's last run, in few words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
     /// The command was surely not started, and nobody is left who would.
@@ -107,6 +121,11 @@ impl Queue {
     /// after a task of before must not take another for it.
     pub fn successor(&self) -> Self {
         Self { last_seq: self.last_seq, ..Self::default() }
+    }
+
+    /// The task of a place.
+    pub fn task(&self, seq: u64) -> Option<&Task> {
+        self.tasks.get(&seq)
     }
 
     /// Open tasks, in order of arrival.
@@ -155,7 +174,25 @@ impl Queue {
             message_id: message_id.to_owned(),
             digest,
             phase: Phase::Open,
+            run: None,
         })
+    }
+
+    /// Whether a task that comes now may start at once.
+    pub fn is_idle(&self) -> bool {
+        self.active.len() < limits::TASKS_AT_ONCE && self.open().count() == self.active.len()
+    }
+
+    /// A task with a run, to be written down and settled before that begins; `None` when it ended
+    /// before.
+    pub fn begin(&self, seq: u64, run: Run) -> Option<Task> {
+        let task = self.tasks.get(&seq).filter(|task| task.phase == Phase::Open)?;
+        Some(Task { run: Some(run), ..task.clone() })
+    }
+
+    /// The run of a task that was started never began: it waits for its turn again.
+    pub fn again(&mut self, seq: u64) {
+        self.active.remove(&seq);
     }
 
     /// The task that is started now, if any may be: the first to arrive of those that wait.
@@ -214,14 +251,13 @@ impl Queue {
 
     /// Forgets the oldest acknowledged tasks beyond [`limits::MAX_TASKS_REMEMBERED`]. What the
     /// disk has of them may go.
-    pub fn forget(&mut self) -> Vec<u64> {
+    pub fn forget(&mut self) -> Vec<Task> {
         let known = self.acknowledged();
         let beyond = known.len().saturating_sub(limits::MAX_TASKS_REMEMBERED);
         let gone: Vec<_> = known[..beyond].iter().map(|task| task.seq).collect();
-        for seq in &gone {
-            if let Some(task) = self.tasks.remove(seq) {
-                self.by_id.remove(&task.task_id);
-            }
+        let gone: Vec<_> = gone.iter().filter_map(|seq| self.tasks.remove(seq)).collect();
+        for task in &gone {
+            self.by_id.remove(&task.task_id);
         }
         gone
     }

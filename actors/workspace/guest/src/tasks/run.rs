@@ -1,19 +1,21 @@
 //! A task's way from its turn to its result.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hivekeep_protocol::{Argv, GuestCode, GuestError, GuestEvent, JobStart, TaskPut, limits};
+use hivekeep_protocol::{Argv, GuestCode, GuestError, GuestEvent, TaskPut, limits};
 
-use super::book::{Book, End};
-use super::queue::Resume;
+use super::book::End;
+use super::queue::{Resume, Run};
+use super::ready::{Going, Note, Order, Ready};
 use crate::agent::Agent;
 use crate::contain::{Contain, cgroup};
-use crate::files::off_thread;
-use crate::jobs::dir::{Found, JobDir, Spec};
+use crate::exec::command::Prepared;
+use crate::files::{io_error, off_thread};
+use crate::jobs::dir::{Found, JobDir};
 use crate::jobs::shim::SHUTDOWN_FILE;
-use crate::jobs::start::{NoTask, start_task};
 use crate::jobs::{signal_and_wait, watch};
 
 /// A task without a folder of its own runs in the first of these that is there.
@@ -32,10 +34,12 @@ pub fn resume(agent: &Arc<Agent>) {
     tokio::spawn(async move {
         let (generation, mut said) = (agent.tasks.generation(), false);
         loop {
-            match agent.tasks.with(generation, Book::load).await {
+            let loading = agent.clone();
+            match agent.tasks.with(generation, move |book| loading.tasks.load(book)).await {
                 Ok(open) => {
                     take_up(&agent, generation, open);
-                    return next(&agent, generation);
+                    next(&agent, generation);
+                    return make_ready(&agent, generation);
                 }
                 Err(error) => say_once(&mut said, &error),
             }
@@ -53,10 +57,14 @@ pub(super) fn take_up(agent: &Arc<Agent>, generation: u64, open: Vec<(u64, Resum
     }
 }
 
+/// Who is about to stop would only cut it short.
+fn starts_nothing(agent: &Agent) -> bool {
+    agent.is_stopping() || agent.settings.run_dir.join(SHUTDOWN_FILE).exists()
+}
+
 /// Has started what may be started. Must be called within the runtime.
 pub fn next(agent: &Arc<Agent>, generation: u64) {
-    // Who is about to stop would only cut it short.
-    if agent.is_stopping() || agent.settings.run_dir.join(SHUTDOWN_FILE).exists() {
+    if starts_nothing(agent) {
         return;
     }
     let agent = agent.clone();
@@ -71,69 +79,106 @@ pub fn next(agent: &Arc<Agent>, generation: u64) {
     });
 }
 
+/// A shim and what it is to be told, once that is written down.
+#[derive(Debug)]
+pub struct Launch {
+    ready: Ready,
+    order: Order,
+}
+
+impl Launch {
+    /// Tells the shim, or not: [`attend`] finds out.
+    pub fn go(self) -> Gone {
+        Gone { run: self.ready.run.clone(), going: self.ready.go(self.order) }
+    }
+}
+
+/// A run that was to begin.
+#[derive(Debug)]
+pub struct Gone {
+    run: JobDir,
+    going: io::Result<Going>,
+}
+
+/// What a task would start with at once, if a shim waits. Waits for nothing.
+pub fn at_hand(agent: &Agent, generation: u64, asked: &TaskPut) -> Option<(Run, Launch)> {
+    if starts_nothing(agent) {
+        return None;
+    }
+    let ready = agent.tasks.shelf.at_hand(generation)?;
+    // What makes no sense is said by whoever has no shim at hand.
+    launch_in(agent, ready, asked.clone()).ok()
+}
+
+/// Puts the shim back for another task when this one makes no sense.
+fn launch_in(agent: &Agent, ready: Ready, asked: TaskPut) -> Result<(Run, Launch), GuestError> {
+    let secs = asked.timeout_secs;
+    let default = || WORKDIRS.iter().find(|dir| Path::new(dir).is_dir()).map(|dir| (*dir).into());
+    let workdir = asked.workdir.or_else(default).or_else(|| Some("/".into()));
+    let prepared = if (1..=limits::MAX_TASK_TIMEOUT_SECS).contains(&secs) {
+        let argv = Argv::Shell(asked.command);
+        Prepared::new(&argv, &asked.env, workdir.as_deref(), ready.run.path())
+    } else {
+        let message = format!("timeout_secs: {secs} is not 1 to {}", limits::MAX_TASK_TIMEOUT_SECS);
+        Err(GuestError::new(GuestCode::Invalid, message))
+    };
+    let Prepared { program, script } = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            agent.tasks.shelf.put_back(ready);
+            return Err(error);
+        }
+    };
+    // A long script stays in the run's folder, which is removed as a whole.
+    std::mem::forget(script);
+    let boot_id = agent.identity.boot_id.clone();
+    let run = Run { number: ready.number, boot_id, workdir };
+    Ok((run, Launch { ready, order: Order { program, limit_ms: secs * 1000 } }))
+}
+
 /// From its turn to its end.
 async fn carry(agent: Arc<Agent>, generation: u64, seq: u64) {
     let launching = agent.clone();
     match off_thread(move || launch(&launching, generation, seq)).await {
-        Ok(()) => {
+        Ok(gone) => {
             agent.links.tell(&GuestEvent::TasksChanged);
-            follow(agent, generation, seq).await;
+            attend(agent, generation, seq, gone).await;
         }
         Err(end) => conclude(agent, generation, seq, end).await,
     }
 }
 
 /// Blocking.
-fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<(), End> {
-    let not_run =
-        |error: std::io::Error| End::NotRun(crate::files::io_error(&error, "the task's folder"));
-    let gone = || End::NotRun(GuestError::new(GuestCode::Cancelled, "another machine's"));
+fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<Gone, End> {
+    let failed = |error: io::Error| End::NotRun(io_error(&error, "the task's folder"));
+    let another = || End::NotRun(GuestError::new(GuestCode::Cancelled, "another machine's"));
     let tasks = &agent.tasks;
-    let look = |seq| {
-        let book = tasks.book(generation).ok_or_else(gone)?;
-        Ok((book.folder.run(seq), book.asked(seq), book.is_cancelled(seq)))
+    let book = || tasks.book(generation).ok_or_else(another);
+    let (asked, cancelled) = {
+        let book = book()?;
+        (book.asked(seq), book.is_cancelled(seq))
     };
-    let (run, asked, cancelled) = look(seq)?;
     if cancelled {
         return Err(End::Cancelled);
     }
-    let asked = asked.map_err(not_run)?;
-    if run.exists() {
-        // An earlier daemon was killed before the command began.
-        run.remove().map_err(not_run)?;
+    let asked = asked.map_err(failed)?;
+    let ready = tasks.shelf.take(agent, &tasks.folder, generation).map_err(failed)?;
+    let (run, launch) = launch_in(agent, ready, asked).map_err(End::NotRun)?;
+    if !book()?.begin(seq, run).map_err(End::NotRun)? {
+        return Err(End::Cancelled);
     }
-    let spec = spec_of(asked, &run, agent.identity.boot_id.clone()).map_err(End::NotRun)?;
-    match start_task(agent, &run, &spec) {
-        Ok(()) | Err(NoTask::Unclear) => {}
-        Err(NoTask::NotRun(error)) => return Err(End::NotRun(error)),
-    }
+    let gone = launch.go();
     // Ordered, or become another machine's, while it was started.
-    match look(seq) {
-        Ok((_, _, false)) => {}
-        Ok((_, _, true)) => {
-            let _ = run.note_cancel();
-            kill(agent, &run);
+    let cancelled = book().map(|book| book.is_cancelled(seq));
+    match cancelled {
+        Ok(false) => {}
+        Ok(true) => {
+            let _ = gone.run.note_cancel();
+            kill(agent, &gone.run);
         }
-        Err(_) => kill(agent, &run),
+        Err(_) => kill(agent, &gone.run),
     }
-    Ok(())
-}
-
-fn spec_of(asked: TaskPut, run: &JobDir, boot_id: String) -> Result<Spec, GuestError> {
-    let secs = asked.timeout_secs;
-    if !(1..=limits::MAX_TASK_TIMEOUT_SECS).contains(&secs) {
-        let message = format!("timeout_secs: {secs} is not 1 to {}", limits::MAX_TASK_TIMEOUT_SECS);
-        return Err(GuestError::new(GuestCode::Invalid, message));
-    }
-    let default = || WORKDIRS.iter().find(|dir| Path::new(dir).is_dir()).map(|dir| (*dir).into());
-    let start = JobStart {
-        job_id: run.id(),
-        argv: Argv::Shell(asked.command),
-        env: asked.env,
-        workdir: asked.workdir.or_else(default).or_else(|| Some("/".into())),
-        spool_bytes: limits::TASK_SPOOL_BYTES,
-    };
-    Ok(Spec::now(start, boot_id, Some(secs * 1000)))
+    Ok(gone)
 }
 
 /// Kills what runs of a task. Blocking, for at most half a second.
@@ -151,25 +196,63 @@ pub(super) fn cgroup_of(agent: &Agent, run: &JobDir) -> Option<std::path::PathBu
     }
 }
 
+/// Sees a task to its end that was started by this daemon, or that was to be.
+pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
+    let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+    let Gone { run, going } = gone;
+    let note = match going {
+        Ok(going) => going.note().await,
+        Err(error) if full(&error) => Ok(Some(Note::NotRun(io_error(&error, "the task's folder")))),
+        Err(error) => Err(error),
+    };
+    match note {
+        // Its shim has left nothing alive: nobody has to wait for the cgroup.
+        Ok(Some(Note::Ended(ended))) => {
+            conclude(agent.clone(), generation, seq, End::Told(ended)).await;
+            put_away(&agent, &run).await;
+        }
+        Ok(Some(Note::NotRun(error))) => {
+            conclude(agent, generation, seq, End::NotRun(error)).await;
+        }
+        Ok(Some(Note::Ready) | None) | Err(_) => follow(agent, generation, seq).await,
+    }
+}
+
 /// Waits for the end of a task that was started, by this daemon or an earlier one.
 async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
-    let run = agent.tasks.folder.run(seq);
+    let run = agent.tasks.with(generation, move |book| Ok(book.run(seq))).await;
+    let Ok(Some(run)) = run else { return };
     loop {
         // Whatever it says, the folder decides.
         let _ = watch::ended(&run).await;
-        let (looked, boot_id) = (run.clone(), agent.identity.boot_id.clone());
-        match off_thread(move || looked.found(&boot_id)).await {
-            Ok(Found::Running) | Err(_) => tokio::time::sleep(LOOK).await,
-            // Its shim has left nothing alive: nobody has to wait for the cgroup.
-            Ok(Found::Ended(_)) => {
+        match agent.tasks.with(generation, move |book| Ok(book.found(seq))).await {
+            Ok(Ok(Found::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
+            Ok(Ok(Found::Ended(_))) => {
                 conclude(agent.clone(), generation, seq, End::Found).await;
                 return put_away(&agent, &run).await;
             }
-            Ok(_) => break,
+            Ok(Ok(Found::Nothing | Found::NeverBegan)) => {
+                put_away(&agent, &run).await;
+                return again(&agent, generation, seq).await;
+            }
+            Ok(Ok(Found::Lost)) => break,
+            // Another machine's.
+            Err(_) => return,
         }
     }
     put_away(&agent, &run).await;
     conclude(agent, generation, seq, End::Found).await;
+}
+
+/// Its shim died before the command began: another one is made for it.
+async fn again(agent: &Arc<Agent>, generation: u64, seq: u64) {
+    let waits = agent.tasks.with(generation, move |book| {
+        book.queue.again(seq);
+        Ok(())
+    });
+    if waits.await.is_ok() {
+        next(agent, generation);
+    }
 }
 
 /// Kills what a dead shim left in the run's cgroup, and removes that.
@@ -195,6 +278,18 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, end: End) {
     }
     agent.links.tell(&GuestEvent::TasksChanged);
     next(&agent, generation);
+    make_ready(&agent, generation);
+}
+
+/// Has a shim made for the next task, unless one waits. Must be called within the runtime.
+fn make_ready(agent: &Arc<Agent>, generation: u64) {
+    if starts_nothing(agent) {
+        return;
+    }
+    let agent = agent.clone();
+    tokio::spawn(off_thread(move || {
+        agent.tasks.shelf.fill(&agent, &agent.tasks.folder, generation);
+    }));
 }
 
 /// What is tried again each second is not said again each second.

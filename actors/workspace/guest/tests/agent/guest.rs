@@ -127,12 +127,12 @@ impl Drop for Guest {
         let jobs = jobs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
         for job in jobs.flatten() {
             let text = std::fs::read_to_string(job.path().join("process.json")).unwrap_or_default();
-            for pid in text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()) {
+            for pid in
+                text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<i32>().ok())
+            {
                 let running = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-                let ours =
-                    running.is_ok_and(|line| line.contains(&*self.dir.path().to_string_lossy()));
-                if ours && let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                if running.is_ok_and(|line| line.contains(&*self.dir.path().to_string_lossy())) {
+                    kill_tree(pid);
                 }
             }
         }
@@ -145,6 +145,18 @@ impl Drop for Guest {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+    }
+}
+
+/// Kills a process and all that descends from it.
+fn kill_tree(pid: i32) {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let raw = rustix::process::Pid::from_raw(pid);
+    if let Some(pid) = raw {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    for child in children.unwrap_or_default().split_whitespace().filter_map(|n| n.parse().ok()) {
+        kill_tree(child);
     }
 }
 

@@ -3,6 +3,7 @@
 mod copies;
 mod disk;
 mod kills;
+mod shims;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -293,7 +294,7 @@ fn reboot(guest: &mut Guest) {
     let dir = guest.dir.path().to_string_lossy().into_owned();
     // Shims first, so that none sees its command die.
     eventually("all are dead", || {
-        kill_all(|line| line.starts_with("hivekeep-guest\0job\0") && line.contains(&dir)) == 0
+        kill_all(|line| line.starts_with("hivekeep-guest\0task\0") && line.contains(&dir)) == 0
             && kill_all(|line| line.contains(&dir)) == 0
     });
     std::fs::write(guest.dir.path().join("run/boot_id"), format!("boot-{}", guest.pid()))
@@ -352,12 +353,12 @@ async fn a_shutdown_interrupts_what_it_ends_and_begins_nothing_new() {
     let guest = Guest::start(ways()[0]);
     let host = Host::to(&guest).await;
     for number in 0..5 {
-        host.ask(task(&number.to_string(), "sleep 1000")).await.expect("taken");
+        let line = format!("touch {}/began-{number}; sleep 1000", guest.dir.path().display());
+        host.ask(task(&number.to_string(), &line)).await.expect("taken");
     }
     eventually_async(|| async { host.ask(TaskList).await.expect("a list").running.len() == 4 })
         .await;
-    let process = guest.dir.path().join("state/tasks/runs/t0000000000000001/process.json");
-    eventually("it runs", || process.exists());
+    eventually("it runs", || guest.dir.path().join("began-0").exists());
     std::fs::write(guest.dir.path().join("run/shutdown"), "0").expect("an order");
     host.ask(TaskCancel { task_id: "0".into() }).await.expect("ended");
     assert_eq!(results(&host, 1).await["0"].outcome, TaskOutcome::Interrupted);

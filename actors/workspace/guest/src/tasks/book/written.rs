@@ -1,12 +1,12 @@
 //! The queue's changes and the log: none holds before it is written.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use hivekeep_protocol::{GuestError, TaskPut};
 use serde::{Deserialize, Serialize};
 
-use super::{Book, disk};
+use super::{Book, disk, run_of};
 use crate::tasks::log::{Flush, Log};
 use crate::tasks::queue::{Phase, Queue, Task};
 
@@ -30,6 +30,9 @@ impl Book {
             Ok(())
         })?;
         asked_at.retain(|seq, _| queue.is_open(*seq));
+        let runs: HashSet<_> = queue.all().filter_map(run_of).collect();
+        let swept = self.folder.sweep(|number| runs.contains(&number))?;
+        self.last_run = runs.into_iter().chain(swept).max().unwrap_or(0);
         (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
         Ok(())
     }

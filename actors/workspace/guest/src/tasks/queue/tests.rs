@@ -13,7 +13,9 @@ struct World {
     entries: BTreeMap<u64, Task>,
     /// What the machine's disk has where that is not flushed yet.
     unflushed: BTreeMap<u64, Task>,
-    runs: HashMap<u64, Run>,
+    /// By number.
+    runs: HashMap<u64, Shim>,
+    last_run: u64,
     boot: u32,
     /// Times that each task's command did its work.
     effects: HashMap<String, u32>,
@@ -24,8 +26,8 @@ struct World {
     interrupted_by_reboot: u32,
 }
 
-struct Run {
-    boot: u32,
+struct Shim {
+    task_id: String,
     begun: bool,
     alive: bool,
     exit: Option<i32>,
@@ -33,13 +35,22 @@ struct Run {
 
 impl World {
     fn trace(&self, seq: u64) -> Trace {
-        match self.runs.get(&seq) {
-            None => Trace::None,
+        let Some(run) = &self.entries[&seq].run else { return Trace::None };
+        let of_this_boot = run.boot_id == self.boot.to_string();
+        match self.runs.get(&run.number) {
+            None if of_this_boot => Trace::None,
+            // A folder that the machine's end has taken.
+            None => Trace::Over,
             Some(run) if run.exit.is_some() => Trace::Over,
             Some(run) if run.alive => Trace::Running,
-            Some(run) if run.boot == self.boot && !run.begun => Trace::None,
+            Some(run) if of_this_boot && !run.begun => Trace::None,
             Some(_) => Trace::Over,
         }
+    }
+
+    fn next_run(&mut self) -> Run {
+        self.last_run += 1;
+        Run { number: self.last_run, boot_id: self.boot.to_string(), workdir: None }
     }
 
     fn daemon(&self) -> Queue {
@@ -54,15 +65,17 @@ impl World {
         queue
     }
 
-    fn reboot(&mut self) {
+    /// A run's folder is flushed by nobody.
+    fn reboot(&mut self, keeps_runs: bool) {
         self.boot += 1;
         self.entries.append(&mut self.unflushed);
         self.runs.values_mut().for_each(|run| run.alive = false);
+        self.runs.retain(|_, _| keeps_runs);
     }
 
     /// Whether the shims go on is not the daemon's to say.
     fn shims_run(&mut self, mut luck: impl FnMut() -> bool) {
-        for (seq, run) in &mut self.runs {
+        for run in self.runs.values_mut() {
             if !run.alive || !luck() {
                 continue;
             }
@@ -70,7 +83,7 @@ impl World {
                 (run.alive, run.exit) = (false, Some(0));
             } else {
                 run.begun = true;
-                *self.effects.entry(self.entries[seq].task_id.clone()).or_default() += 1;
+                *self.effects.entry(run.task_id.clone()).or_default() += 1;
             }
         }
     }
@@ -78,14 +91,34 @@ impl World {
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Put(u8),
-    Start { crash_before_shim: bool },
+    /// At hand is a shim, in which the task begins at once if it may.
+    Put {
+        id: u8,
+        at_hand: bool,
+        order: Order,
+    },
+    Start(Order),
     ShimsRun(u8),
-    Conclude { crash: Crash },
+    Conclude {
+        crash: Crash,
+    },
     Acknowledge(u8, Crash),
     Read,
     KillDaemon,
-    Reboot,
+    Reboot {
+        keeps_runs: bool,
+    },
+}
+
+/// What becomes of a run that was written down.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Order {
+    /// Its shim is told.
+    Sent,
+    /// The daemon dies before that, and the shim goes.
+    Unsent,
+    /// The shim is dead, and the daemon finds out.
+    ToNobody,
 }
 
 /// Where the daemon dies within a change.
@@ -102,15 +135,21 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Crash::BeforeWrite),
         1 => Just(Crash::AfterWrite),
     ];
+    let order = prop_oneof![
+        8 => Just(Order::Sent),
+        1 => Just(Order::Unsent),
+        1 => Just(Order::ToNobody),
+    ];
     let op = prop_oneof![
-        4 => (0u8..12).prop_map(Op::Put),
-        5 => prop::bool::weighted(0.1).prop_map(|crash_before_shim| Op::Start { crash_before_shim }),
+        4 => (0u8..12, any::<bool>(), order.clone())
+            .prop_map(|(id, at_hand, order)| Op::Put { id, at_hand, order }),
+        5 => order.prop_map(Op::Start),
         5 => any::<u8>().prop_map(Op::ShimsRun),
         5 => crash.clone().prop_map(|crash| Op::Conclude { crash }),
         2 => (0u8..12, crash).prop_map(|(id, crash)| Op::Acknowledge(id, crash)),
         3 => Just(Op::Read),
         1 => Just(Op::KillDaemon),
-        1 => Just(Op::Reboot),
+        1 => any::<bool>().prop_map(|keeps_runs| Op::Reboot { keeps_runs }),
     ];
     proptest::collection::vec(op, 0..120)
 }
@@ -138,19 +177,27 @@ fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> boo
     true
 }
 
-fn put(world: &mut World, queue: &mut Queue, id: &str) {
+fn put(world: &mut World, queue: &mut Queue, id: &str, at_hand: bool, order: Order) {
     match queue.put(id, "m", "digest".into()) {
-        Put::New(task) => {
+        Put::New(mut task) => {
             assert_eq!(queue.state(&task), TaskState::Queued);
+            let (seq, starts) = (task.seq, at_hand && queue.is_idle());
+            if starts {
+                task.run = Some(world.next_run());
+            }
             change(world, queue, task, Crash::Nowhere);
             world.acknowledged_puts.push(id.to_owned());
+            if starts {
+                queue.runs_already(seq);
+                go(world, queue, seq, order);
+            }
         }
         Put::Repeat(task) => assert_eq!(task.task_id, id),
         Put::Full => panic!("twelve are not too many"),
     }
 }
 
-fn start(world: &mut World, queue: &mut Queue, crash_before_shim: bool) {
+fn start(world: &mut World, queue: &mut Queue, order: Order) {
     let open: Vec<_> = queue.open().cloned().collect();
     let running = open.iter().filter(|task| queue.state(task) == TaskState::Running).count();
     let first = open.iter().find(|task| queue.state(task) == TaskState::Queued);
@@ -158,10 +205,23 @@ fn start(world: &mut World, queue: &mut Queue, crash_before_shim: bool) {
     let claimed = queue.start_next();
     assert_eq!(claimed, first, "in order of arrival, and not too many at once");
     let Some(seq) = claimed else { return };
-    let run = Run { boot: world.boot, begun: false, alive: !crash_before_shim, exit: None };
-    world.runs.insert(seq, run);
-    if crash_before_shim {
-        *queue = world.daemon();
+    let task = queue.begin(seq, world.next_run()).expect("it is open");
+    change(world, queue, task, Crash::Nowhere);
+    go(world, queue, seq, order);
+}
+
+/// The run of a task was written down.
+fn go(world: &mut World, queue: &mut Queue, seq: u64, order: Order) {
+    let task = &world.entries[&seq];
+    let (number, task_id) = (task.run.as_ref().expect("written down").number, task.task_id.clone());
+    let shim = Shim { task_id, begun: false, alive: order == Order::Sent, exit: None };
+    match order {
+        Order::Sent => drop(world.runs.insert(number, shim)),
+        Order::Unsent => *queue = world.daemon(),
+        Order::ToNobody => {
+            world.runs.insert(number, shim);
+            queue.again(seq);
+        }
     }
 }
 
@@ -169,7 +229,8 @@ fn start(world: &mut World, queue: &mut Queue, crash_before_shim: bool) {
 fn conclude(world: &mut World, queue: &mut Queue, crash: Crash) -> bool {
     let over = queue.open().map(|task| task.seq).find(|seq| world.trace(*seq) == Trace::Over);
     let Some(seq) = over else { return false };
-    let outcome = match world.runs[&seq].exit {
+    let number = world.entries[&seq].run.as_ref().expect("it is over").number;
+    let outcome = match world.runs.get(&number).and_then(|run| run.exit) {
         Some(code) => TaskOutcome::Ended(Exit::Code(code)),
         None => TaskOutcome::Interrupted,
     };
@@ -193,8 +254,10 @@ fn read(world: &mut World, queue: &Queue) {
 
 fn run(world: &mut World, queue: &mut Queue, op: Op) {
     match op {
-        Op::Put(id) => put(world, queue, &format!("task-{id}")),
-        Op::Start { crash_before_shim } => start(world, queue, crash_before_shim),
+        Op::Put { id, at_hand, order } => {
+            put(world, queue, &format!("task-{id}"), at_hand, order);
+        }
+        Op::Start(order) => start(world, queue, order),
         Op::ShimsRun(mut luck) => world.shims_run(|| {
             luck = luck.rotate_left(1);
             luck & 1 == 1
@@ -207,8 +270,8 @@ fn run(world: &mut World, queue: &mut Queue, op: Op) {
         }
         Op::Read => read(world, queue),
         Op::KillDaemon => *queue = world.daemon(),
-        Op::Reboot => {
-            world.reboot();
+        Op::Reboot { keeps_runs } => {
+            world.reboot(keeps_runs);
             world.interrupted_by_reboot += 1;
             *queue = world.daemon();
         }
@@ -227,7 +290,7 @@ proptest! {
         }
         // Left in peace, it all comes to an end.
         for _ in 0..200 {
-            run(&mut world, &mut queue, Op::Start { crash_before_shim: false });
+            run(&mut world, &mut queue, Op::Start(Order::Sent));
             world.shims_run(|| true);
             run(&mut world, &mut queue, Op::Conclude { crash: Crash::Nowhere });
             run(&mut world, &mut queue, Op::Read);
@@ -272,9 +335,10 @@ fn what_is_remembered_is_bounded_and_the_oldest_goes() {
     for number in 0..limits::MAX_TASKS_REMEMBERED + 3 {
         acknowledged(&mut queue, &number.to_string());
     }
-    assert_eq!(queue.forget(), [1, 2, 3]);
+    let gone: Vec<_> = queue.forget().iter().map(|task| task.seq).collect();
+    assert_eq!(gone, [1, 2, 3]);
     assert!(queue.find("2").is_none() && queue.find("3").is_some());
-    assert_eq!(queue.forget(), [0; 0]);
+    assert_eq!(queue.forget(), []);
     // Neither a place nor a number is given twice.
     acknowledged(&mut queue, "again");
     let again = queue.find("again").expect("known");

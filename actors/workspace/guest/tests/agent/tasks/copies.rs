@@ -97,6 +97,10 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     assert_eq!(began().lines().count(), 4, "what waited never ran");
     let owner = std::fs::read_to_string(dir.path().join("state/tasks/owner")).expect("owned");
     assert_eq!(owner, other);
-    let run = dir.path().join("state/tasks/runs/t0000000000000008");
-    assert!(run.is_dir(), "a run is never named as one of before");
+    let runs = |of: &str| {
+        let all = std::fs::read_dir(dir.path().join("state").join(of).join("runs")).expect("runs");
+        all.flatten().map(|run| run.file_name()).collect::<std::collections::HashSet<_>>()
+    };
+    let (before, now) = (runs(&format!("tasks-of-{}", mine.trim())), runs("tasks"));
+    assert!(!now.is_empty() && before.is_disjoint(&now), "a run is never named as one of before");
 }

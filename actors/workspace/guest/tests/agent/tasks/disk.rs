@@ -51,9 +51,7 @@ async fn a_full_disk_is_an_answer_and_loses_nothing_that_was_acknowledged() {
     let line =
         format!("echo x >> {dir}/began; while [ ! -e {dir}/go ]; do sleep 0.05; done; exit 4");
     host.ask(task("runs", &line)).await.expect("taken");
-    // Before that a full disk ends it: whoever looks after it has to be known.
-    let process = state.join("tasks/runs/t0000000000000001/process.json");
-    eventually("it runs", || guest.dir.path().join("began").exists() && process.exists());
+    eventually("it runs", || guest.dir.path().join("began").exists());
 
     disk.fill();
     let late = || task("late", &format!("true #{}", "x".repeat(100_000)));

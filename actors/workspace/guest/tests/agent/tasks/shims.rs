@@ -1,0 +1,84 @@
+//! A shim waits for its task: it is used once, goes with its daemon, and may be killed.
+
+use std::path::PathBuf;
+
+use hivekeep_protocol::*;
+
+use super::{kill_all, ok, results, task};
+use crate::client::Host;
+use crate::guest::{Guest, eventually, runs, ways};
+
+/// Every run's folder.
+fn folders(guest: &Guest) -> Vec<PathBuf> {
+    let runs = std::fs::read_dir(guest.dir.path().join("state/tasks/runs"));
+    runs.into_iter().flatten().flatten().map(|run| run.path()).collect()
+}
+
+/// Waits for a shim beside so many runs.
+fn one_waits(guest: &Guest, beside: usize) {
+    eventually("a shim waits", || {
+        let folders = folders(guest);
+        folders.len() == beside + 1 && folders.iter().all(|run| run.join("process.json").exists())
+    });
+}
+
+#[tokio::test]
+async fn the_one_that_waits_takes_the_next_task_and_goes_with_its_daemon() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        assert!(folders(&guest).is_empty(), "nobody has had a task");
+        host.ask(task("first", "true")).await.expect("taken");
+        results(&host, 1).await;
+        one_waits(&guest, 1);
+        host.ask(task("second", "echo $WORD")).await.expect("taken");
+        assert_eq!(results(&host, 2).await["second"].stdout.head, b"given\n");
+        one_waits(&guest, 2);
+        let shim = format!("hivekeep-guest\0task\0{}", guest.dir.path().display());
+        guest.stop();
+        eventually("it is gone", || !runs(&shim) && folders(&guest).len() == 2);
+        guest.go_on();
+        let host = Host::to(&guest).await;
+        assert_eq!(results(&host, 2).await.len(), 2);
+        one_waits(&guest, 2);
+    }
+}
+
+#[tokio::test]
+async fn one_that_was_killed_costs_no_task() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let effects = guest.dir.path().join("effects");
+        for number in 0..6 {
+            let id = number.to_string();
+            let line = format!("echo {id} >> {}", effects.display());
+            host.ask(task(&id, &line)).await.expect("taken");
+            assert!(ok(&results(&host, number + 1).await[&id]));
+            // Each time it is further on its way.
+            std::thread::sleep(std::time::Duration::from_millis(number as u64));
+            let dir = guest.dir.path().to_string_lossy().into_owned();
+            kill_all(|line| line.starts_with("hivekeep-guest\0task\0") && line.contains(&dir));
+        }
+        let effects = std::fs::read_to_string(effects).expect("effects");
+        assert_eq!(effects, "0\n1\n2\n3\n4\n5\n", "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_too_large_for_the_socket_runs_all_the_same() {
+    let guest = Guest::start(ways()[0]);
+    let host = Host::to(&guest).await;
+    for id in ["first", "with-a-shim-at-hand"] {
+        let line = format!("echo ${{#LONG_2}}; exit 5 # {}", "x".repeat(200_000));
+        let mut large = task(id, &line);
+        large.env = (0..4).map(|n| (format!("LONG_{n}"), "v".repeat(100_000))).collect();
+        host.ask(large).await.expect("taken");
+        let host = &host;
+        let many = if id == "first" { 1 } else { 2 };
+        let result = results(host, many).await.remove(id).expect("its result");
+        assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(5)));
+        assert_eq!(result.stdout.head, b"100000\n");
+        one_waits(&guest, many);
+    }
+}
