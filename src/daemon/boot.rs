@@ -2,7 +2,9 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{ActorRow, Census, Fault, ToolError, entity::spawn_root, ports::LateTools};
+use hivekeep_kernel::{
+    ActorRow, Census, Fault, Resources, ToolError, entity::spawn_root, ports::LateTools,
+};
 use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
     DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
@@ -240,6 +242,10 @@ impl Tree {
             rates: config.registry.rate.enabled,
             journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
+            member_size: Resources::workspace(
+                config.workspace.default_memory_mb,
+                config.workspace.default_disk_gb,
+            ),
             tools: Arc::new(tools.clone()),
             census: census.clone(),
         });

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallId, Receipt, SessionId, ToolError};
+use crate::{CallId, Receipt, SessionId, ToolError, ports::Reservation};
 
 /// How a client reached the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +42,8 @@ pub struct CallCx {
     pub progress: Progress,
     /// Whether the answer reached the caller, for an actor that has to know.
     pub receipt: Receipt,
+    /// What was reserved beforehand for what the call makes; only of calls of the daemon's own.
+    pub reserved: Option<Reservation>,
     /// The call's span; work done for the call enters it.
     pub span: tracing::Span,
 }

@@ -2,6 +2,7 @@
 //! The crate that owns the thing implements the trait; the boot wires it.
 
 mod network;
+mod reservation;
 mod tasks;
 mod tools;
 mod vault;
@@ -13,6 +14,7 @@ pub use network::{
     Attachment, BadGroup, Cable, GroupChange, Network, NetworkGroup, NetworkMode, NetworkPolicy,
     NetworkView, NetworkWish, PortForward, Transport,
 };
+pub use reservation::Reservation;
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState,
     TaskTaken, TaskText, Tasks,

@@ -40,6 +40,26 @@ impl Resources {
         }
     }
 
+    /// Of everything what both have.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        Self {
+            workspaces: self.workspaces.min(other.workspaces),
+            memory_mb: self.memory_mb.min(other.memory_mb),
+            disk_gb: self.disk_gb.min(other.disk_gb),
+        }
+    }
+
+    /// So many times as much, saturating.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self {
+            workspaces: self.workspaces.saturating_mul(count),
+            memory_mb: self.memory_mb.saturating_mul(count),
+            disk_gb: self.disk_gb.saturating_mul(count),
+        }
+    }
+
     /// The first amount that exceeds `limit`: its name, what is wanted, the limit.
     pub fn first_over(self, limit: Self) -> Option<(&'static str, u64, u64)> {
         [

@@ -128,7 +128,17 @@ impl Dispatcher {
         rate::pass(&live.face().limiter, entry, &args)?;
         let (pad, receipt) = Receipt::pair();
         let caller = route::Caller::Client(live);
-        let order = route::Order { entry, door, args, progress, cancel, timeout, caller, receipt };
+        let order = route::Order {
+            entry,
+            door,
+            args,
+            progress,
+            cancel,
+            timeout,
+            caller,
+            receipt,
+            reserved: None,
+        };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         // Nothing is awaited from here to the door.
         pad.sign();

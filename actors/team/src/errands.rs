@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{TeamId, ToolError, WorkspaceId};
+use hivekeep_kernel::{Resources, TeamId, ToolError, WorkspaceId};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -98,6 +98,28 @@ impl House {
         let tool = "workspace_info";
         let args = json!({ "workspace_id": workspace });
         read(tool, self.insist(team, whom, tool, args).await?)
+    }
+
+    /// What a fork of a workspace takes of its session's quota.
+    pub(crate) async fn size(
+        &self,
+        team: TeamId,
+        whom: &For,
+        workspace: &str,
+    ) -> Result<Resources, ToolError> {
+        #[derive(Deserialize)]
+        struct Sized {
+            resources: Size,
+        }
+        #[derive(Deserialize)]
+        struct Size {
+            memory_mb: u64,
+            disk_gb: u64,
+        }
+        let tool = "workspace_info";
+        let args = json!({ "workspace_id": workspace });
+        let Sized { resources } = read(tool, self.insist(team, whom, tool, args).await?)?;
+        Ok(Resources::workspace(resources.memory_mb, resources.disk_gb))
     }
 
     /// Removes a workspace; one that is not there is no error. One that is being made or removed

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    CallCx, Census, Progress, SessionId, TeamId, ToolError,
-    ports::{Errand, Sessions, Tools},
+    CallCx, Census, Progress, Resources, SessionId, TeamId, ToolError,
+    ports::{Errand, Reservation, Sessions, Tools},
 };
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
@@ -24,6 +24,8 @@ pub struct Parts {
     pub journal: Journal,
     /// The keeper of sessions.
     pub sessions: Arc<dyn Sessions>,
+    /// What a member takes that is made from the default image.
+    pub member_size: Resources,
     /// Every tool of the daemon.
     pub tools: Arc<dyn Tools>,
     /// Vital signs of actors.
@@ -38,6 +40,7 @@ pub struct House {
     pub(crate) events: Events,
     pub(crate) sessions: Arc<dyn Sessions>,
     pub(crate) census: Census,
+    pub(crate) member_size: Resources,
     /// One for each call that may wait for messages.
     pub(crate) waits: Arc<Semaphore>,
     tools: Arc<dyn Tools>,
@@ -51,31 +54,39 @@ pub(crate) struct For {
     pub(crate) session: SessionId,
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
+    /// What was reserved for what is made.
+    pub(crate) reserved: Option<Reservation>,
 }
 
 impl For {
     /// For the session of a call, as part of it.
     pub(crate) fn call(cx: &CallCx) -> Self {
-        Self { session: cx.session, deadline: cx.deadline, cancel: cx.cancel.clone() }
+        Self {
+            session: cx.session,
+            deadline: cx.deadline,
+            cancel: cx.cancel.clone(),
+            reserved: cx.reserved.clone(),
+        }
     }
 
     /// For a session, whatever became of the call that made it necessary.
     pub(crate) fn own(session: SessionId, patience: Duration) -> Self {
         let deadline = Instant::now() + patience;
-        Self { session, deadline, cancel: CancellationToken::new() }
+        Self { session, deadline, cancel: CancellationToken::new(), reserved: None }
     }
 }
 
 impl House {
     /// Shares what the daemon brings.
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, rates, journal, sessions, tools, census } = parts;
+        let Parts { options, rates, journal, sessions, member_size, tools, census } = parts;
         Arc::new(Self {
             rates,
             events: journal.events(),
             journal,
             sessions,
             census,
+            member_size,
             waits: Arc::new(Semaphore::new(options.waiting_receivers)),
             options,
             tools,
@@ -99,6 +110,7 @@ impl House {
             deadline: whom.deadline,
             cancel,
             progress: Progress::default(),
+            reserved: whom.reserved.clone(),
         };
         let tools = self.tools.clone();
         let tracker = self.running.entry(team).or_default().clone();

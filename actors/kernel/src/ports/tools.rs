@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Reservation;
 use crate::{Layer, Progress, SessionId, ToolError};
 
 /// For whom, until when, and how to stop it.
@@ -24,6 +25,8 @@ pub struct Errand {
     pub cancel: CancellationToken,
     /// Where progress goes.
     pub progress: Progress,
+    /// What was reserved for it and others. What it makes is drawn from that first.
+    pub reserved: Option<Reservation>,
 }
 
 /// Every tool of the daemon, by name.

@@ -1,7 +1,8 @@
 //! A call of the daemon's own for a session: resolved, validated, admitted, told as an event.
 //!
 //! It passes no policies, for the call that it is part of has passed them, and takes no tokens,
-//! for that call paid. Quota is reserved by the actor, as always.
+//! for that call paid. Quota is reserved by the actor, as always, out of what the errand brings if it
+//! brings any.
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
@@ -37,7 +38,7 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<Value, ToolError> {
         let inner = &*self.0;
-        let Errand { session, deadline, cancel, progress } = errand;
+        let Errand { session, deadline, cancel, progress, reserved } = errand;
         if let Value::Object(args) = &args {
             trail.input(args);
         }
@@ -56,6 +57,7 @@ impl Dispatcher {
             timeout: Some(deadline.saturating_duration_since(Instant::now())),
             caller: route::Caller::Daemon(session, live),
             receipt,
+            reserved,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         pad.sign();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, Addressing, AskError, CallCx, Door, Layer, Progress, Receipt, SessionId, ToolCall,
-    ToolError,
+    ToolError, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -33,6 +33,7 @@ pub(super) struct Order<'a> {
     pub(super) timeout: Option<Duration>,
     pub(super) caller: Caller,
     pub(super) receipt: Receipt,
+    pub(super) reserved: Option<Reservation>,
 }
 
 /// Whose call it is.
@@ -49,7 +50,7 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, args, progress, cancel, timeout, caller, receipt } = order;
+    let Order { entry, door, args, progress, cancel, timeout, caller, receipt, reserved } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
@@ -75,6 +76,7 @@ pub(super) async fn pass(
         cancel: cancel.clone(),
         progress,
         receipt,
+        reserved,
         span,
     };
     let (reply, answer) = oneshot::channel();

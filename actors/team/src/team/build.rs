@@ -62,7 +62,8 @@ async fn build(
     // The first that fails stops the others.
     let stop = cx.cancel.child_token();
     // At the call's own deadline they are told to stop, and are waited for a little longer.
-    let whom = For { session: cx.session, cancel: stop.clone(), deadline: cx.deadline + GRACE };
+    let deadline = cx.deadline + GRACE;
+    let whom = For { cancel: stop.clone(), deadline, ..For::call(cx) };
     let total = plan.members.len();
     let makes = (0..total).map(|number| {
         let (member, whom) = (&plan.members[number], &whom);

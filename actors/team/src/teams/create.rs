@@ -7,7 +7,9 @@ use std::{
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{Address, CallCx, Layer, Reply, TeamId, ToolError};
+use hivekeep_kernel::{
+    Address, CallCx, Layer, Reply, Resources, TeamId, ToolError, ports::Reservation,
+};
 
 use super::{Inner, Msg, Teams, missing};
 use crate::{
@@ -46,7 +48,7 @@ impl Teams {
             let id = TeamId::new();
             let planned = wish.plan(&house, &cx, id, parent.map(|(id, _)| id)).await;
             let made = match planned {
-                Ok(plan) => make(&house, &keeper, &cx, plan).await,
+                Ok((plan, each)) => make(&house, &keeper, &cx, plan, each).await,
                 Err(error) => Err(error),
             };
             if made.is_err() {
@@ -108,19 +110,24 @@ impl Wish {
         Ok(Self { name, roles: stems, max_vms, parent: input.parent_team, golden, snapshot })
     }
 
+    /// The plan, and what each member takes of the session's quota.
     async fn plan(
         self,
         house: &Arc<House>,
         cx: &CallCx,
         id: TeamId,
         parent: Option<TeamId>,
-    ) -> Result<Plan, ToolError> {
+    ) -> Result<(Plan, Resources), ToolError> {
         let whom = For::call(cx);
         let rows = house.workspaces(id, &whom).await?;
         let stem = match (self.snapshot, self.golden) {
             (None, _) => None,
             (Some(snapshot), Some(golden)) => Some(Stem { golden, snapshot }),
             (Some(snapshot), None) => Some(search(house, id, &whom, &rows, snapshot).await?),
+        };
+        let each = match &stem {
+            Some(stem) => house.size(id, &whom, &stem.golden).await?,
+            None => house.member_size,
         };
         let mut taken: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
         let members = self.roles.into_iter().map(|(role, stem)| {
@@ -129,7 +136,7 @@ impl Wish {
             let TeamRole { name, role, skills, description } = role;
             Member { name, role, skills, description, workspace }
         });
-        Ok(Plan {
+        let plan = Plan {
             id,
             name: self.name,
             owner: cx.session,
@@ -138,7 +145,8 @@ impl Wish {
             at: Utc::now(),
             members: members.collect(),
             stem,
-        })
+        };
+        Ok((plan, each))
     }
 }
 
@@ -188,8 +196,12 @@ async fn make(
     keeper: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
+    each: Resources,
 ) -> Result<TeamResult, ToolError> {
-    let id = plan.id;
+    let (id, count) = (plan.id, plan.members.len() as u64);
+    // Of all members at once; each draws its own, and what none drew goes back with the call.
+    let all = Reservation::take(house.sessions.clone(), cx.session, each.times(count)).await?;
+    let cx = CallCx { reserved: Some(all), ..cx.clone() };
     let state = Box::new(State::new(plan.clone()));
     keeper.ask(PATIENCE, |reply| Msg(Inner::Admit(state, reply))).await??;
     let record = records::encode(&Record::Planned(Box::new(plan)));
@@ -203,7 +215,7 @@ async fn make(
         .await?
         .map_err(|fault| ToolError::internal(fault.to_string()))?;
     let (reply, answer) = tokio::sync::oneshot::channel();
-    team.send(team::Msg::Build(cx.clone(), reply))?;
+    team.send(team::Msg::Build(cx, reply))?;
     // The team answers on every path, also after a cancellation.
     let built = answer
         .await

@@ -3,5 +3,6 @@
 mod fake;
 mod life;
 mod mail;
+mod quota;
 mod stage;
 mod undo;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, Layer, ToolError};
+use hivekeep_kernel::{Address, CallCx, Layer, ToolError};
 
 use super::Msg;
 use crate::{pool, records::Planned, shared::Shared};
@@ -30,16 +30,19 @@ impl Claims {
         Ok(Self { shared: shared.clone(), plan, quota: false, kept: false })
     }
 
-    /// Counts it against the quota of the session that asked for it. What the pool makes counts
-    /// against none.
+    /// Counts it against the quota of the session that asked for it, out of what the call brings
+    /// if it brings any. What the pool makes counts against none.
     ///
     /// # Errors
     /// `quota_exceeded`.
-    pub(super) async fn reserve(&mut self) -> Result<(), ToolError> {
-        if let Some(owner) = self.plan.holder() {
-            self.shared.sessions.reserve(owner, self.plan.spec.resources()).await?;
-            self.quota = true;
+    pub(super) async fn reserve(&mut self, cx: &CallCx) -> Result<(), ToolError> {
+        let Some(owner) = self.plan.holder() else { return Ok(()) };
+        let what = self.plan.spec.resources();
+        match cx.reserved.as_ref().filter(|reserved| reserved.session() == owner) {
+            Some(reserved) => reserved.draw(what).await?,
+            None => self.shared.sessions.reserve(owner, what).await?,
         }
+        self.quota = true;
         Ok(())
     }
 

@@ -57,7 +57,7 @@ impl Workspaces {
             let _passing = shared.traffic.pass();
             let Planned { name, spec, network, .. } = claims.plan().clone();
             shared.may_wish(spec.isolation, &network).await?;
-            claims.reserve().await?;
+            claims.reserve(&cx).await?;
             let (workspace_id, from_pool) = match claim::take(&shared, &keeper, claims).await? {
                 Ok(member) => (member, true),
                 Err(claims) => (make_claimed(&shared, &keeper, &cx, claims).await?.id, false),
@@ -118,7 +118,7 @@ pub(crate) async fn make_one(
     plan: Planned,
 ) -> Result<u64, ToolError> {
     let mut claims = Claims::of(shared, plan)?;
-    claims.reserve().await?;
+    claims.reserve(cx).await?;
     Ok(make_claimed(shared, keeper, cx, claims).await?.boot_time_ms)
 }
 

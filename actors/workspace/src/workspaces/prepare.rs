@@ -97,7 +97,7 @@ impl Workspaces {
         Ok(Reply::later(async move {
             let _entered = entered;
             ask::internet::check(&*shared.network, setup.allow_internet).await?;
-            claims.reserve().await?;
+            claims.reserve(&cx).await?;
             let (plan, address) = create::hatch_claimed(&shared, &keeper, claims).await?;
             let (reply, answer) = tokio::sync::oneshot::channel();
             let request = ask::Request { cx, setup, reply };

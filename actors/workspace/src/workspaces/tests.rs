@@ -190,3 +190,32 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
     shared.directory.claim(&"w".parse().unwrap(), other).unwrap();
     assert_eq!(shared.directory.take_slot(other, 1), Some(0));
 }
+
+#[tokio::test]
+async fn a_creation_draws_from_what_its_call_brings() {
+    use hivekeep_kernel::{Resources, ports::Reservation};
+
+    let stage = Stage::open().await;
+    let quota = stage.daemon.quota.clone();
+    let two = Resources { workspaces: 2, ..Resources::default() };
+    let two = Reservation::take(quota.clone(), stage.session, two).await.unwrap();
+    assert_eq!(quota.held(), 2);
+    let create = async |name: &str| {
+        let args = json!({ "name": name, "disk_gb": 1 });
+        let reserved = Some(two.clone());
+        let sent = stage.send("workspace_create", args, |cx| cx.reserved = reserved);
+        sent.unwrap().await.unwrap()
+    };
+    create("a").await.unwrap();
+    assert_eq!((quota.held(), two.left().workspaces), (2, 1), "counted once");
+    // A second one of that name takes nothing.
+    assert_eq!(create("a").await.unwrap_err().code, "name_taken");
+    assert_eq!((quota.held(), two.left().workspaces), (2, 1));
+    create("b").await.unwrap();
+    create("c").await.unwrap();
+    assert_eq!((quota.held(), two.left().workspaces), (3, 0), "the third is counted beside it");
+    drop(two);
+    assert_eq!(quota.held(), 3);
+    stage.call("workspace_destroy", json!({ "workspace_id": "a" })).await.unwrap();
+    assert_eq!(quota.held(), 2);
+}

@@ -3,8 +3,8 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use hivekeep_kernel::{
-    Progress, SessionId,
-    ports::{Errand, LateTools, Tools},
+    Progress, Resources, SessionId,
+    ports::{Errand, LateTools, Reservation, Tools},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ fn errand(session: SessionId, secs: u64) -> Errand {
         deadline: Instant::now() + Duration::from_secs(secs),
         cancel: CancellationToken::new(),
         progress: Progress::default(),
+        reserved: None,
     }
 }
 
@@ -75,6 +76,27 @@ async fn a_cancelled_one_answers_when_its_work_has_ended() {
     let ended = calling.await.expect("no panic");
     assert_eq!(stage.marks.running.load(SeqCst), 0, "answered before the work had ended");
     assert!(ended.is_ok(), "the toy did not listen: {ended:?}");
+}
+
+#[tokio::test]
+async fn what_was_reserved_for_it_is_there_as_long_as_it_works() {
+    let stage = Stage::new(Stage::loose()).await;
+    let session = stage.attachment.session;
+    let used = async || stage.sessions.list().await[0].used;
+    let one = Resources::workspace(1, 1);
+    let reserved = Reservation::take(std::sync::Arc::new(stage.sessions.clone()), session, one);
+    let reserved = Some(reserved.await.expect("there is room"));
+    let (errand, dispatcher) =
+        (Errand { reserved, ..errand(session, 60) }, stage.dispatcher.clone());
+    let calling = tokio::spawn(async move {
+        Tools::call(&dispatcher, errand, "toy_wait", json!({ "ms": 300 })).await
+    });
+    eventually("it waits", || stage.marks.running.load(SeqCst) == 1).await;
+    assert_eq!(used().await, one, "the call brought it");
+    calling.await.expect("no panic").expect("waited");
+    while used().await != Resources::default() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Layer, SessionId, ToolError, WorkspaceId,
+    Layer, Resources, SessionId, ToolError, WorkspaceId,
     ports::{Errand, Sessions, Standing, Tools},
 };
 use serde_json::{Value, json};
@@ -33,6 +33,9 @@ pub(super) struct World {
     /// Removing these is refused.
     pub(super) stuck: BTreeSet<String>,
     pub(super) ended: BTreeSet<SessionId>,
+    /// What sessions hold, and may.
+    pub(super) used: u64,
+    pub(super) allowed: Option<u64>,
     /// Makes that were begun, and that run now.
     pub(super) begun: usize,
     pub(super) running: usize,
@@ -68,7 +71,12 @@ impl Fake {
         tokio::time::sleep(slow).await;
         self.with(|world| world.running -= 1);
         if fails {
-            return Err(ToolError::new(Layer::Quota, "quota_exceeded", "no more"));
+            return Err(ToolError::new(Layer::Machine, "boot_failed", "it does not boot"));
+        }
+        let one = Resources::workspace(512, 10);
+        match &errand.reserved {
+            Some(reserved) => reserved.draw(one).await?,
+            None => self.reserve(errand.session, one).await?,
         }
         let id = WorkspaceId::new();
         let owner = errand.session;
@@ -128,6 +136,7 @@ impl Tools for Fake {
                 Ok(json!({
                     "state": one.state, "ip": "10.0.0.9", "snapshots": snapshots,
                     "machine": { "link": one.link },
+                    "resources": { "vcpus": 2, "memory_mb": 512, "disk_gb": 10 },
                 }))
             }
             "workspace_destroy" => {
@@ -138,6 +147,7 @@ impl Tools for Fake {
                 self.with(|world| {
                     world.workspaces.remove(&name);
                     world.removed.push(name);
+                    world.used -= 1;
                 });
                 Ok(json!({ "destroyed": true }))
             }
@@ -148,11 +158,19 @@ impl Tools for Fake {
 
 #[async_trait]
 impl Sessions for Fake {
-    async fn reserve(&self, _: SessionId, _: hivekeep_kernel::Resources) -> Result<(), ToolError> {
-        Ok(())
+    async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
+        self.with(|world| {
+            if world.allowed.is_some_and(|most| world.used + what.workspaces > most) {
+                return Err(ToolError::new(Layer::Quota, "quota_exceeded", "no more"));
+            }
+            world.used += what.workspaces;
+            Ok(())
+        })
     }
-    fn release(&self, _: SessionId, _: hivekeep_kernel::Resources) {}
-    fn restore(&self, _: SessionId, _: hivekeep_kernel::Resources) {}
+    fn release(&self, _: SessionId, what: Resources) {
+        self.with(|world| world.used -= what.workspaces);
+    }
+    fn restore(&self, _: SessionId, _: Resources) {}
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }

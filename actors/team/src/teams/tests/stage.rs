@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, Policy, Progress, Receipt, ReceiptPad, SessionId, ToolCall,
-    ToolError, entity::spawn_root,
+    Address, CallCx, CallId, Door, Policy, Progress, Receipt, ReceiptPad, Resources, SessionId,
+    ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
@@ -73,6 +73,7 @@ impl Stage {
             rates: true,
             journal: journal.clone(),
             sessions: Arc::new(fake.clone()),
+            member_size: Resources::workspace(512, 10),
             tools: Arc::new(fake.clone()),
             census,
         });
@@ -107,6 +108,7 @@ impl Stage {
             cancel: cancel.clone(),
             progress: Progress::default(),
             receipt,
+            reserved: None,
             span: tracing::Span::none(),
         };
         let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply };

@@ -14,7 +14,7 @@ async fn when_one_member_fails_none_is_left() {
     let mut args = plan("crew", &["a", "b", "c"]);
     args["roles"][1]["role"] = json!("bad");
     let error = stage.refused(args).await;
-    assert_eq!((error.code.as_ref(), &error.details["member"]), ("quota_exceeded", &json!("b")));
+    assert_eq!((error.code.as_ref(), &error.details["member"]), ("boot_failed", &json!("b")));
     assert!(stage.fake.names().is_empty() && stage.teams().await.is_empty());
     assert_eq!(stage.journal.streams("").expect("read").len(), 0);
     stage.create("crew", &["a"]).await;

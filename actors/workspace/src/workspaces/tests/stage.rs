@@ -48,15 +48,15 @@ impl Quota {
 
 #[async_trait]
 impl Sessions for Quota {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        self.0.fetch_add(1, SeqCst);
+    async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
+        self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
         Ok(())
     }
-    fn release(&self, _: SessionId, _: Resources) {
-        self.0.fetch_sub(1, SeqCst);
+    fn release(&self, _: SessionId, what: Resources) {
+        self.0.fetch_sub(what.workspaces.cast_signed(), SeqCst);
     }
-    fn restore(&self, _: SessionId, _: Resources) {
-        self.0.fetch_add(1, SeqCst);
+    fn restore(&self, _: SessionId, what: Resources) {
+        self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
     }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
@@ -168,6 +168,7 @@ impl Stage {
             cancel: Default::default(),
             progress: Default::default(),
             receipt: Default::default(),
+            reserved: None,
             span: tracing::Span::none(),
         }
     }
