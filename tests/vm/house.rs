@@ -1,8 +1,6 @@
 //! A daemon of the test's own, in a folder of its own.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -10,6 +8,8 @@ use std::{
 
 use hivekeep_network::{Access, selftest::stage::Stage};
 use serde_json::{Value, json};
+
+use crate::door::{Door, Refusal};
 
 /// How its workspaces are isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +45,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
     }
-}
-
-/// A tool's refusal, as far as tests look at it.
-#[derive(Debug)]
-pub struct Refusal {
-    pub code: String,
-    pub text: String,
-    pub details: Value,
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -149,7 +141,7 @@ impl House {
         };
         self.daemon = Some(spawned.expect("the daemon starts"));
         let begun = Instant::now();
-        while self.control().is_err() {
+        while self.door().reach().is_err() {
             let ended = self.daemon.as_mut().expect("just started").try_wait().expect("asked");
             assert!(ended.is_none(), "the daemon ended: {ended:?}\n{}", self.stderr());
             assert!(begun.elapsed() < PATIENCE, "the daemon does not serve\n{}", self.stderr());
@@ -202,46 +194,24 @@ impl House {
         }
     }
 
-    fn control(&self) -> std::io::Result<(UnixStream, BufReader<UnixStream>)> {
-        let mut stream = UnixStream::connect(self.socket())?;
-        stream.write_all(b"{\"door\":\"control\"}\n")?;
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let mut answer = String::new();
-        reader.read_line(&mut answer)?;
-        if answer.is_empty() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok((stream, reader))
+    /// The daemon's control door.
+    pub fn door(&self) -> Door {
+        // Before the runner of the tests ends this one, so that it can say why.
+        let patience = match self.kind {
+            Kind::Sandbox => Duration::from_secs(90),
+            Kind::Vm => Duration::from_secs(400),
+        };
+        Door::new(self.path(), patience)
     }
 
-    fn socket(&self) -> PathBuf {
-        let run = self.path().join("run");
-        run.join("hivekeep.sock")
+    /// The daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.daemon.as_ref().expect("a daemon runs").id()
     }
 
     /// One control request; `Err(None)` when the daemon died over it.
-    pub fn ask(&self, mut request: Value) -> Result<Value, Option<Refusal>> {
-        request["id"] = json!(1);
-        let (mut stream, mut reader) = self.control().map_err(|_| None)?;
-        stream.write_all(format!("{request}\n").as_bytes()).map_err(|_| None)?;
-        loop {
-            let mut line = String::new();
-            match reader.read_line(&mut line) {
-                Ok(n) if n > 0 => {}
-                _ => return Err(None),
-            }
-            let reply: Value = serde_json::from_str(&line).expect("a reply is JSON");
-            if let Some(result) = reply.get("result") {
-                return Ok(result.clone());
-            }
-            if let Some(error) = reply.get("error") {
-                return Err(Some(Refusal {
-                    code: error["code"].as_str().unwrap_or_default().to_owned(),
-                    text: error.to_string(),
-                    details: error["details"].clone(),
-                }));
-            }
-        }
+    pub fn ask(&self, request: Value) -> Result<Value, Option<Refusal>> {
+        self.door().ask(request).map_err(crate::door::Miss::refusal)
     }
 
     /// A tool call that may be refused, or end with the daemon's death.
@@ -300,8 +270,7 @@ impl House {
 
     /// The most memory that the daemon ever held.
     pub fn peak_memory_kib(&self) -> u64 {
-        let pid = self.daemon.as_ref().expect("a daemon runs").id();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("read");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("read");
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
         line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
     }
@@ -329,7 +298,7 @@ impl Drop for House {
         if self.daemon.is_none() && !std::thread::panicking() {
             self.start();
         }
-        if self.daemon.is_some() && self.control().is_ok() {
+        if self.daemon.is_some() && self.door().reach().is_ok() {
             let names: Vec<_> = match self.try_call("workspace_list", json!({})) {
                 Ok(list) => list["workspaces"].as_array().cloned().unwrap_or_default(),
                 Err(_) => Vec::new(),

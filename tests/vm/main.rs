@@ -5,6 +5,7 @@
 //! `SKIPPED:` and why.
 #![allow(clippy::print_stdout)]
 
+mod door;
 mod house;
 mod leaks;
 mod loopback;
@@ -47,6 +48,14 @@ mod sandbox {
     }
 
     #[test]
+    fn a_team_in_a_storm() {
+        use crate::scenes::team_storm::{self, FULL};
+        if let Some(house) = House::open(Sandbox) {
+            team_storm::nothing_is_lost_or_doubled(house, &FULL);
+        }
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);
@@ -78,6 +87,14 @@ mod vm {
     fn every_point_of_a_template() {
         if let Some(house) = House::open(Vm) {
             crate::scenes::pool::every_point_of_a_template(house);
+        }
+    }
+
+    #[test]
+    fn a_team_in_a_storm() {
+        use crate::scenes::team_storm::{self, SMALL};
+        if let Some(house) = House::open(Vm) {
+            team_storm::nothing_is_lost_or_doubled(house, &SMALL);
         }
     }
 

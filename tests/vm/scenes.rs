@@ -13,6 +13,7 @@ pub mod prepare;
 pub mod run;
 pub mod snapshots;
 pub mod team;
+pub mod team_storm;
 
 /// Each scene as a test of the surrounding module's kind.
 macro_rules! scenes {

@@ -130,13 +130,18 @@ pub fn machine(house: &House, workspace: &str) -> rustix::process::Pid {
     pid.and_then(rustix::process::Pid::from_raw).unwrap_or_else(|| panic!("no machine: {info}"))
 }
 
+/// By a command that kills what runs it.
+pub fn kill_guest_daemon(house: &House, workspace: &str) {
+    let kill = "for p in /proc/[0-9]*; do if tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'hivekeep-gues[t] agent'; then kill -9 ${p#/proc/}; fi; done; sleep 60";
+    let args = json!({ "workspace_id": workspace, "command": kill, "timeout_secs": 40 });
+    let lost = house.refused("exec", args);
+    assert!(["link_lost", "deadline_exceeded"].contains(&lost.code.as_str()), "{}", lost.text);
+}
+
 pub fn a_killed_guest_daemon_comes_back(house: House) {
     house.create("w");
     let started = house.call("exec_background", json!({ "workspace_id": "w", "action": "start", "command": "echo before; sleep 3; echo after; exit 4" }));
-    let kill = "for p in /proc/[0-9]*; do if tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'hivekeep-gues[t] agent'; then kill -9 ${p#/proc/}; fi; done; sleep 60";
-    let lost =
-        house.refused("exec", json!({ "workspace_id": "w", "command": kill, "timeout_secs": 40 }));
-    assert!(["link_lost", "deadline_exceeded"].contains(&lost.code.as_str()), "{}", lost.text);
+    kill_guest_daemon(&house, "w");
     assert_eq!(house.exec("w", "echo again").trim(), "again");
     let ended = super::jobs::wait_ended(&house, &started["job_id"]);
     assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!("before\nafter\n"), &json!(4)));
