@@ -9,12 +9,14 @@ use hivekeep::{
 };
 use hivekeep_kernel::{
     Address, Census, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolCall, entity::spawn_root,
+    ports::LateTools,
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
     SessionsSeed, View, registry, sessions,
 };
 use hivekeep_store::Journal;
+use hivekeep_team::{House, TeamsHandle};
 use tokio::{sync::watch, time::Instant};
 
 use crate::fixtures::{Fixtures, tools};
@@ -52,6 +54,7 @@ impl Stage {
         let registry = Address::vacant(place("root/registry"));
         let sessions_place = Address::vacant(place("root/sessions"));
         let fixtures = Address::vacant(place("root/fixtures"));
+        let teams_place = Address::vacant(place("root/teams"));
         let options = loaded.config.registry.clone();
         let (sessions, sessions_seed) = SessionsHandle::restore(
             &options,
@@ -60,6 +63,14 @@ impl Stage {
             sessions_place.clone(),
         )?;
         let catalogue = Arc::new(Catalogue::new(tools())?);
+        let teams = House::new(hivekeep_team::Parts {
+            options: loaded.config.team.clone(),
+            rates: false,
+            journal: journal.clone(),
+            sessions: Arc::new(sessions.clone()),
+            tools: Arc::new(LateTools::default()),
+            census: census.clone(),
+        });
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let seed = Seed {
             census: census.clone(),
@@ -84,6 +95,8 @@ impl Stage {
             catalogue,
             dispatcher,
             sessions,
+            // No teams are made here.
+            teams: TeamsHandle::new(teams_place, teams),
             census,
             journal,
             since: Instant::now(),

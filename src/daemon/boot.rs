@@ -10,7 +10,7 @@ use hivekeep_registry::{
     DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
 };
 use hivekeep_store::{Journal, Recovered};
-use hivekeep_team::House;
+use hivekeep_team::{House, TeamsHandle};
 use hivekeep_workspace::{Parts, Shared};
 use tokio::{sync::watch, time::Instant};
 
@@ -198,6 +198,7 @@ struct Tree {
     sessions: SessionsHandle,
     network: NetworkHandle,
     workspaces: Arc<Shared>,
+    teams: TeamsHandle,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     cell: ractor::ActorCell,
@@ -262,13 +263,14 @@ impl Tree {
             sessions: sessions_seed,
             network: network_seed,
             workspaces: workspaces.clone(),
-            teams,
+            teams: teams.clone(),
             vault: vault_seed,
         };
         let (cell, ended) = spawn_root::<Root>(&places.root, seed)
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
-        Ok(Self { places, census, sessions, network, workspaces, tools, cell, ended })
+        let teams = TeamsHandle::new(places.teams.clone(), teams);
+        Ok(Self { places, census, sessions, network, workspaces, teams, tools, cell, ended })
     }
 
     /// What the doors need.
@@ -306,6 +308,7 @@ impl Tree {
             catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
+            teams: self.teams.clone(),
             census: self.census.clone(),
             journal,
             since: Instant::now(),

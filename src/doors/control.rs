@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use messages::{Reply, ReplyBody, Request, Status, Wanted};
+pub use messages::{Reply, ReplyBody, Request, Status, TeamNow, Wanted};
 
 use super::{
     Core, StopOrder,

@@ -11,6 +11,7 @@ use std::{
 use hivekeep_kernel::Census;
 use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
 use hivekeep_store::Journal;
+use hivekeep_team::TeamsHandle;
 use tokio::{sync::watch, time::Instant};
 
 use super::mcp::Listing;
@@ -40,6 +41,8 @@ pub struct Core {
     pub dispatcher: Dispatcher,
     /// Who is here.
     pub sessions: SessionsHandle,
+    /// The teams, for whoever runs the daemon.
+    pub teams: TeamsHandle,
     /// How the actors are.
     pub census: Census,
     /// The journal, for its events and numbers.

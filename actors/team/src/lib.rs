@@ -24,8 +24,10 @@ mod tasks;
 mod team;
 mod teams;
 pub mod tools;
+mod watch;
 
 pub use house::{House, Parts};
 pub use options::Options;
 pub use teams::{Msg, Teams};
 pub use tools::catalogue;
+pub use watch::{Picture, Seen, TeamsHandle};

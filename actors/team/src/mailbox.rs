@@ -42,6 +42,8 @@ pub(crate) enum Msg {
     Ask(Ask),
     /// A loan is over.
     Settle { loan: u64, taken: bool },
+    /// What is in it?
+    Look(oneshot::Sender<Vec<MessageId>>),
     /// Take no more, and answer when nothing is being written.
     Close(oneshot::Sender<()>),
     /// A write has ended.
@@ -167,6 +169,10 @@ impl Entity for Mailbox {
                     self.write(Entry::Taken(gone, None));
                 }
                 self.serve();
+            }
+            // Whoever asked may have gone.
+            Msg::Look(reply) => {
+                drop(reply.send(self.book.held().map(|message| message.id).collect()));
             }
             Msg::Close(done) => {
                 self.closed = true;

@@ -41,6 +41,8 @@ pub(crate) enum Inner {
     Close(TeamId, Reply<Cascade>),
     /// They stay after all.
     Reopen(Vec<TeamId>),
+    /// Where is the team of a name?
+    Find(String, Reply<Address<team::Msg>>),
 }
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
@@ -114,6 +116,9 @@ impl Entity for Teams {
             }
             Inner::Close(id, reply) => drop(reply.send(self.close(id))),
             Inner::Reopen(ids) => self.directory.close(&ids, false),
+            Inner::Find(name, reply) => {
+                drop(reply.send(self.find(Some(&name)).map(|(_, team)| team)));
+            }
         }
         Ok(())
     }

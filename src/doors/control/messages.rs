@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_team::Picture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -42,6 +43,11 @@ pub enum Wanted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
+    /// A team with its members and inboxes: a [`TeamNow`]. Whoever may run the daemon may look.
+    Team {
+        /// Its name.
+        name: String,
+    },
     /// Events, each an item.
     Events {
         /// The first one wanted; from now on without it.
@@ -79,6 +85,15 @@ pub enum ReplyBody {
     Result(Value),
     /// The end of a failure.
     Error(Box<ToolError>),
+}
+
+/// A team at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TeamNow {
+    /// The last event before the look; what came after it may be in the picture already.
+    pub seq: u64,
+    /// What was seen.
+    pub picture: Picture,
 }
 
 /// The daemon in a few words.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Outlet, Status, Wanted, events};
+use super::{Outlet, Status, TeamNow, Wanted, events};
 use crate::doors::Core;
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -31,6 +31,10 @@ pub(super) async fn answer(
         }
         Wanted::Call { tool, args, timeout_ms } => {
             call(core, uid, tool, args, timeout_ms.map(Duration::from_millis), outlet).await
+        }
+        Wanted::Team { name } => {
+            let seq = core.journal.events().last().get();
+            value(TeamNow { seq, picture: core.teams.picture(&name).await? })
         }
         Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.

@@ -6,3 +6,4 @@ mod mail;
 mod quota;
 mod stage;
 mod undo;
+mod watch;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::Fake;
 use crate::{
-    House, Options, Parts,
+    House, Options, Parts, TeamsHandle,
     teams::{Msg, Teams},
     tools::team::FAMILY,
 };
@@ -24,6 +24,7 @@ pub(super) struct Stage {
     pub(super) session: SessionId,
     pub(super) journal: Journal,
     teams: Address<Msg>,
+    house: Arc<House>,
     cell: ractor::ActorCell,
     options: Options,
     dir: Arc<TempDir>,
@@ -77,16 +78,20 @@ impl Stage {
             tools: Arc::new(fake.clone()),
             census,
         });
-        let (cell, _) = spawn_root::<Teams>(&teams, house).await.expect("spawns");
-        Self { fake, session, journal, teams, cell, options, dir }
+        let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
+        Self { fake, session, journal, teams, house, cell, options, dir }
+    }
+
+    pub(super) fn watcher(&self) -> TeamsHandle {
+        TeamsHandle::new(self.teams.clone(), self.house.clone())
     }
 
     /// The daemon dies where it stands and is started again. What it had begun elsewhere goes on.
     pub(super) async fn crashed(self) -> Self {
         self.cell.kill();
         self.journal.close().await;
-        let Self { fake, session, options, dir, teams, journal, .. } = self;
-        drop((teams, journal));
+        let Self { fake, session, options, dir, teams, house, journal, .. } = self;
+        drop((teams, house, journal));
         Self::open(options, dir, fake, session).await
     }
 

@@ -1,0 +1,77 @@
+//! A team as whoever runs the daemon sees it, whichever session it belongs to.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Address, MessageId, TeamId, ToolError};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    house::{For, House},
+    mailbox,
+    team::{self, look_at_members},
+    teams::{Inner, Msg},
+    tools::team::TeamMember,
+};
+
+/// For an actor to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For a look at all members.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// A team at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Picture {
+    /// Its name.
+    pub name: String,
+    /// Its id, the subject of its events.
+    pub team_id: TeamId,
+    /// `creating`, `ready` or `destroying`.
+    pub state: String,
+    /// Its members, in the order of its plan.
+    pub members: Vec<Seen>,
+}
+
+/// A member of a [`Picture`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seen {
+    /// As `status` tells it.
+    pub member: TeamMember,
+    /// The messages in its inbox, the oldest first; absent when the inbox could not be asked, or
+    /// is not made.
+    pub inbox: Option<Vec<MessageId>>,
+}
+
+/// Looks at teams without being a session. Cheap to clone.
+#[derive(Clone)]
+pub struct TeamsHandle {
+    address: Address<Msg>,
+    house: Arc<House>,
+}
+
+impl TeamsHandle {
+    /// A handle on the keeper at this address.
+    pub fn new(address: Address<Msg>, house: Arc<House>) -> Self {
+        Self { address, house }
+    }
+
+    /// The team of a name, as it is now. Its members are looked at in the name of its owner.
+    ///
+    /// # Errors
+    /// `team_not_found`; `team_state` while it is only a plan; when its actor does not answer.
+    pub async fn picture(&self, name: &str) -> Result<Picture, ToolError> {
+        let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
+        let team = self.address.ask(PATIENCE, find).await??;
+        let card = team.ask(PATIENCE, team::Msg::Look).await?;
+        let whom = For::own(card.state.owner, LOOK);
+        let members = look_at_members(&self.house, &whom, &card.state).await;
+        let inboxes = card.mailboxes.iter().map(|inbox| inbox.ask(PATIENCE, mailbox::Msg::Look));
+        let mut inboxes = futures::future::join_all(inboxes).await.into_iter();
+        let seen = |member| Seen { member, inbox: inboxes.next().and_then(Result::ok) };
+        Ok(Picture {
+            name: card.plan().name.clone(),
+            team_id: card.plan().id,
+            state: card.state.word().to_owned(),
+            members: members.into_iter().map(seen).collect(),
+        })
+    }
+}
