@@ -18,6 +18,7 @@ mod reach;
 mod sessions;
 mod status;
 mod stop;
+mod team;
 mod tools;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
@@ -71,6 +72,7 @@ enum Command {
     Image(image::Args),
     Logs(logs::Args),
     Events(events::Args),
+    Team(team::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -129,6 +131,7 @@ pub fn main() -> ExitCode {
         Command::Image(args) => image::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
+        Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),

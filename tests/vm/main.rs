@@ -56,6 +56,13 @@ mod sandbox {
     }
 
     #[test]
+    fn a_team_is_watched_on_a_terminal() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::team_watch::a_team_is_watched_on_a_terminal(house);
+        }
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);

@@ -1,0 +1,233 @@
+//! Pictures and events of a team, from the daemon.
+//!
+//! Events are followed on one connection. Members are looked at on another one whenever something
+//! happened to their machines, and now and then, because a link can be lost without an event.
+
+use std::{
+    collections::HashSet,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use hivekeep_store::Event;
+use hivekeep_team::Picture;
+use serde_json::Value;
+
+use super::board::Board;
+use crate::{
+    cli::{Failure, client::Client, reach::Reach},
+    doors::control::{TeamNow, Wanted},
+};
+
+/// Events of the daemon before the picture that are read for what happened lately.
+const BEFORE: u64 = 2_000;
+/// Between two looks when nothing happens. Each look is a call for each member.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Before a daemon that went away is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the feed tells.
+#[derive(Debug)]
+pub(super) enum News {
+    /// Everything anew.
+    Begin(Box<TeamNow>),
+    /// The members once more.
+    Look(Box<Picture>),
+    /// An event of the team or of a member's workspace.
+    Event(Box<Event>),
+    /// Nothing is heard, and why.
+    Away(String),
+}
+
+impl Board {
+    /// Takes in what the feed tells.
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::Begin(now) => self.begin(*now),
+            News::Look(picture) => self.look(*picture),
+            News::Event(event) => self.fold(&event),
+            // The end of a team is no trouble of the daemon's.
+            News::Away(why) if !self.over() => self.away = Some(why),
+            News::Away(_) => {}
+        }
+    }
+}
+
+/// The team as it is now, with what happened lately.
+///
+/// # Errors
+/// When no daemon runs, or it has no such team.
+pub(super) fn once(reach: &Reach, name: &str) -> Result<Board, Failure> {
+    let mut client = Client::connect(reach)?;
+    let now = ask(&mut client, name)?;
+    let subjects = subjects(&now.picture);
+    let from = now.seq.saturating_sub(BEFORE).max(1);
+    let mut board = Board::default();
+    board.begin(now);
+    client.ask(Wanted::Events { from: Some(from), follow: false }, |item| {
+        if let Item::Event(event) = read(item)?
+            && subjects.contains(&event.subject)
+        {
+            board.fold(&event);
+        }
+        Ok(())
+    })?;
+    Ok(board)
+}
+
+/// Tells `news` until nobody listens or the team is no more. Goes on over restarts of the daemon.
+/// The first picture is there when this returns.
+///
+/// # Errors
+/// As [`once`].
+pub(super) fn follow<T: From<News> + Send + 'static>(
+    reach: Reach,
+    name: String,
+    news: SyncSender<T>,
+) -> Result<(), Failure> {
+    let mut client = Client::connect(&reach)?;
+    let mut now = ask(&mut client, &name)?;
+    let (wake, woken) = sync_channel(1);
+    thread::spawn({
+        let (reach, name, news) = (reach.clone(), name.clone(), news.clone());
+        move || look_again(&reach, &name, &news, &woken)
+    });
+    thread::spawn(move || {
+        loop {
+            let ended = match tell(&mut client, now, &news, &wake) {
+                Ok(Told::Stale) => None,
+                Ok(Told::Over) => return,
+                Err(failure) => Some(failure),
+            };
+            if let Some(failure) = ended
+                && news.send(News::Away(failure.to_string()).into()).is_err()
+            {
+                return;
+            }
+            (client, now) = loop {
+                let again = Client::connect(&reach).map_err(Failure::from);
+                match again.and_then(|mut client| Ok((ask(&mut client, &name)?, client))) {
+                    Ok((now, client)) => break (client, now),
+                    Err(failure) => {
+                        if news.send(News::Away(failure.to_string()).into()).is_err() {
+                            return;
+                        }
+                        thread::sleep(PAUSE);
+                    }
+                }
+            };
+        }
+    });
+    Ok(())
+}
+
+/// Why events are no longer told.
+enum Told {
+    /// The picture they go on from is not good enough any more.
+    Stale,
+    /// Nobody listens, or nothing more will happen.
+    Over,
+}
+
+fn tell<T: From<News>>(
+    client: &mut Client,
+    now: TeamNow,
+    news: &SyncSender<T>,
+    wake: &SyncSender<()>,
+) -> Result<Told, Failure> {
+    let (seq, subjects) = (now.seq, subjects(&now.picture));
+    let from = seq.saturating_sub(BEFORE).max(1);
+    if news.send(News::Begin(Box::new(now)).into()).is_err() {
+        return Ok(Told::Over);
+    }
+    let mut told = None;
+    let outcome = client.ask(Wanted::Events { from: Some(from), follow: true }, |item| {
+        let event = match read(item)? {
+            Item::Missed { last } if last <= seq => return Ok(()),
+            Item::Missed { .. } => return Err(stop(&mut told, Told::Stale)),
+            Item::Event(event) if !subjects.contains(&event.subject) => return Ok(()),
+            Item::Event(event) => event,
+        };
+        let kind = event.kind.clone();
+        let fresh = event.seq.get() > seq;
+        if news.send(News::Event(event).into()).is_err() {
+            return Err(stop(&mut told, Told::Over));
+        }
+        match kind.as_str() {
+            _ if !fresh => {}
+            // Now it has workspaces, whose events count.
+            "team.created" => return Err(stop(&mut told, Told::Stale)),
+            "team.destroyed" | "team.undone" => return Err(stop(&mut told, Told::Over)),
+            kind if !kind.starts_with("message.") => {
+                // One that waits already is as good.
+                let _full = wake.try_send(());
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    match (told, outcome) {
+        (Some(told), _) => Ok(told),
+        (None, Err(failure)) => Err(failure),
+        (None, Ok(_)) => Err(Failure::Other("the daemon tells no more events".to_owned())),
+    }
+}
+
+/// Ends the reading of events from inside of it.
+fn stop(told: &mut Option<Told>, why: Told) -> Failure {
+    *told = Some(why);
+    Failure::Reported
+}
+
+fn look_again<T: From<News>>(
+    reach: &Reach,
+    name: &str,
+    news: &SyncSender<T>,
+    woken: &Receiver<()>,
+) {
+    use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+    let mut client = None;
+    loop {
+        match woken.recv_timeout(LOOK_EVERY) {
+            Ok(()) | Err(Timeout) => {}
+            Err(Disconnected) => return,
+        }
+        if client.is_none() {
+            client = Client::connect(reach).ok();
+        }
+        // That the daemon is away is told by whoever follows the events.
+        let Some(Ok(now)) = client.as_mut().map(|client| ask(client, name)) else {
+            client = None;
+            continue;
+        };
+        if news.send(News::Look(Box::new(now.picture)).into()).is_err() {
+            return;
+        }
+    }
+}
+
+fn ask(client: &mut Client, name: &str) -> Result<TeamNow, Failure> {
+    client.get_as(Wanted::Team { name: name.to_owned() })
+}
+
+fn subjects(picture: &Picture) -> HashSet<String> {
+    let workspaces = picture.members.iter().filter_map(|one| one.member.workspace_id);
+    let workspaces = workspaces.map(|id| id.to_string());
+    workspaces.chain([picture.team_id.to_string()]).collect()
+}
+
+/// One of the answers to a wish for events.
+enum Item {
+    Event(Box<Event>),
+    Missed { last: u64 },
+}
+
+fn read(item: Value) -> Result<Item, Failure> {
+    if let Some(missed) = item.get("missed") {
+        return Ok(Item::Missed { last: missed["last"].as_u64().unwrap_or(u64::MAX) });
+    }
+    let event = serde_json::from_value(item);
+    let event = event.map_err(|error| Failure::Other(format!("an event is no event: {error}")))?;
+    Ok(Item::Event(Box::new(event)))
+}
