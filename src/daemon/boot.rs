@@ -11,7 +11,7 @@ use hivekeep_registry::{
 };
 use hivekeep_store::{Journal, Recovered};
 use hivekeep_team::{House, TeamsHandle};
-use hivekeep_workspace::{Parts, Shared};
+use hivekeep_workspace::{Parts, Shared, TasksHandle};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -248,6 +248,7 @@ impl Tree {
                 config.workspace.default_disk_gb,
             ),
             tools: Arc::new(tools.clone()),
+            tasks: Arc::new(TasksHandle::new(workspaces.clone())),
             census: census.clone(),
         });
         let (_, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {

@@ -1,11 +1,17 @@
 //! What the actors of this crate share; it outlives their restarts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use dashmap::DashMap;
 use hivekeep_kernel::{
     CallCx, Census, Progress, Resources, SessionId, TeamId, ToolError,
-    ports::{Errand, Reservation, Sessions, Tools},
+    ports::{Errand, Reservation, Sessions, Tasks, Tools},
 };
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
@@ -28,6 +34,8 @@ pub struct Parts {
     pub member_size: Resources,
     /// Every tool of the daemon.
     pub tools: Arc<dyn Tools>,
+    /// The guests' queues of tasks.
+    pub tasks: Arc<dyn Tasks>,
     /// Vital signs of actors.
     pub census: Census,
 }
@@ -43,7 +51,10 @@ pub struct House {
     pub(crate) member_size: Resources,
     /// One for each call that may wait for messages.
     pub(crate) waits: Arc<Semaphore>,
+    pub(crate) tasks: Arc<dyn Tasks>,
     tools: Arc<dyn Tools>,
+    /// Of inboxes and desks, those that were restarted included.
+    incarnations: AtomicU64,
     /// Errands for a team that have not ended.
     running: DashMap<TeamId, TaskTracker>,
 }
@@ -79,7 +90,7 @@ impl For {
 impl House {
     /// Shares what the daemon brings.
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, rates, journal, sessions, member_size, tools, census } = parts;
+        let Parts { options, rates, journal, sessions, member_size, tools, tasks, census } = parts;
         Arc::new(Self {
             rates,
             events: journal.events(),
@@ -90,8 +101,16 @@ impl House {
             waits: Arc::new(Semaphore::new(options.waiting_receivers)),
             options,
             tools,
+            tasks,
+            incarnations: AtomicU64::new(0),
             running: DashMap::new(),
         })
+    }
+
+    /// The number of an incarnation's first loan. No two have the same, so that the end of a loan
+    /// of a dead one is not taken for that of another.
+    pub(crate) fn first_loan(&self) -> u64 {
+        self.incarnations.fetch_add(1, Ordering::Relaxed) << 32
     }
 
     /// Calls a tool for a team. Whoever stops waiting stops the call; its work is still counted

@@ -2,25 +2,28 @@
 //!
 //! ```text
 //! teams ─┬─ team ─┬─ mailbox   a member's inbox
+//!        │        ├─ desk      a member's tasks
 //!        │        ├─ mailbox
 //!        ├─ team …
 //! ```
-//! [`directory`] says what may be added, [`mailbox::book`] what is in an inbox; both are pure.
+//! [`directory`] says what may be added, [`mailbox::book`] what is in an inbox,
+//! [`desk::ledger`] what is known of tasks; all are pure.
 //! Workspaces are made, looked at and removed through the daemon's own tools, in the session that
 //! the team belongs to: this crate knows no other actor's.
 //!
 //! A team is planned in the journal before anything is made. A plan that did not come to its end
 //! is undone, a removal that did not is gone on with, whatever died in between.
 
+pub mod desk;
 pub mod directory;
 mod errands;
 mod house;
+mod lending;
 pub mod mailbox;
 pub mod name;
 mod options;
 mod records;
 mod refuse;
-mod tasks;
 mod team;
 mod teams;
 pub mod tools;

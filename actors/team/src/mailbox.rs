@@ -16,13 +16,17 @@ use std::{
     sync::Arc,
 };
 
-use hivekeep_kernel::{Address, Entity, Fault, Me, MessageId, TeamId, ToolError, fault_point};
+use hivekeep_kernel::{Entity, Fault, Me, MessageId, TeamId, ToolError, fault_point};
 use hivekeep_store::{NewEvent, Seq, StreamId};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::{house::House, refuse};
-use book::{Book, Bounds, Lent, Message};
+use crate::{
+    house::House,
+    lending::{Ask, Queue},
+    refuse,
+};
+use book::{Book, Bounds, Message};
 use records::Record;
 
 /// Records that go together; with the longest contents they are 16 MiB.
@@ -39,7 +43,7 @@ pub(crate) enum Msg {
     /// The receiver has these.
     Confirm(BTreeSet<MessageId>, Reply<usize>),
     /// Somebody wants messages.
-    Ask(Ask),
+    Ask(Ask<Message>),
     /// A loan is over.
     Settle { loan: u64, taken: bool },
     /// What is in it?
@@ -50,43 +54,6 @@ pub(crate) enum Msg {
     Written(Vec<Entry>, Result<Seq, hivekeep_store::Error>),
     /// A fold has ended.
     Folded,
-}
-
-/// A wish for messages.
-pub(crate) struct Ask {
-    pub(crate) limit: usize,
-    pub(crate) answer_bytes: usize,
-    /// Wait for one, instead of being told that there is none.
-    pub(crate) wait: bool,
-    /// Closed by whoever does not wait any more.
-    pub(crate) reply: Reply<Loan>,
-}
-
-/// Messages that were handed out. Dropped, they are handed out again, unless they were taken.
-pub(crate) struct Loan {
-    pub(crate) messages: Vec<Lent>,
-    /// Of the inbox; none when there was nothing to hand out.
-    pub(crate) number: Option<u64>,
-    /// Left in the inbox.
-    pub(crate) left: usize,
-    mailbox: Address<Msg>,
-    taken: bool,
-}
-
-impl Loan {
-    /// They reached the receiver.
-    pub(crate) fn taken(mut self) {
-        self.taken = true;
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if let Some(loan) = self.number {
-            // An inbox that was restarted knows of no loans.
-            let _ = self.mailbox.send(Msg::Settle { loan, taken: self.taken });
-        }
-    }
 }
 
 /// Something to be written.
@@ -114,7 +81,7 @@ pub(crate) struct Mailbox {
     writing: bool,
     /// Records since the stream was folded.
     records: usize,
-    asks: VecDeque<Ask>,
+    asks: Queue<Message>,
     closing: Vec<oneshot::Sender<()>>,
     closed: bool,
 }
@@ -138,8 +105,13 @@ impl Entity for Mailbox {
         let options = &seed.house.options;
         let bounds =
             Bounds { messages: options.inbox_messages, bytes: options.inbox_mb * 1024 * 1024 };
-        let mut book = Book::new(bounds);
+        let mut book = Book::new(bounds, seed.house.first_loan());
         book.restore(messages);
+        let address = me.address.clone();
+        let settle = move |loan, taken| {
+            // An inbox that was restarted knows of no loans.
+            let _ = address.send(Msg::Settle { loan, taken });
+        };
         Ok(Self {
             me,
             seed,
@@ -147,7 +119,7 @@ impl Entity for Mailbox {
             unwritten: VecDeque::new(),
             writing: false,
             records: records.len(),
-            asks: VecDeque::new(),
+            asks: Queue::new(Arc::new(settle)),
             closing: Vec::new(),
             closed: false,
             stream: stream.clone(),
@@ -201,39 +173,13 @@ impl Mailbox {
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
-        self.asks.retain(|ask| !ask.reply.is_closed());
-        if self.asks.len() >= self.seed.house.options.inbox_receivers {
-            let error = refuse::too_many_receivers(&self.seed.member, self.asks.len());
-            return drop(ask.reply.send(Err(error)));
-        }
-        self.asks.push_back(ask);
+    fn ask(&mut self, ask: Ask<Message>) {
+        self.asks.join(ask, self.seed.house.options.inbox_receivers, &self.seed.member);
         self.serve();
     }
 
-    /// Hands out what there is to whoever asked first.
     fn serve(&mut self) {
-        while !self.book.on_loan()
-            && let Some(ask) = self.next_ask()
-        {
-            let lent = self.book.lend(ask.limit, ask.answer_bytes);
-            let (number, messages) = lent.map_or((None, Vec::new()), |(n, lent)| (Some(n), lent));
-            let left = self.book.len() - messages.len();
-            let mailbox = self.me.address.clone();
-            let loan = Loan { messages, number, left, mailbox, taken: false };
-            // Not taken: it comes back by being dropped.
-            drop(ask.reply.send(Ok(loan)));
-        }
-    }
-
-    /// The first that can be answered now.
-    fn next_ask(&mut self) -> Option<Ask> {
-        self.asks.retain(|ask| !ask.reply.is_closed());
-        if !self.book.is_empty() {
-            return self.asks.pop_front();
-        }
-        let at = self.asks.iter().position(|ask| !ask.wait)?;
-        self.asks.remove(at)
+        self.asks.serve(&mut self.book, 0);
     }
 
     fn write(&mut self, entry: Entry) {

@@ -19,6 +19,22 @@ pub(crate) fn inbox_full(member: &str, full: Full) -> ToolError {
         .detail("bytes", full.bytes)
 }
 
+pub(crate) fn too_many_tasks(member: &str, tasks: usize, bytes: usize) -> ToolError {
+    let message = format!("`{member}` has {tasks} tasks, of {bytes} bytes, already");
+    ToolError::new(Layer::Actor, "inbox_full", message)
+        .next("receive its results, or wait for them; the task was not taken")
+        .retryable()
+        .detail("tasks", tasks)
+        .detail("bytes", bytes)
+}
+
+pub(crate) fn task_differs(member: &str, task_id: &str) -> ToolError {
+    let message = format!("`{member}` has been given another task `{task_id}` before");
+    ToolError::new(Layer::Actor, "task_differs", message)
+        .next("an id is for one task: choose another; nothing was assigned")
+        .detail("task_id", task_id)
+}
+
 pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
     let message = format!("{waiting} calls wait for messages of `{member}` already");
     ToolError::new(Layer::Actor, "too_many_receivers", message).retryable()

@@ -26,6 +26,7 @@ pub(crate) use speak::{Said, Speech};
 pub(crate) use standing::{authorize, members as look_at_members};
 
 use crate::{
+    desk::{self, Desk},
     house::House,
     mailbox::{self, Mailbox},
     records::{self, Plan, Record, State},
@@ -73,6 +74,8 @@ pub(crate) struct Card {
     pub(crate) state: Arc<State>,
     /// Of the members, in the plan's order; empty unless it is ready.
     pub(crate) mailboxes: Vec<Address<mailbox::Msg>>,
+    /// The same.
+    pub(crate) desks: Vec<Address<desk::Msg>>,
 }
 
 impl Card {
@@ -120,6 +123,7 @@ pub(crate) struct Team {
     seed: Seed,
     state: Arc<State>,
     mailboxes: Vec<Address<mailbox::Msg>>,
+    desks: Vec<Address<desk::Msg>>,
     limiters: Limiters,
     nursery: Nursery,
     /// Who waits for it to be made.
@@ -148,6 +152,7 @@ impl Entity for Team {
             me,
             state: Arc::new(state),
             mailboxes: Vec::new(),
+            desks: Vec::new(),
             limiters,
             nursery,
             building: None,
@@ -200,7 +205,8 @@ impl Entity for Team {
 
 impl Team {
     fn card(&self) -> Card {
-        Card { state: self.state.clone(), mailboxes: self.mailboxes.clone() }
+        let (mailboxes, desks) = (self.mailboxes.clone(), self.desks.clone());
+        Card { state: self.state.clone(), mailboxes, desks }
     }
 
     fn change(&mut self, change: impl FnOnce(&mut State)) {
@@ -224,6 +230,26 @@ impl Team {
             };
             self.nursery.start::<Mailbox>(&member.name, Policy::ENTITY, &address, seed)?;
             self.mailboxes.push(address);
+        }
+        self.open_desks()
+    }
+
+    fn open_desks(&mut self) -> Result<(), Fault> {
+        let state = self.state.clone();
+        let workspaces = state.workspaces.iter().flatten();
+        for (number, (member, workspace)) in state.plan.members.iter().zip(workspaces).enumerate() {
+            let name = format!("{}.tasks", member.name);
+            let address = self.nursery.address(&name, "desk", Policy::ENTITY);
+            let seed = desk::Seed {
+                house: self.seed.house.clone(),
+                team: self.seed.id,
+                owner: state.owner,
+                number,
+                member: member.name.clone(),
+                workspace: *workspace,
+            };
+            self.nursery.start::<Desk>(&name, Policy::ENTITY, &address, seed)?;
+            self.desks.push(address);
         }
         Ok(())
     }

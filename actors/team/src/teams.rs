@@ -1,9 +1,11 @@
 //! The keeper of all teams: knows their names and limits, and serves the tool.
 
+mod collect;
 mod create;
 mod destroy;
 mod messages;
 mod show;
+mod tasks;
 
 use std::{
     collections::HashMap,

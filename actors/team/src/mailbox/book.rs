@@ -33,14 +33,28 @@ pub struct Message {
     pub at: DateTime<Utc>,
 }
 
-impl Message {
-    /// What it counts for in an inbox, in bytes.
-    pub fn weight(&self) -> usize {
+/// What a book can hold.
+pub trait Letter: Clone {
+    /// Unique in a book.
+    fn id(&self) -> MessageId;
+
+    /// What it counts for in a book, in bytes.
+    fn weight(&self) -> usize;
+
+    /// What it takes in an answer, in bytes of JSON.
+    fn answer_bytes(&self) -> usize;
+}
+
+impl Letter for Message {
+    fn id(&self) -> MessageId {
+        self.id
+    }
+
+    fn weight(&self) -> usize {
         ENVELOPE_BYTES + self.content.len()
     }
 
-    /// What its content takes in an answer, in bytes of JSON.
-    pub fn answer_bytes(&self) -> usize {
+    fn answer_bytes(&self) -> usize {
         let escaped = serde_json::to_string(&self.content).map_or(0, |text| text.len());
         ENVELOPE_BYTES + escaped
     }
@@ -51,7 +65,7 @@ impl Message {
 pub struct Bounds {
     /// Messages.
     pub messages: usize,
-    /// Bytes, as [`Message::weight`] counts them.
+    /// Bytes, as [`Letter::weight`] counts them.
     pub bytes: usize,
 }
 
@@ -66,26 +80,26 @@ pub struct Full {
 }
 
 #[derive(Debug, Clone)]
-struct Held {
-    message: Message,
+struct Held<T> {
+    message: T,
     /// It may have been handed out before.
     again: bool,
 }
 
 /// A message as it is handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lent {
+pub struct Lent<T = Message> {
     /// The message.
-    pub message: Message,
+    pub message: T,
     /// It may have been handed out before.
     pub again: bool,
 }
 
 /// An inbox.
 #[derive(Debug, Clone)]
-pub struct Book {
+pub struct Book<T = Message> {
     bounds: Bounds,
-    held: VecDeque<Held>,
+    held: VecDeque<Held<T>>,
     /// Of what is held and of what is being written.
     messages: usize,
     bytes: usize,
@@ -93,14 +107,15 @@ pub struct Book {
     loans: u64,
 }
 
-impl Book {
-    /// An empty inbox.
-    pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, held: VecDeque::new(), messages: 0, bytes: 0, loan: None, loans: 0 }
+impl<T: Letter> Book<T> {
+    /// An empty one. Its loans are counted from a number on: one that an earlier incarnation made
+    /// must not be taken for one of these.
+    pub fn new(bounds: Bounds, first_loan: u64) -> Self {
+        Self { bounds, held: VecDeque::new(), messages: 0, bytes: 0, loan: None, loans: first_loan }
     }
 
     /// Takes in what the journal says. Whether it was handed out before is not known.
-    pub fn restore(&mut self, messages: impl IntoIterator<Item = Message>) {
+    pub fn restore(&mut self, messages: impl IntoIterator<Item = T>) {
         for message in messages {
             self.messages += 1;
             self.bytes += message.weight();
@@ -112,7 +127,7 @@ impl Book {
     ///
     /// # Errors
     /// When there is none.
-    pub fn admit(&mut self, message: &Message) -> Result<(), Full> {
+    pub fn admit(&mut self, message: &T) -> Result<(), Full> {
         let fits = self.messages < self.bounds.messages
             && self.bytes + message.weight() <= self.bounds.bytes;
         if !fits {
@@ -124,7 +139,7 @@ impl Book {
     }
 
     /// An admitted message is durable.
-    pub fn arrive(&mut self, message: Message) {
+    pub fn arrive(&mut self, message: T) {
         self.held.push_back(Held { message, again: false });
     }
 
@@ -135,7 +150,7 @@ impl Book {
 
     /// Hands out the oldest messages, up to `limit` and `answer_bytes`, but at least one. `None`
     /// when nothing is there. Not to be called while there is a loan.
-    pub fn lend(&mut self, limit: usize, answer_bytes: usize) -> Option<(u64, Vec<Lent>)> {
+    pub fn lend(&mut self, limit: usize, answer_bytes: usize) -> Option<(u64, Vec<Lent<T>>)> {
         let mut left = answer_bytes;
         let mut lent = Vec::new();
         for held in self.held.iter().take(limit) {
@@ -150,7 +165,7 @@ impl Book {
             return None;
         }
         self.loans += 1;
-        self.loan = Some((self.loans, lent.iter().map(|lent| lent.message.id).collect()));
+        self.loan = Some((self.loans, lent.iter().map(|lent| lent.message.id()).collect()));
         Some((self.loans, lent))
     }
 
@@ -163,7 +178,7 @@ impl Book {
         if taken {
             return self.remove(&ids);
         }
-        let lent = self.held.iter_mut().filter(|held| ids.contains(&held.message.id));
+        let lent = self.held.iter_mut().filter(|held| ids.contains(&held.message.id()));
         lent.for_each(|held| held.again = true);
         Vec::new()
     }
@@ -176,9 +191,9 @@ impl Book {
     fn remove(&mut self, ids: &BTreeSet<MessageId>) -> Vec<MessageId> {
         let mut gone = Vec::new();
         self.held.retain(|held| {
-            let goes = ids.contains(&held.message.id);
+            let goes = ids.contains(&held.message.id());
             if goes {
-                gone.push(held.message.id);
+                gone.push(held.message.id());
                 self.messages -= 1;
                 self.bytes -= held.message.weight();
             }
@@ -188,7 +203,7 @@ impl Book {
     }
 
     /// What is in it, the oldest first.
-    pub fn held(&self) -> impl Iterator<Item = &Message> {
+    pub fn held(&self) -> impl Iterator<Item = &T> {
         self.held.iter().map(|held| &held.message)
     }
 

@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{Address, ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Msg, NotBuilt, Team};
+use super::{Card, Msg, NotBuilt, Team};
 use crate::{
+    desk,
     house::{For, House},
     mailbox,
     records::{self, State},
@@ -61,9 +62,9 @@ impl Team {
         self.ending = Some(reply.into_iter().collect());
         self.change(|state| state.ending = true);
         let (house, state) = (self.seed.house.clone(), self.state.clone());
-        let (mailboxes, team) = (self.mailboxes.clone(), self.me.address.clone());
+        let (card, team) = (self.card(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let ended = end(&house, state, &mailboxes).await;
+            let ended = end(&house, state, &card).await;
             // A team that is gone is followed by one that goes on.
             let _ = team.send(Msg::Done(ended));
         });
@@ -90,7 +91,7 @@ impl Team {
     }
 }
 
-async fn end(house: &Arc<House>, state: Arc<State>, mailboxes: &[Address<mailbox::Msg>]) -> Ended {
+async fn end(house: &Arc<House>, state: Arc<State>, card: &Card) -> Ended {
     let id = state.plan.id;
     // What an earlier incarnation began to make would come to light afterwards.
     house.quiet(id).await;
@@ -112,25 +113,25 @@ async fn end(house: &Arc<House>, state: Arc<State>, mailboxes: &[Address<mailbox
     let members: Vec<_> = removes.collect().await;
     let mut ended = Ended { state: state.clone(), members, error: None };
     if ended.all() {
-        ended.error = forget(house, &state, mailboxes).await.err();
+        ended.error = forget(house, &state, card).await.err();
     }
     ended
 }
 
-/// Closes the inboxes and removes all records, the team's own last.
-async fn forget(
-    house: &Arc<House>,
-    state: &State,
-    mailboxes: &[Address<mailbox::Msg>],
-) -> Result<(), ToolError> {
-    for mailbox in mailboxes {
+/// Closes the inboxes and desks, and removes all records, the team's own last.
+async fn forget(house: &Arc<House>, state: &State, card: &Card) -> Result<(), ToolError> {
+    for mailbox in &card.mailboxes {
         mailbox.ask(CLOSING, mailbox::Msg::Close).await?;
+    }
+    for desk in &card.desks {
+        desk.ask(CLOSING, desk::Msg::Close).await?;
     }
     fault_point!("team.before_forget");
     let id = state.plan.id;
     for number in 0..state.plan.members.len() {
-        let stream = mailbox::records::stream(id, number);
-        house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
+        for stream in [mailbox::records::stream(id, number), desk::records::stream(id, number)] {
+            house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
+        }
     }
     let stream = records::stream(id);
     house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;

@@ -1,6 +1,6 @@
 //! A message from a member to others.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
 
 use chrono::Utc;
 use governor::{
@@ -11,7 +11,15 @@ use hivekeep_kernel::{Layer, MessageId, SessionId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Reply, Team, authorize};
-use crate::{house::House, mailbox, mailbox::book::Message};
+use crate::{
+    desk::{
+        self,
+        assignment::Assignment,
+        ledger::{Stand, Task},
+    },
+    house::House,
+    mailbox::{self, book::Message},
+};
 
 /// For all members but the sender.
 const ALL: &str = "*";
@@ -24,14 +32,32 @@ pub(crate) struct Speech {
     pub(crate) to: String,
     pub(crate) kind: String,
     pub(crate) content: String,
+    /// It assigns this.
+    pub(crate) task: Option<Assignment>,
 }
 
 /// What became of it.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) id: MessageId,
-    /// Each member it was for.
-    pub(crate) outcomes: Vec<(String, Result<(), ToolError>)>,
+    /// Each member it was for, and where its task stands if that is what it was.
+    pub(crate) outcomes: Vec<(String, Result<Option<Stand>, ToolError>)>,
+}
+
+/// An answer that a member's actors will give.
+enum Answer {
+    Message(oneshot::Receiver<Result<(), ToolError>>),
+    Task(oneshot::Receiver<Result<Stand, ToolError>>),
+}
+
+impl Answer {
+    async fn wait(self, member: &str) -> Result<Option<Stand>, ToolError> {
+        match self {
+            Self::Message(answer) => answer.await.map(|put| put.map(|()| None)),
+            Self::Task(answer) => answer.await.map(|stand| stand.map(Some)),
+        }
+        .unwrap_or_else(|_ended| Err(unknown(member)))
+    }
 }
 
 /// How fast each member may send.
@@ -70,14 +96,28 @@ impl Team {
             // Whoever asked may have gone.
             Err(error) => return drop(reply.send(Err(error))),
         };
-        let Speech { from, to, kind, content, .. } = speech;
+        let Speech { from, to, kind, content, task, .. } = speech;
         let (id, at) = (MessageId::new(), Utc::now());
+        let task = task.map(|work| {
+            let (from, bytes) = (from.clone(), content.len());
+            Arc::new(Task { message: id, from, at, bytes, work })
+        });
         let message = Message { id, from, to, kind, content, at };
         let mut puts = Vec::new();
         for number in targets {
             let member = self.state.plan.members[number].name.clone();
-            let (put, answer) = oneshot::channel();
-            let sent = self.mailboxes[number].send(mailbox::Msg::Put(message.clone(), put));
+            let (sent, answer) = match &task {
+                None => {
+                    let (put, answer) = oneshot::channel();
+                    let put = mailbox::Msg::Put(message.clone(), put);
+                    (self.mailboxes[number].send(put), Answer::Message(answer))
+                }
+                Some(task) => {
+                    let (assigned, answer) = oneshot::channel();
+                    let assign = desk::Msg::Assign(task.clone(), assigned);
+                    (self.desks[number].send(assign), Answer::Task(answer))
+                }
+            };
             puts.push((member, sent, answer));
         }
         let _detached = self.me.workers.spawn(async move {
@@ -85,7 +125,7 @@ impl Team {
             for (member, sent, answer) in puts {
                 let outcome = match sent {
                     Err(error) => Err(error.into()),
-                    Ok(()) => answer.await.unwrap_or_else(|_| Err(unknown(&member))),
+                    Ok(()) => answer.wait(&member).await,
                 };
                 outcomes.push((member, outcome));
             }

@@ -7,6 +7,7 @@ use hivekeep_kernel::{Address, SessionId, ToolError};
 
 use super::{Card, Msg};
 use crate::{
+    desk::{self, Load},
     errands::{Details, Row},
     house::{For, House},
     records::State,
@@ -56,7 +57,8 @@ fn holds(state: &State, rows: &[Row], over: bool) -> bool {
 }
 
 /// The members as they are now.
-pub(crate) async fn members(house: &Arc<House>, whom: &For, state: &State) -> Vec<TeamMember> {
+pub(crate) async fn members(house: &Arc<House>, whom: &For, card: &Card) -> Vec<TeamMember> {
+    let state = &card.state;
     let looks = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
         let workspace_id = state.workspaces.as_ref().map(|ids| ids[number]);
@@ -70,9 +72,17 @@ pub(crate) async fn members(house: &Arc<House>, whom: &For, state: &State) -> Ve
             ..TeamMember::default()
         };
         async move {
-            match house.look(state.plan.id, whom, &key).await {
+            let seen = match house.look(state.plan.id, whom, &key).await {
                 Ok(details) => told(seen, details),
                 Err(error) => not_told(seen, &error, making),
+            };
+            match card.desks.get(number) {
+                Some(desk) => match desk.ask(PATIENCE, desk::Msg::Look).await {
+                    Ok(load) => loaded(seen, load),
+                    // It is being started again: nothing is known of its tasks.
+                    Err(_) => seen,
+                },
+                None => seen,
             }
         }
     });
@@ -93,6 +103,18 @@ fn told(seen: TeamMember, details: Details) -> TeamMember {
         agent_status: Some(status.to_owned()),
         reason: details.reason.or(why),
         workspace_state: Some(details.state),
+        ..seen
+    }
+}
+
+fn loaded(seen: TeamMember, load: Load) -> TeamMember {
+    let works = load.running > 0 && seen.agent_status.as_deref() == Some("ready");
+    TeamMember {
+        agent_status: if works { Some("working".to_owned()) } else { seen.agent_status },
+        pending_tasks: Some(load.pending),
+        running_tasks: Some(load.running),
+        waiting_results: Some(load.results),
+        tasks_held_up: load.trouble.filter(|_| load.pending > 0),
         ..seen
     }
 }

@@ -1,14 +1,22 @@
 //! `message` and `receive`.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_kernel::{Address, CallCx, Layer, MessageId, Reply, ToolError};
 use tokio::sync::oneshot;
 
-use super::{Teams, missing};
+use super::{
+    Teams,
+    collect::{Collected, Collector},
+    missing, tasks,
+};
 use crate::{
-    mailbox::{self, Ask, Loan, book::Lent},
-    refuse, tasks,
+    desk::{self, assignment::Assignment},
+    mailbox::{
+        self,
+        book::{Lent, Message},
+    },
+    refuse,
     team::{self, Said, Speech, authorize},
     tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
 };
@@ -17,9 +25,8 @@ use crate::{
 const MAX_CONTENT_BYTES: usize = 256 * 1024;
 /// The longest word for a type.
 const MAX_TYPE_CHARS: usize = 64;
-/// What the messages of one answer may take, in bytes of JSON; the tool's budget is 4 MiB, and
-/// doors send a result twice.
-const ANSWER_BYTES: usize = 3 * 1024 * 1024;
+/// The type of message that is a task.
+const TASK: &str = "task_assignment";
 const DEFAULT_LIMIT: usize = 10;
 const MAX_LIMIT: usize = 100;
 const MAX_WAIT_SECS: u64 = 300;
@@ -48,8 +55,8 @@ impl Teams {
         if kind.is_empty() || kind.chars().count() > MAX_TYPE_CHARS {
             return Err(ToolError::invalid("message_type: 1 to 64 characters"));
         }
-        tasks::refuse(&kind)?;
-        let speech = Speech { session: cx.session, from, to, kind, content };
+        let task = (kind == TASK).then(|| Assignment::parse(&content)).transpose()?;
+        let speech = Speech { session: cx.session, from, to, kind, content, task };
         let (from, to) = (speech.from.clone(), speech.to.clone());
         let (reply, answer) = oneshot::channel();
         // From here to the inbox in order, without waiting.
@@ -97,63 +104,62 @@ impl Teams {
         Ok(Reply::later(async move {
             let card = authorize(&house, &team, cx.session).await?;
             card.ready()?;
-            let mailbox = card.mailboxes[card.member(&agent)?].clone();
+            let number = card.member(&agent)?;
+            let (mailbox, desk) = (card.mailboxes[number].clone(), card.desks[number].clone());
             let confirming = !confirmed.is_empty();
             let gone = match confirming {
-                true => mailbox.ask(PATIENCE, |r| mailbox::Msg::Confirm(confirmed, r)).await??,
+                true => confirm(&mailbox, &desk, confirmed).await?,
                 false => 0,
             };
-            let (reply, answer) = oneshot::channel();
-            let ask = Ask { limit, answer_bytes: ANSWER_BYTES, wait: wait.is_some(), reply };
-            mailbox.send(mailbox::Msg::Ask(ask))?;
+            let collector = Collector { mailbox, desk, limit };
             let patience = wait.as_ref().map(|(patience, _)| *patience);
-            let loan = cx.guard(lent(answer, patience)).await?;
-            let mut result = received(&loan, &agent);
+            let collected = cx.guard(collector.collect(patience)).await?;
+            let mut result = received(&collected, &agent);
             result.name = Some(card.plan().name.clone());
             result.confirmed = confirming.then_some(gone);
-            if let Some(loan) = loan {
-                let receipt = cx.receipt.clone();
-                // Until it is known whether the answer arrived, nobody is given anything else.
-                let _detached = workers.spawn(async move {
-                    if receipt.taken().await && !explicit {
-                        loan.taken();
-                    }
-                });
-            }
+            let receipt = cx.receipt.clone();
+            // Until it is known whether the answer arrived, nobody is given anything else.
+            let _detached = workers.spawn(async move {
+                if receipt.taken().await && !explicit {
+                    collected.taken();
+                }
+            });
             Ok(result)
         }))
     }
 }
 
-/// What the inbox gives; `None` when nothing came in time.
-async fn lent(
-    answer: oneshot::Receiver<Result<Loan, ToolError>>,
-    wait: Option<Duration>,
-) -> Result<Option<Loan>, ToolError> {
-    let dropped = |_| hivekeep_kernel::AskError::Dropped("the inbox".to_owned());
-    let Some(wait) = wait else { return answer.await.map_err(dropped)?.map(Some) };
-    match tokio::time::timeout(wait, answer).await {
-        Ok(answer) => answer.map_err(dropped)?.map(Some),
-        Err(_) => Ok(None),
-    }
-}
-
-fn received(loan: &Option<Loan>, agent: &str) -> TeamResult {
-    let messages: Vec<_> = loan.iter().flat_map(|loan| &loan.messages).map(message_of).collect();
+fn received(collected: &Collected, agent: &str) -> TeamResult {
+    let Collected { messages, results } = collected;
+    let items: Vec<_> = messages.iter().flat_map(|loan| &loan.items).map(message_of).collect();
     TeamResult {
         action: Some(TeamAction::Receive),
         agent: Some(agent.to_owned()),
-        count: Some(messages.len()),
-        messages: Some(messages),
-        waiting: Some(loan.as_ref().map_or(0, |loan| loan.left)),
-        // No task is taken, see `tasks`, so there is none.
-        daemon_results: Some(Vec::new()),
-        daemon_pending_tasks: Some(0),
+        count: Some(items.len()),
+        messages: Some(items),
+        waiting: Some(messages.as_ref().map_or(0, |loan| loan.left)),
+        daemon_results: Some(
+            results.iter().flat_map(|loan| &loan.items).map(tasks::lent).collect(),
+        ),
+        daemon_results_waiting: Some(results.as_ref().map_or(0, |loan| loan.left)),
+        daemon_pending_tasks: Some(results.as_ref().map_or(0, |loan| loan.pending)),
         ..TeamResult::default()
     }
 }
 
-fn message_of(lent: &Lent) -> TeamMessage {
+/// What was received earlier: an id is that of a message, or of one that assigned a task.
+async fn confirm(
+    mailbox: &Address<mailbox::Msg>,
+    desk: &Address<desk::Msg>,
+    ids: BTreeSet<MessageId>,
+) -> Result<usize, ToolError> {
+    let results = ids.clone();
+    let messages = mailbox.ask(PATIENCE, |reply| mailbox::Msg::Confirm(ids, reply)).await??;
+    let results = desk.ask(PATIENCE, |reply| desk::Msg::Confirm(results, reply)).await??;
+    Ok(messages + results)
+}
+
+fn message_of(lent: &Lent<Message>) -> TeamMessage {
     let message = lent.message.clone();
     TeamMessage {
         message_id: message.id,
@@ -174,9 +180,13 @@ fn delivered(
     to: String,
 ) -> Result<TeamResult, ToolError> {
     let (mut there, mut undelivered, mut first) = (Vec::new(), Vec::new(), None);
+    let (mut assigned, alone) = (Vec::new(), said.outcomes.len() == 1);
     for (member, outcome) in said.outcomes {
         match outcome {
-            Ok(()) => there.push(member),
+            Ok(stand) => {
+                assigned.extend(stand.map(|stand| tasks::assigned(&member, &stand, alone)));
+                there.push(member);
+            }
             Err(error) => {
                 let (code, text) = (error.code.to_string(), error.message.clone());
                 first.get_or_insert(error);
@@ -197,6 +207,7 @@ fn delivered(
         to: Some(to),
         delivered_to: Some(there),
         undelivered: (!undelivered.is_empty()).then_some(undelivered),
+        tasks: (!assigned.is_empty()).then_some(assigned),
         ..TeamResult::default()
     })
 }

@@ -40,15 +40,15 @@ pub struct Team {
     pub to: Option<String>,
     /// message: what it says, at most 262144 bytes.
     pub content: Option<String>,
-    /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is refused as long as no guest runs tasks.
+    /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
     pub message_type: Option<String>,
-    /// receive: most messages to hand out, 1 to 100. Default: 10. Large ones are fewer at a time.
+    /// receive: most messages to hand out, and most results of tasks, 1 to 100. Default: 10. Large ones are fewer at a time.
     pub limit: Option<usize>,
-    /// receive: wait this long for the first message, up to 300 seconds. Default: 0, answer at once.
+    /// receive: wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
     pub wait_secs: Option<u64>,
     /// receive: `answer`, the default, removes messages once the answer has left the daemon. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
     pub confirm: Option<Confirm>,
-    /// receive: ids of messages that arrived earlier; they are removed first.
+    /// receive: ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
     pub confirmed: Option<BTreeSet<MessageId>>,
 }
 
@@ -172,12 +172,18 @@ pub struct TeamResult {
     /// receive: how many of confirmed were there, and are gone now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<usize>,
-    /// receive: results of tasks. Always empty as long as no guest runs tasks.
+    /// receive: results of tasks, in the order in which they came; the rules are those of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub daemon_results: Option<Vec<Value>>,
-    /// receive: tasks that are not finished. Always 0 as long as no guest runs tasks.
+    pub daemon_results: Option<Vec<TaskReport>>,
+    /// receive: how many results were left for the next time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon_results_waiting: Option<usize>,
+    /// receive: tasks whose results are still to come: they wait on the host or in the guest, or run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon_pending_tasks: Option<usize>,
+    /// message of the type `task_assignment`: where the task stands with each member that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Vec<AssignedTask>>,
 }
 
 /// A member.
@@ -202,12 +208,24 @@ pub struct TeamMember {
     /// status: what its workspace is doing, as workspace_info tells it; absent when it could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_state: Option<String>,
-    /// status: `initializing`, `ready` (its guest answers), `failed`, or `unknown` when it could not be asked.
+    /// status: `initializing`, `ready` (its guest answers), `working` (and runs tasks), `failed`, or `unknown` when it could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_status: Option<String>,
     /// status: why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// status: its tasks without a result; they wait as long as its workspace does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_tasks: Option<usize>,
+    /// status: those of them that run now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_tasks: Option<usize>,
+    /// status: its results of tasks that were not received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_results: Option<usize>,
+    /// status: what keeps its tasks from its guest at present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_held_up: Option<String>,
     /// destroy: whether its workspace is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destroyed: Option<bool>,
@@ -256,6 +274,70 @@ pub struct TeamMessage {
     pub timestamp: DateTime<Utc>,
     /// Whether it may have been handed out before: an answer with it did not arrive, it was not confirmed, or the daemon was started again meanwhile.
     pub redelivered: bool,
+}
+
+/// What became of a task.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TaskReport {
+    /// As it was assigned.
+    pub task_id: String,
+    /// Whether its command exited with 0.
+    pub success: bool,
+    /// Exit status; 128 and the signal's number when a signal ended it, -1 when there is none.
+    pub exit_code: i32,
+    /// The beginning of what it wrote to stdout, at most 16 KiB and a notice of how much there was.
+    pub stdout: String,
+    /// The same of stderr.
+    pub stderr: String,
+    /// From its start to the end of its command, in whole seconds.
+    pub elapsed_secs: u64,
+    /// The message that assigned it.
+    pub source_message_id: MessageId,
+    /// `exited`, `signalled`, `timed_out`, `interrupted` (its machine went down under it: it is not run again), `cancelled`, `invalid` (it was not run) or `lost` (its workspace is gone).
+    pub outcome: String,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// invalid, lost: why, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// invalid, lost: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// From its start to the end of its command.
+    pub elapsed_ms: u64,
+    /// Bytes it wrote to stdout.
+    pub stdout_bytes: u64,
+    /// Bytes it wrote to stderr.
+    pub stderr_bytes: u64,
+    /// Whether stdout or stderr was cut.
+    pub truncated: bool,
+    /// File in its workspace with all it wrote to stdout, up to 16 MiB, for file_read and file_transfer; absent when stdout has all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_path: Option<String>,
+    /// The same of stderr.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_path: Option<String>,
+    /// receive: whether it may have been handed out before, as with messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redelivered: Option<bool>,
+}
+
+/// A task with a member that has it.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct AssignedTask {
+    /// The member.
+    pub to: String,
+    /// `queued`, durably; of a repeat `pending` (without a result), `done` (its result waits to be received) or `received`.
+    pub state: String,
+    /// The member had been given this task before: nothing was assigned.
+    pub repeat: bool,
+    /// Of a repeat to one member: what became of it, when that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<TaskReport>,
 }
 
 /// A member that a message did not reach.

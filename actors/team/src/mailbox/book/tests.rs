@@ -30,7 +30,7 @@ fn said(lent: &[Lent]) -> Vec<&str> {
 
 #[test]
 fn what_comes_back_is_handed_out_first_and_says_so() {
-    let mut book = Book::new(BOUNDS);
+    let mut book = Book::new(BOUNDS, 0);
     put(&mut book, "1");
     put(&mut book, "2");
     let (loan, lent) = book.lend(1, 9_999).expect("some");
@@ -47,7 +47,7 @@ fn what_comes_back_is_handed_out_first_and_says_so() {
 
 #[test]
 fn the_bounds_count_what_is_being_written_and_a_large_one_is_handed_out_alone() {
-    let mut book = Book::new(Bounds { messages: 2, bytes: 4_000 });
+    let mut book = Book::new(Bounds { messages: 2, bytes: 4_000 }, 0);
     let large = message(&"x".repeat(3_000));
     book.admit(&large).expect("room");
     assert!(book.admit(&message("xx")).is_err_and(|full| full.messages == 1));
@@ -62,7 +62,7 @@ fn the_bounds_count_what_is_being_written_and_a_large_one_is_handed_out_alone() 
 
 #[test]
 fn what_is_confirmed_is_gone_once() {
-    let mut book = Book::new(BOUNDS);
+    let mut book = Book::new(BOUNDS, 0);
     let (one, two) = (put(&mut book, "1"), put(&mut book, "2"));
     assert_eq!(book.confirm(&[two, MessageId::new()].into()), [two]);
     assert_eq!(book.confirm(&[two].into()), []);
@@ -94,7 +94,7 @@ proptest! {
     /// again after it was recorded as taken, a repeat says so, and the order is kept.
     #[test]
     fn nothing_is_lost_and_order_is_kept(steps in proptest::collection::vec(step(), 1..80)) {
-        let mut book = Book::new(BOUNDS);
+        let mut book = Book::new(BOUNDS, 0);
         let (mut journal, mut sent, mut received) = (Vec::new(), 0u32, Vec::new());
         let (mut loan, mut seen) = (None, BTreeSet::new());
         for step in steps {
@@ -134,7 +134,7 @@ proptest! {
                 }
                 Step::Crash => {
                     loan = None;
-                    book = Book::new(BOUNDS);
+                    book = Book::new(BOUNDS, 0);
                     book.restore(records::replay(None, &journal).expect("readable"));
                 }
             }

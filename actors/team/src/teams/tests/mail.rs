@@ -146,9 +146,6 @@ async fn what_makes_no_sense_is_refused() {
     assert_eq!(stage.refused(receive("z")).await.code, "member_not_found");
     let large = stage.refused(speech("a", "b", &"x".repeat(256 * 1024 + 1))).await;
     assert_eq!(large.code, "message_too_large");
-    let mut task = speech("a", "b", "{}");
-    task["message_type"] = json!("task_assignment");
-    assert_eq!(stage.refused(task).await.code, "tasks_unavailable");
     for (field, value) in [("limit", json!(0)), ("limit", json!(101)), ("wait_secs", json!(301))] {
         let mut args = receive("b");
         args[field] = value;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::fake::Fake;
+use super::{fake::Fake, guests::Guests};
 use crate::{
     House, Options, Parts, TeamsHandle,
     teams::{Msg, Teams},
@@ -21,6 +21,7 @@ use crate::{
 
 pub(super) struct Stage {
     pub(super) fake: Fake,
+    pub(super) guests: Guests,
     pub(super) session: SessionId,
     pub(super) journal: Journal,
     teams: Address<Msg>,
@@ -60,10 +61,16 @@ impl Stage {
 
     pub(super) async fn with(options: Options) -> Self {
         let dir = Arc::new(TempDir::new().expect("a folder"));
-        Self::open(options, dir, Fake::default(), SessionId::new()).await
+        Self::open(options, dir, Fake::default(), Guests::default(), SessionId::new()).await
     }
 
-    async fn open(options: Options, dir: Arc<TempDir>, fake: Fake, session: SessionId) -> Self {
+    async fn open(
+        options: Options,
+        dir: Arc<TempDir>,
+        fake: Fake,
+        guests: Guests,
+        session: SessionId,
+    ) -> Self {
         let store = hivekeep_store::Options::at(dir.path());
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
@@ -76,10 +83,11 @@ impl Stage {
             sessions: Arc::new(fake.clone()),
             member_size: Resources::workspace(512, 10),
             tools: Arc::new(fake.clone()),
+            tasks: Arc::new(guests.clone()),
             census,
         });
         let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
-        Self { fake, session, journal, teams, house, cell, options, dir }
+        Self { fake, guests, session, journal, teams, house, cell, options, dir }
     }
 
     pub(super) fn watcher(&self) -> TeamsHandle {
@@ -90,9 +98,9 @@ impl Stage {
     pub(super) async fn crashed(self) -> Self {
         self.cell.kill();
         self.journal.close().await;
-        let Self { fake, session, options, dir, teams, house, journal, .. } = self;
+        let Self { fake, guests, session, options, dir, teams, house, journal, .. } = self;
         drop((teams, house, journal));
-        Self::open(options, dir, fake, session).await
+        Self::open(options, dir, fake, guests, session).await
     }
 
     /// Kills every team where it stands; they are started again.
