@@ -151,9 +151,14 @@ fn list(images: &[Listed], json: bool) -> Result<(), Failure> {
                     name,
                     "built".to_owned(),
                     format!(
-                        "{}, {} packages, {}",
+                        "{}, {} packages, files of {}, initrd of {}, {}",
                         manifest.debian_suite.as_str(),
                         manifest.packages.len(),
+                        manifest.rootfs_tree.as_ref().map_or_else(
+                            || "unknown size".to_owned(),
+                            |tree| output::bytes(tree.bytes)
+                        ),
+                        output::bytes(manifest.initrd.bytes),
                         manifest.built_at.format("%Y-%m-%d %H:%M UTC"),
                     ),
                 ],

@@ -12,8 +12,10 @@ mod kernel;
 mod modules;
 pub(in crate::image) mod run;
 mod small;
+mod staged;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod vmlinux;
 
 use std::fs;
@@ -130,7 +132,9 @@ pub(super) async fn build(
 /// Everything that decides an image's content, except the guest and new package versions.
 fn recipe(request: &BuildRequest) -> Hash {
     let content = match request.name {
-        ImageName::Base => base::PACKAGES.join(","),
+        ImageName::Base => {
+            format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
+        }
         ImageName::Debian => format!("{} -{}", debian::INCLUDE, debian::LEFT_OUT.join("-")),
     };
     let kernel = kernel::recipe(request.kernel, request.suite);

@@ -69,6 +69,17 @@ impl<'a> Apt<'a> {
             .collect())
     }
 
+    /// These packages and all that they depend on, sorted by name.
+    pub(super) async fn closure(&self, names: &[&str]) -> Result<Vec<String>> {
+        let args = [&["install", "--simulate", "--quiet"], names].concat();
+        // The state is empty, so that everything would be installed.
+        let text = self.tool("apt-get", &args, LOCAL_LIMIT).await?;
+        let name = |line: &str| line.strip_prefix("Inst ")?.split(' ').next().map(str::to_owned);
+        let mut all: Vec<_> = text.lines().filter_map(name).collect();
+        all.sort();
+        Ok(all)
+    }
+
     /// Downloads packages, each without its dependencies.
     pub(super) async fn download(&self, names: &[&str]) -> Result<Vec<Deb>> {
         let folder = self.downloads.join(names[0]);

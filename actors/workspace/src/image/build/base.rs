@@ -1,5 +1,6 @@
-//! The `base` root filesystem: busybox for everything a shell expects, git for local work, the
-//! C library for programs people bring along. No package manager, no perl, no TLS.
+//! The `base` root filesystem: busybox for everything a shell expects, git with what it takes to
+//! reach http and https servers, the C library for programs people bring along. No package
+//! manager, no perl.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,16 +13,20 @@ use tokio::process::Command;
 use super::apt::Apt;
 use super::full::Workshop;
 use super::run::run;
-use super::{elf, etc};
+use super::staged::Staged;
+use super::{elf, etc, trust};
 use crate::image::tree::Owners;
 use crate::image::{Error, Package, Result};
 
-/// Unpacked, without their dependencies: git's need perl and a TLS stack for what is left out.
-pub(super) const PACKAGES: [&str; 6] =
-    ["busybox-static", "git", "libc6", "libgcc-s1", "libpcre2-8-0", "zlib1g"];
+/// Taken without their dependencies: git's need perl for what is left out. Of libcurl, which git
+/// depends on under a name of each suite's own, the dependencies are taken too.
+pub(super) const PACKAGES: [&str; 7] =
+    ["busybox-static", trust::PACKAGE, "git", "libc6", "libgcc-s1", "libpcre2-8-0", "zlib1g"];
+const CURL: &str = "libcurl";
 
 const LIBRARY_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
+/// For whatever is brought along; what the chosen programs need comes by itself.
 const LIBRARIES: [&str; 14] = [
     LOADER,
     "libanl.so.1",
@@ -39,8 +44,9 @@ const LIBRARIES: [&str; 14] = [
     "libz.so.1",
 ];
 
-/// Git's own helpers that are programs; the others serve networks or need 2 MB each for little.
-const GIT_PROGRAMS: [&str; 1] = ["git-sh-i18n--envsubst"];
+/// Git's own helpers that are programs; the others serve networks, or need 2 MB each for what
+/// servers of long ago ask for (`git-http-push` is WebDAV's).
+pub(super) const GIT_PROGRAMS: [&str; 2] = ["git-remote-http", "git-sh-i18n--envsubst"];
 const GIT_CORE: &str = "usr/lib/git-core";
 const GIT_TEMPLATES: &str = "usr/share/git-core/templates";
 
@@ -49,12 +55,7 @@ pub(super) async fn make(
     shop: &Workshop<'_>,
     apt: &Apt<'_>,
 ) -> Result<(PathBuf, Owners, Vec<Package>)> {
-    let staging = shop.work.join("packages");
-    let debs = apt.download(&PACKAGES).await?;
-    for deb in &debs {
-        apt.unpack(deb, &staging.join(&deb.package.name)).await?;
-    }
-    let staged = Staged(staging);
+    let staged = stage(shop, apt).await?;
     let mut list = Command::new(staged.find("busybox-static", "usr/bin/busybox")?);
     list.arg("--list-full");
     let applets = run(list, Duration::from_secs(30), shop.cancel).await?;
@@ -62,7 +63,8 @@ pub(super) async fn make(
     let tree = shop.work.join("tree");
     let target = tree.clone();
     let suite = shop.suite;
-    shop.store
+    let packages = shop
+        .store
         .blocking(move |_| {
             let tree = Tree(target);
             etc::folders(&tree.0)?;
@@ -71,35 +73,32 @@ pub(super) async fn make(
             tree.copy(&staged.find("busybox-static", "usr/bin/busybox")?, "usr/bin/busybox")?;
             tree.link_applets(&applets)?;
             etc::base_files(&tree.0, suite)?;
-            tree.check_libraries()
+            let trusted = trust::bundle(&staged.find(trust::PACKAGE, trust::CERTIFICATES)?)?;
+            tree.write(trust::BUNDLE, &trusted)?;
+            tree.check_libraries()?;
+            Ok(staged.used())
         })
         .await?;
-    let packages = debs.into_iter().map(|deb| deb.package).collect();
     Ok((tree, Owners::for_builder(HashMap::new()), packages))
 }
 
-/// Unpacked packages, a folder each.
-struct Staged(PathBuf);
-
-impl Staged {
-    /// A file by the name it has once `/bin`, `/lib` and so on are links into `/usr`; older
-    /// packages still carry the short form.
-    fn find(&self, package: &str, path: &str) -> Result<PathBuf> {
-        let folder = self.0.join(package);
-        let short = path.strip_prefix("usr/").unwrap_or(path);
-        [path, short]
-            .map(|name| folder.join(name))
-            .into_iter()
-            .find(|file| file.exists())
-            .ok_or_else(|| Error::Rootfs { reason: format!("package {package} holds no /{path}") })
+/// Downloads and unpacks what things are taken from.
+async fn stage(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Staged> {
+    let folder = shop.work.join("packages");
+    let curl = apt.depends("git").await?;
+    let curl: Vec<_> = curl.iter().map(String::as_str).filter(|it| it.starts_with(CURL)).collect();
+    if curl.is_empty() {
+        return Err(Error::Rootfs { reason: format!("git depends on no {CURL}") });
     }
-
-    fn find_anywhere(&self, path: &str) -> Result<PathBuf> {
-        PACKAGES
-            .iter()
-            .find_map(|package| self.find(package, path).ok())
-            .ok_or_else(|| Error::Rootfs { reason: format!("no package holds /{path}") })
+    let below = apt.closure(&curl).await?;
+    let mut names: Vec<_> = below.iter().map(String::as_str).chain(PACKAGES).collect();
+    names.sort_unstable();
+    names.dedup();
+    let debs = apt.download(&names).await?;
+    for deb in &debs {
+        apt.unpack(deb, &Staged::place(&folder, &deb.package)).await?;
     }
+    Ok(Staged::new(folder, debs))
 }
 
 /// The filesystem being put together.
@@ -112,6 +111,13 @@ impl Tree {
         etc::parent_folders(&to)?;
         fs::copy(from, &to).map_err(Error::io("copy", from))?;
         Ok(())
+    }
+
+    /// Writes a file that everybody may read.
+    fn write(&self, path: &str, text: &str) -> Result<()> {
+        let path = self.0.join(path);
+        etc::parent_folders(&path)?;
+        etc::file(&path, 0o644, text)
     }
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
@@ -128,6 +134,22 @@ impl Tree {
         self.link(&format!("usr/lib64/{LOADER}"), &format!("../lib/x86_64-linux-gnu/{LOADER}"))
     }
 
+    /// Every library that a program asks for, and those that they ask for.
+    fn copy_needed(&self, staged: &Staged, program: &Path) -> Result<()> {
+        let mut looked_at = vec![program.to_owned()];
+        while let Some(file) = looked_at.pop() {
+            for library in needed(&file)? {
+                let path = format!("{LIBRARY_FOLDER}/{library}");
+                if !self.0.join(&path).exists() {
+                    let found = staged.find_anywhere(&path)?;
+                    self.copy(&found, &path)?;
+                    looked_at.push(found);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn copy_git(&self, staged: &Staged) -> Result<()> {
         self.copy(&staged.find("git", "usr/bin/git")?, "usr/bin/git")?;
         for name in ["git-receive-pack", "git-upload-archive", "git-upload-pack"] {
@@ -141,11 +163,13 @@ impl Tree {
             if name == "git" {
                 self.link(&target, "../../bin/git")?;
             } else if let Ok(link) = fs::read_link(&path) {
-                if link == Path::new("git") {
-                    self.link(&target, "git")?;
+                let to = link.to_str().unwrap_or_default();
+                if to == "git" || GIT_PROGRAMS.contains(&to) {
+                    self.link(&target, to)?;
                 }
             } else if path.is_file() && runs_here(&path, &name)? {
                 self.copy(&path, &target)?;
+                self.copy_needed(staged, &path)?;
             }
         }
         // Without the sample hooks: they would be written into every repository.
@@ -189,14 +213,7 @@ impl Tree {
                 if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                     continue;
                 }
-                let bytes = fs::read(entry.path()).map_err(Error::io("read", entry.path()))?;
-                if !elf::is_elf(&bytes) {
-                    continue;
-                }
-                let needed = elf::needed(&bytes).map_err(|error| Error::Rootfs {
-                    reason: format!("{}: {error}", entry.path().display()),
-                })?;
-                for library in needed {
+                for library in needed(&entry.path())? {
                     if !self.0.join(LIBRARY_FOLDER).join(&library).exists() {
                         return Err(Error::Rootfs {
                             reason: format!(
@@ -210,6 +227,16 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// The libraries that a file asks for; none if it is no program.
+fn needed(path: &Path) -> Result<Vec<String>> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    if !elf::is_elf(&bytes) {
+        return Ok(Vec::new());
+    }
+    elf::needed(&bytes)
+        .map_err(|error| Error::Rootfs { reason: format!("{}: {error}", path.display()) })
 }
 
 /// Whether one of git's helpers can work in this image: shell scripts and what they source, and

@@ -130,7 +130,8 @@ fn folder(path: &Path, mode: u32) -> Result<()> {
     set_mode(path, mode)
 }
 
-fn file(path: &Path, mode: u32, text: &str) -> Result<()> {
+/// Writes a file anew; its folder is there.
+pub(super) fn file(path: &Path, mode: u32, text: &str) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         fs::remove_file(path).map_err(Error::io("replace", path))?;
     }

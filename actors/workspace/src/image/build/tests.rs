@@ -96,6 +96,22 @@ fn unusable_kernels_are_refused_with_the_reason() {
     }
 }
 
+#[test]
+fn the_trusted_certificates_are_the_same_text_for_the_same_files() {
+    let folder = TempDir::new().unwrap();
+    let pem =
+        |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----");
+    let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
+    assert!(trust::bundle(folder.path()).is_err(), "nobody would be trusted");
+    write("b.crt", format!("{}\n\n", pem("Yg==")));
+    write("a.crt", pem("YQ=="));
+    write("README", "no certificate".to_owned());
+    let expected = format!("{}\n{}\n", pem("YQ=="), pem("Yg=="));
+    assert_eq!(trust::bundle(folder.path()).unwrap(), expected);
+    write("c.crt", "no certificate".to_owned());
+    assert!(trust::bundle(folder.path()).unwrap_err().to_string().contains("c.crt"));
+}
+
 fn store() -> (TempDir, ImageStore) {
     let folder = TempDir::new().unwrap();
     let store = ImageStore::open(folder.path().join("images")).unwrap();
@@ -239,6 +255,14 @@ async fn base_is_built_kept_and_renewed() {
     for name in etc::EXPECTED_COMMANDS {
         assert!(tree.join("bin").join(name).exists(), "{name}");
     }
+    for name in ["git-remote-http", "git-remote-https"] {
+        assert!(fs::metadata(tree.join("usr/lib/git-core").join(name)).unwrap().len() > 1 << 20);
+    }
+    let trusted = fs::read_to_string(tree.join(trust::BUNDLE)).unwrap();
+    assert!(trusted.matches("-----BEGIN CERTIFICATE-----").count() > 100);
+    let curl = built.manifest.packages.iter().filter(|it| it.name.starts_with("libcurl"));
+    assert_eq!(curl.count(), 1);
+    assert!(!built.manifest.packages.iter().any(|it| it.name == "debconf"), "nothing is of it");
     assert_eq!(fs::metadata(tree.join("tmp")).unwrap().mode() & 0o7777, 0o1777);
 
     let again = store.build(request(&guest), &report, &cancel).await.unwrap();
