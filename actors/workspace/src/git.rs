@@ -3,6 +3,7 @@
 //! What is found out by exit codes and by what git prints for programs decides; its words
 //! to people are passed on without credentials and never read.
 
+mod authorities;
 mod clone;
 mod commit;
 mod credentials;

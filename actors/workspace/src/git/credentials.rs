@@ -26,6 +26,10 @@ pub struct GitOptions {
     /// `username` where the server wants one. The first whose `host` fits is taken. The token
     /// itself is never part of the configuration; a workspace's git is told it for one command.
     pub credentials: Vec<HostCredential>,
+    /// A file of the host with certificates (PEM) of authorities that the git tools trust beside
+    /// those of the image, for servers of one's own. Read anew for each command. A workspace
+    /// whose environment has GIT_SSL_CAINFO chooses for itself.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// A token for a server.
@@ -209,6 +213,9 @@ impl GitOptions {
     /// What cannot work although each value has the right type: the key below `[git]` and why.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
+        if self.ca_file.as_ref().is_some_and(|path| !path.is_absolute()) {
+            wrong.push(("ca_file", "must be an absolute path".to_owned()));
+        }
         for (nth, it) in (1..).zip(&self.credentials) {
             let mut add = |why: &str| wrong.push(("credentials", format!("entry {nth}: {why}")));
             if !is_pattern(&it.host) {
@@ -268,6 +275,10 @@ mod tests {
         }
     }
 
+    fn options(credentials: Vec<HostCredential>) -> GitOptions {
+        GitOptions { credentials, ca_file: None }
+    }
+
     #[test]
     fn only_the_server_that_is_meant_gets_a_configured_token() {
         for (pattern, origin, expected) in [
@@ -282,7 +293,7 @@ mod tests {
             ("http://127.0.0.1:81", "http://127.0.0.1:81", true),
             ("http://127.0.0.1:81", "https://127.0.0.1:81", false),
         ] {
-            let options = GitOptions { credentials: vec![of(pattern)] };
+            let options = options(vec![of(pattern)]);
             assert!(options.problems().is_empty(), "{pattern}");
             assert_eq!(options.login(origin, None).is_some(), expected, "{pattern} {origin}");
         }
@@ -291,7 +302,7 @@ mod tests {
     #[test]
     fn what_cannot_work_is_said() {
         for host in ["", "*", "*.", "https://", "ssh://h", "Example.org", "h/x", "a b", "*.*.org"] {
-            assert!(!GitOptions { credentials: vec![of(host)] }.problems().is_empty(), "{host}");
+            assert!(!options(vec![of(host)]).problems().is_empty(), "{host}");
         }
         let relative = HostCredential {
             token_env: None,
@@ -300,8 +311,9 @@ mod tests {
         };
         let both = HostCredential { token_env: Some("T".into()), ..relative.clone() };
         let neither = HostCredential { token_env: None, ..of("example.org") };
-        let options = GitOptions { credentials: vec![relative, both, neither] };
-        assert_eq!(options.problems().len(), 4, "{:?}", options.problems());
+        let mut options = options(vec![relative, both, neither]);
+        options.ca_file = Some("ca.pem".into());
+        assert_eq!(options.problems().len(), 5, "{:?}", options.problems());
     }
 
     #[tokio::test]
@@ -309,7 +321,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         let entry = HostCredential { token_env: None, token_file: Some(file.clone()), ..of("h") };
-        let options = GitOptions { credentials: vec![entry] };
+        let options = options(vec![entry]);
         let login = options.login("https://h", None).unwrap();
         let missing = login.credential().await.unwrap_err();
         assert_eq!(missing.code, "credential_unavailable");

@@ -1,11 +1,11 @@
 //! One call's way to the guest's git.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    Hider, Login,
+    Hider, Login, authorities,
     run::{self, Asked, GitCall, GitDone},
 };
 use crate::link::Link;
@@ -25,6 +25,8 @@ pub(crate) struct Git {
     link: Link,
     dir: String,
     env: Vec<(String, String)>,
+    /// Of the host: whom it trusts beside those whom the image does.
+    ca_file: Option<PathBuf>,
     /// What its words are shown without.
     pub(crate) hider: Hider,
 }
@@ -39,7 +41,14 @@ impl Git {
         // Looking at a repository changes nothing in it, and paths are paths.
         env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
         env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
-        Self { link, dir, env, hider: Hider::default() }
+        Self { link, dir, env, ca_file: None, hider: Hider::default() }
+    }
+
+    /// Trusts the authorities of a host's file too, unless the workspace says whom to trust.
+    pub(crate) fn trusting(mut self, ca_file: Option<PathBuf>) -> Self {
+        let chosen = self.env.iter().any(|(name, _)| name == "GIT_SSL_CAINFO");
+        self.ca_file = ca_file.filter(|_| !chosen);
+        self
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -78,7 +87,7 @@ impl Git {
     /// Runs what reaches a server, which may ask who one is.
     ///
     /// # Errors
-    /// As [`run::git_asking`]; `credential_unavailable`.
+    /// As [`run::git_asking`]; `credential_unavailable`, `ca_file_unavailable`.
     pub(super) async fn ask(
         &mut self,
         args: &[&str],
@@ -92,7 +101,12 @@ impl Git {
         if let Some(credential) = &credential {
             self.hider.add(&credential.secret);
         }
-        let env = self.pairs();
+        let mut env = self.pairs();
+        if let Some(file) = &self.ca_file {
+            authorities::bring(&self.link, file).await?;
+            env.insert(0, ("GIT_SSL_CAPATH", authorities::USUAL));
+            env.push(("GIT_SSL_CAINFO", authorities::PLACE));
+        }
         let max_output_bytes = SHORT_BYTES;
         let call = GitCall { dir: &self.dir, args, env: &env, timeout, max_output_bytes };
         run::git_asking(&self.link, call, credential).await

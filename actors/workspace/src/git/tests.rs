@@ -304,8 +304,12 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
         token_file: Some(guest.path("token").into()),
         token_env: None,
     };
-    let ours = GitOptions { credentials: vec![entry(format!("http://{}", server.address))] };
-    let others = GitOptions { credentials: vec![entry("http://example.org".into())] };
+    let ours = GitOptions {
+        credentials: vec![entry(format!("http://{}", server.address))],
+        ca_file: None,
+    };
+    let others =
+        GitOptions { credentials: vec![entry("http://example.org".into())], ca_file: None };
     for (options, name, expected) in [(&others, "a", false), (&ours, "b", true)] {
         let url = GitUrl::parse(&server.url("bare.git")).unwrap();
         let login = options.login_for(&url, None).unwrap();

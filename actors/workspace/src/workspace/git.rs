@@ -16,7 +16,8 @@ impl Workspace {
         dir: String,
     ) -> Result<impl Future<Output = Result<Git, ToolError>> + Send + use<>, ToolError> {
         let (link, env) = (self.guest(cx)?, self.environment(Default::default())?);
-        Ok(async move { Ok(Git::new(link.await?, dir, env)) })
+        let ca_file = self.desk.shared.git.ca_file.clone();
+        Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
     }
 
     /// What the operator configured.

@@ -156,6 +156,7 @@ impl Workspaces {
             setup: ask::Setup {
                 git_url,
                 login,
+                ca_file: self.shared.git.ca_file.clone(),
                 commands,
                 timeout_secs,
                 allow_internet: input.allow_internet,

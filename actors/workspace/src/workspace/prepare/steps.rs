@@ -1,6 +1,6 @@
 //! What is run in a guest before its workspace is golden.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_protocol::{Argv, Exec};
@@ -31,6 +31,8 @@ pub struct Setup {
     pub(crate) git_url: Option<GitUrl>,
     /// Who one is for its server.
     pub(crate) login: Option<Login>,
+    /// Of the host: authorities that vouch for its server beside those of the image.
+    pub(crate) ca_file: Option<PathBuf>,
     /// Run one after the other; the first that fails ends it.
     pub(crate) commands: Vec<String>,
     /// For each of them, and for the clone.
@@ -80,7 +82,7 @@ pub(super) async fn run(
     let mut guest = Guest { line, cx: teller.cx, timeout_secs: setup.timeout_secs };
     if let Some(url) = &setup.git_url {
         teller.begin(&format!("git clone {}", url.plain()));
-        steps.push(guest.clone(url, setup.login.clone()).await?);
+        steps.push(guest.clone(url, setup).await?);
     }
     for (index, command) in setup.commands.iter().enumerate() {
         teller.begin(&shown(command));
@@ -112,16 +114,13 @@ struct Guest<'l> {
 }
 
 impl Guest<'_> {
-    async fn clone(
-        &mut self,
-        url: &GitUrl,
-        login: Option<Login>,
-    ) -> Result<PrepareStep, ToolError> {
+    async fn clone(&mut self, url: &GitUrl, setup: &Setup) -> Result<PrepareStep, ToolError> {
         let begun = Instant::now();
-        let mut git = Git::new(self.link().await?, "/".to_owned(), Vec::new());
+        let git = Git::new(self.link().await?, "/".to_owned(), Vec::new());
+        let mut git = git.trusting(setup.ca_file.clone());
         let wish = CloneWish {
             url: url.clone(),
-            login,
+            login: setup.login.clone(),
             path: INTO.to_owned(),
             branch: None,
             depth: None,
