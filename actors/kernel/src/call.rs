@@ -42,6 +42,8 @@ pub struct CallCx {
     pub progress: Progress,
     /// Whether the answer reached the caller, for an actor that has to know.
     pub receipt: Receipt,
+    /// Its place among the calls that its actor works on.
+    pub slot: Slot,
     /// What was reserved beforehand for what the call makes; only of calls of the daemon's own.
     pub reserved: Option<Reservation>,
     /// The call's span; work done for the call enters it.
@@ -69,6 +71,32 @@ impl CallCx {
                 Err(ToolError::deadline(crate::Layer::Actor, 0)),
             result = work => result,
         }
+    }
+}
+
+/// A call's place among those that its target works on at a time. It is held until the work has
+/// ended; work that is nothing but waiting can give it back, so that it keeps no other call out.
+/// How many wait that way is then the actor's to bound.
+#[derive(Clone, Default)]
+pub struct Slot(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Slot {
+    /// A place that is given back like this.
+    pub fn new(give_back: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(give_back)))
+    }
+
+    /// Gives it back; a second time, or when the work has ended, nothing happens.
+    pub fn give_back(&self) {
+        if let Some(give_back) = &self.0 {
+            give_back();
+        }
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Slot")
     }
 }
 

@@ -20,7 +20,7 @@ pub mod supervise;
 pub mod tool;
 pub mod workers;
 
-pub use call::{CallCx, Door, Progress, ProgressUpdate};
+pub use call::{CallCx, Door, Progress, ProgressUpdate, Slot};
 pub use census::{ActorRow, Census, Probe};
 pub use entity::{Entity, Fault, Me};
 pub use error::{Layer, ToolError};

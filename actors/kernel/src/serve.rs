@@ -186,6 +186,7 @@ macro_rules! tools {
                     risk: Risk::Low,
                     tier: Tier::User,
                     rate: RateClass::Default,
+                    rate_of: $crate::tool::rate_as_declared,
                     addressing: $addressing,
                     timeout_secs: 60,
                     limit_secs: $crate::tool::own_timeout,

@@ -85,6 +85,8 @@ pub struct Spec {
     pub tier: Tier,
     /// The bucket it draws from.
     pub rate: RateClass,
+    /// The bucket of a call whose input decides that, in place of `rate`.
+    pub rate_of: fn(&serde_json::Value) -> Option<RateClass>,
     /// Which actor serves it.
     pub addressing: Addressing,
     /// A call's time limit when its input names none.
@@ -95,6 +97,13 @@ pub struct Spec {
     pub result_budget_bytes: usize,
     /// Extra tokens a call takes, from its input (a call for five workspaces takes five).
     pub weight: fn(&serde_json::Value) -> u32,
+}
+
+impl Spec {
+    /// The bucket that a call draws from.
+    pub fn class(&self, input: &serde_json::Value) -> RateClass {
+        (self.rate_of)(input).unwrap_or(self.rate)
+    }
 }
 
 /// An input type that is a tool. Implemented by [`tools!`](crate::tools).
@@ -143,6 +152,11 @@ fn output_schema<T: JsonSchema>() -> Schema {
 /// The input's field `timeout_secs` is the limit of the whole call.
 pub fn own_timeout(input: &serde_json::Value) -> Option<u64> {
     input.get("timeout_secs")?.as_u64()
+}
+
+/// Every call draws from the tool's own bucket.
+pub fn rate_as_declared(_: &serde_json::Value) -> Option<RateClass> {
+    None
 }
 
 /// A call takes one token.

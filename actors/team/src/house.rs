@@ -15,10 +15,10 @@ use hivekeep_kernel::{
 };
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::Options;
+use crate::{Options, waits::Waits};
 
 /// What the daemon brings.
 pub struct Parts {
@@ -49,8 +49,8 @@ pub struct House {
     pub(crate) sessions: Arc<dyn Sessions>,
     pub(crate) census: Census,
     pub(crate) member_size: Resources,
-    /// One for each call that may wait for messages.
-    pub(crate) waits: Arc<Semaphore>,
+    /// Calls that wait for messages.
+    pub(crate) waits: Arc<Waits>,
     pub(crate) tasks: Arc<dyn Tasks>,
     tools: Arc<dyn Tools>,
     /// Of inboxes and desks, those that were restarted included.
@@ -98,7 +98,7 @@ impl House {
             sessions,
             census,
             member_size,
-            waits: Arc::new(Semaphore::new(options.waiting_receivers)),
+            waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
             options,
             tools,
             tasks,

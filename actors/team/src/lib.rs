@@ -27,6 +27,7 @@ mod refuse;
 mod team;
 mod teams;
 pub mod tools;
+mod waits;
 mod watch;
 
 pub use house::{House, Parts};

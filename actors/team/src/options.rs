@@ -34,9 +34,11 @@ pub struct Options {
     pub messages_per_minute: u32,
     /// Calls that ask for messages of one inbox at a time. One more is refused.
     pub inbox_receivers: usize,
-    /// Calls that wait for messages to come, of all teams together. One more is refused. Below
-    /// `registry.admission.in_flight`, of which they take, so that they never keep messages out.
+    /// Calls that wait for messages to come, of one team. One more is refused. They keep no other
+    /// call out.
     pub waiting_receivers: usize,
+    /// Calls that wait for messages to come, of one session. One more is refused.
+    pub waiting_receivers_per_session: usize,
 }
 
 impl Default for Options {
@@ -53,7 +55,8 @@ impl Default for Options {
             message_burst: 50,
             messages_per_minute: 300,
             inbox_receivers: 16,
-            waiting_receivers: 8,
+            waiting_receivers: 64,
+            waiting_receivers_per_session: 64,
         }
     }
 }
@@ -73,6 +76,7 @@ impl Options {
             ("messages_per_minute", self.messages_per_minute as usize),
             ("inbox_receivers", self.inbox_receivers),
             ("waiting_receivers", self.waiting_receivers),
+            ("waiting_receivers_per_session", self.waiting_receivers_per_session),
         ];
         let zeros = positive.iter().filter(|(_, value)| *value == 0);
         let mut wrong: Vec<_> =

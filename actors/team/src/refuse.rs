@@ -40,6 +40,14 @@ pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
     ToolError::new(Layer::Actor, "too_many_receivers", message).retryable()
 }
 
+pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
+    let message = format!("{limit} calls of {whose} wait for messages already");
+    ToolError::new(Layer::Actor, "too_many_receivers", message)
+        .next("wait for one of them to answer, or call without wait_secs")
+        .retryable()
+        .detail("limit", limit)
+}
+
 pub(crate) fn destroying(name: &str) -> ToolError {
     let message = format!("`{name}` is being destroyed");
     ToolError::new(Layer::Actor, "team_state", message)

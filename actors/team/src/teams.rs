@@ -30,6 +30,8 @@ use crate::{
 /// What the keeper can be told.
 pub struct Msg(pub(crate) Inner);
 
+// A mailbox boxes every message; a box inside would be the second one.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Inner {
     /// A routed call.
     Tool(ToolCall),

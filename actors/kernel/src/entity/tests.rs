@@ -74,6 +74,7 @@ fn cx(wait: Duration) -> CallCx {
         cancel: Default::default(),
         progress: Default::default(),
         receipt: Default::default(),
+        slot: Default::default(),
         reserved: None,
         span: tracing::Span::none(),
     }

@@ -21,6 +21,7 @@ const SPEC: Spec = Spec {
     risk: Risk::Low,
     tier: Tier::User,
     rate: RateClass::Default,
+    rate_of: hivekeep_kernel::tool::rate_as_declared,
     addressing: Addressing::Singleton("odd"),
     timeout_secs: 1,
     limit_secs: own_timeout,

@@ -14,8 +14,9 @@ use crate::{
 pub(super) fn pass(limiter: &Limiter, entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let spec = &entry.info.spec;
     let tokens = (spec.weight)(args);
-    let class = class_name(spec.rate);
-    match limiter.take(spec.rate, tokens) {
+    let rate = spec.class(args);
+    let class = class_name(rate);
+    match limiter.take(rate, tokens) {
         Ok(()) => Ok(()),
         Err(Slow::Wait(wait)) => {
             let message = format!("too many `{class}` calls in this session");

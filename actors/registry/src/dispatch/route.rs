@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, Addressing, AskError, CallCx, Door, Layer, Progress, Receipt, SessionId, ToolCall,
-    ToolError, ports::Reservation,
+    Address, Addressing, AskError, CallCx, Door, Layer, Progress, Receipt, SessionId, Slot,
+    ToolCall, ToolError, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -67,6 +67,7 @@ pub(super) async fn pass(
         "call", %id, tool = spec.name, family = spec.family, %session, ?door, actor = target.key()
     );
     let deadline = Instant::now() + limit;
+    let admission = inner.registry.clone();
     let cx = CallCx {
         id,
         session,
@@ -76,6 +77,8 @@ pub(super) async fn pass(
         cancel: cancel.clone(),
         progress,
         receipt,
+        // A registry that is being restarted holds no place of this call.
+        slot: Slot::new(move || drop(admission.send(registry::Msg::Ended(id)))),
         reserved,
         span,
     };
@@ -83,7 +86,7 @@ pub(super) async fn pass(
     let call = ToolCall { tool: entry.info, cx, args, reply };
     let ticket = Arc::new(Ticket::new());
     trail.ticket(ticket.clone());
-    let lane = Lane::from(spec.rate);
+    let lane = Lane::from(spec.class(&call.args));
     let journey = Journey { target, call, lane, ticket: ticket.clone() };
     inner.registry.send(registry::Msg::Route(journey)).map_err(nothing_done)?;
     let running = inner.stats[entry.index].begin();

@@ -9,8 +9,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, CallCx, Effect, Entity, Fault, Handle, Layer, Me, Reply, Target, ToolCall, ToolError,
-    ToolInfo,
+    Address, CallCx, Effect, Entity, Fault, Handle, Layer, Me, RateClass, Reply, Target, ToolCall,
+    ToolError, ToolInfo,
     serve::{Directory, serve},
     tools,
 };
@@ -114,6 +114,11 @@ fn tokens(args: &Value) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
+/// Red things are dear.
+fn rate_of(args: &Value) -> Option<RateClass> {
+    (args.get("colour")?.as_str()? == "red").then_some(RateClass::Create)
+}
+
 /// What was said.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ToyEchoed {
@@ -136,6 +141,9 @@ pub struct ToyWait {
     /// Go on waiting after the call was cancelled.
     #[serde(default)]
     pub stubborn: bool,
+    /// Give the place among running calls back while it waits.
+    #[serde(default)]
+    pub parked: bool,
     /// A time limit of its own, in seconds.
     #[serde(default)]
     pub timeout_secs: Option<u64>,
@@ -186,6 +194,9 @@ impl Handle<ToyWait> for Toy {
         let wait_ms = input.ms.min(limit_ms);
         let wait = async move {
             let mut waiting = Waiting::begin(marks);
+            if input.parked {
+                cx.slot.give_back();
+            }
             cx.progress.report(0.0, Some(1.0), "waiting");
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             cx.progress.report(1.0, Some(1.0), "waited");
@@ -260,7 +271,7 @@ impl Handle<ToyLook> for Toy {
 
 tools! { TOYS: "toys" for Toy, singleton toy;
     toy_echo: ToyEcho => ToyEchoed {
-        title: "Say it back", effect: Effect::Read, weight: tokens, result_budget_bytes: 64 * 1024,
+        title: "Say it back", effect: Effect::Read, weight: tokens, rate_of: rate_of, result_budget_bytes: 64 * 1024,
     };
     toy_wait: ToyWait => ToyWaited {
         title: "Wait", effect: Effect::Idempotent, rate: RateClass::Exec, timeout_secs: 5,

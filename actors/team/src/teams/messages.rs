@@ -16,7 +16,6 @@ use crate::{
         self,
         book::{Lent, Message},
     },
-    refuse,
     team::{self, Said, Speech, authorize},
     tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
 };
@@ -75,7 +74,7 @@ impl Teams {
         cx: &CallCx,
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (_, team) = self.find(input.name.as_deref())?;
+        let (id, team) = self.find(input.name.as_deref())?;
         let agent = input.agent.ok_or_else(|| missing("agent"))?;
         let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
         let wait = input.wait_secs.unwrap_or(0);
@@ -89,15 +88,9 @@ impl Teams {
         if confirmed.len() > MAX_CONFIRMED {
             return Err(ToolError::invalid(format!("confirmed: at most {MAX_CONFIRMED} ids")));
         }
-        let waits = self.house.waits.clone();
         let wait = match wait {
             0 => None,
-            secs => {
-                let waiting = self.house.options.waiting_receivers;
-                let one = waits.try_acquire_owned();
-                let one = one.map_err(|_| refuse::too_many_receivers("any member", waiting))?;
-                Some((Duration::from_secs(secs), one))
-            }
+            secs => Some((Duration::from_secs(secs), self.house.waits.enter(id, cx.session)?)),
         };
         let explicit = input.confirm.unwrap_or_default() == Confirm::Explicit;
         let (house, workers, cx) = (self.house.clone(), self.me.workers.clone(), cx.clone());
@@ -111,6 +104,10 @@ impl Teams {
                 true => confirm(&mailbox, &desk, confirmed).await?,
                 false => 0,
             };
+            if wait.is_some() {
+                // Bounded by what was just taken, and not by the admission of all teams.
+                cx.slot.give_back();
+            }
             let collector = Collector { mailbox, desk, limit };
             let patience = wait.as_ref().map(|(patience, _)| *patience);
             let collected = cx.guard(collector.collect(patience)).await?;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Handle, MessageId, Reply, TeamId, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{
+    CallCx, Handle, MessageId, RateClass, Reply, TeamId, ToolError, WorkspaceId, tools,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -56,7 +58,7 @@ pub struct Team {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TeamAction {
-    /// Make one.
+    /// Make one. Draws from the bucket `create` of the session's rates.
     Create,
     /// Remove one, those below it, and every workspace of theirs.
     Destroy,
@@ -356,6 +358,11 @@ fn tokens(input: &Value) -> u32 {
     u32::from(input.get("action").and_then(Value::as_str) != Some("message"))
 }
 
+/// Making members is as dear as making workspaces.
+fn rate_of(input: &Value) -> Option<RateClass> {
+    (input.get("action")?.as_str()? == "create").then_some(RateClass::Create)
+}
+
 fn limit(input: &Value) -> Option<u64> {
     match input.get("action")?.as_str()? {
         "create" | "destroy" => None,
@@ -368,6 +375,7 @@ tools! { pub FAMILY: "teams" for Teams, singleton teams;
     team: Team => TeamResult {
         title: "Teams and their messages", effect: Destroy, risk: Risk::High,
         timeout_secs: TIMEOUT_SECS, limit_secs: limit, weight: tokens,
+        rate_of: rate_of,
     };
 }
 
@@ -381,5 +389,23 @@ impl Handle<Team> for Teams {
             TeamAction::Message => self.message(cx, input),
             TeamAction::Receive => self.receive(cx, input),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_kernel::Tool;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_making_a_team_is_as_dear_as_making_workspaces() {
+        let class = |action: &str| Team::SPEC.class(&json!({ "action": action, "name": "crew" }));
+        assert_eq!(class("create"), RateClass::Create);
+        for other in ["destroy", "status", "list", "message", "receive"] {
+            assert_eq!(class(other), RateClass::Default, "{other}");
+        }
+        assert_eq!(Team::SPEC.class(&json!({})), RateClass::Default);
     }
 }

@@ -38,6 +38,7 @@ impl House {
             cancel: CancellationToken::new(),
             progress: Progress::default(),
             receipt: Default::default(),
+            slot: Default::default(),
             reserved: None,
             span: tracing::Span::none(),
         }

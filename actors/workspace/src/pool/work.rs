@@ -228,6 +228,7 @@ impl Work {
             cancel: Default::default(),
             progress: Default::default(),
             receipt: Default::default(),
+            slot: Default::default(),
             reserved: None,
             span: tracing::info_span!("pool"),
         }

@@ -160,6 +160,7 @@ pub(super) fn internal_cx(desk: &Desk) -> CallCx {
         cancel: Default::default(),
         progress: Default::default(),
         receipt: Default::default(),
+        slot: Default::default(),
         reserved: None,
         span: tracing::info_span!("recover", workspace = %desk.id),
     }

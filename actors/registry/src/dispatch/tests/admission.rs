@@ -115,3 +115,29 @@ async fn looking_works_while_commands_fill_all_their_slots() {
     assert!(work.iter().all(|outcome| outcome.result.is_ok()));
     assert_eq!(stage.marks.most.load(SeqCst), 3, "one slot is kept free of commands");
 }
+
+#[tokio::test]
+async fn work_that_only_waits_can_give_its_place_back() {
+    let stage = Stage::new(narrow(1, 1)).await;
+    let parked = json!({ "ms": 60_000, "parked": true });
+    let both = [stage.request("toy_wait", parked.clone()), stage.request("toy_wait", parked)];
+    let ends = both.each_ref().map(|request| request.cancel.clone());
+    let calls = both.map(|request| stage.dispatcher.call(request));
+    let (outcomes, ()) = tokio::join!(futures::future::join_all(calls), async {
+        // The second one gets the place that the first gave back.
+        waits(&stage, 2).await;
+        while !stage.dispatcher.targets().await.expect("answers").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stage.call("toy_echo", json!({ "text": "x" })).await.result.expect("nothing is in its way");
+        ends.iter().for_each(tokio_util::sync::CancellationToken::cancel);
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_err()), "they were told to stop");
+    // What ended twice is counted once.
+    let (first, rows) = tokio::join!(stage.call("toy_wait", json!({ "ms": 300 })), async {
+        waits(&stage, 1).await;
+        stage.dispatcher.targets().await.expect("answers")
+    });
+    first.result.expect("not hurt");
+    assert_eq!((rows[0].in_flight, rows[0].queued), (1, 0));
+}

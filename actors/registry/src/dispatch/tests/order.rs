@@ -92,6 +92,24 @@ async fn rate_comes_before_routing_and_routing_before_admission() {
 }
 
 #[tokio::test]
+async fn an_input_can_name_the_bucket_that_its_call_draws_from() {
+    let mut options = Options::default();
+    options.rate.create_burst = 1.try_into().expect("above zero");
+    let stage = Stage::new(options).await;
+    let red = json!({ "text": "x", "colour": "red" });
+    stage.call("toy_echo", red.clone()).await.result.expect("takes the only token");
+    let limited = stage.refusal("toy_echo", red).await;
+    assert_eq!(
+        (limited.code.as_ref(), &limited.details["class"]),
+        ("rate_limited", &json!("create"))
+    );
+    for colour in [json!("blue"), json!(null)] {
+        let other = json!({ "text": "x", "colour": colour });
+        stage.call("toy_echo", other).await.result.expect("the tool's own bucket");
+    }
+}
+
+#[tokio::test]
 async fn a_denial_beats_a_question_and_names_all_verdicts() {
     let policies: Vec<Arc<dyn Policy>> =
         vec![Arc::new(Says("careful", Ruling::Ask)), Arc::new(Says("strict", Ruling::Deny))];

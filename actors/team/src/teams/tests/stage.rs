@@ -121,6 +121,7 @@ impl Stage {
             cancel: cancel.clone(),
             progress: Progress::default(),
             receipt,
+            slot: Default::default(),
             reserved: None,
             span: tracing::Span::none(),
         };

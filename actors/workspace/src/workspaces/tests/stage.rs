@@ -168,6 +168,7 @@ impl Stage {
             cancel: Default::default(),
             progress: Default::default(),
             receipt: Default::default(),
+            slot: Default::default(),
             reserved: None,
             span: tracing::Span::none(),
         }
