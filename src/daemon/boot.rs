@@ -237,6 +237,11 @@ impl Tree {
         })
         .await
         .map_err(|error| Error::Workspaces(Box::new(error)))?;
+        let (vault, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
+            options: config.vault.clone(),
+            state_dir: folders.state.clone(),
+            address: places.vault.clone(),
+        });
         let tools = LateTools::default();
         let teams = House::new(hivekeep_team::Parts {
             options: config.team.clone(),
@@ -249,12 +254,9 @@ impl Tree {
             ),
             tools: Arc::new(tools.clone()),
             tasks: Arc::new(TasksHandle::new(workspaces.clone())),
+            network: Arc::new(network.clone()),
+            vault: Arc::new(vault),
             census: census.clone(),
-        });
-        let (_, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
-            options: config.vault.clone(),
-            state_dir: folders.state.clone(),
-            address: places.vault.clone(),
         });
         let seed = Seed {
             places: places.clone(),

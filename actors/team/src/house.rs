@@ -11,7 +11,7 @@ use std::{
 use dashmap::DashMap;
 use hivekeep_kernel::{
     CallCx, Census, Progress, Resources, SessionId, TeamId, ToolError,
-    ports::{Errand, Reservation, Sessions, Tasks, Tools},
+    ports::{Errand, Network, Reservation, Sessions, Tasks, Tools, Vault},
 };
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
@@ -36,6 +36,10 @@ pub struct Parts {
     pub tools: Arc<dyn Tools>,
     /// The guests' queues of tasks.
     pub tasks: Arc<dyn Tasks>,
+    /// The network of members.
+    pub network: Arc<dyn Network>,
+    /// Where cards are kept.
+    pub vault: Arc<dyn Vault>,
     /// Vital signs of actors.
     pub census: Census,
 }
@@ -49,6 +53,8 @@ pub struct House {
     pub(crate) sessions: Arc<dyn Sessions>,
     pub(crate) census: Census,
     pub(crate) member_size: Resources,
+    pub(crate) network: Arc<dyn Network>,
+    pub(crate) vault: Arc<dyn Vault>,
     /// Calls that wait for messages.
     pub(crate) waits: Arc<Waits>,
     pub(crate) tasks: Arc<dyn Tasks>,
@@ -90,7 +96,18 @@ impl For {
 impl House {
     /// Shares what the daemon brings.
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, rates, journal, sessions, member_size, tools, tasks, census } = parts;
+        let Parts {
+            options,
+            rates,
+            journal,
+            sessions,
+            member_size,
+            tools,
+            tasks,
+            network,
+            vault,
+            census,
+        } = parts;
         Arc::new(Self {
             rates,
             events: journal.events(),
@@ -98,6 +115,8 @@ impl House {
             sessions,
             census,
             member_size,
+            network,
+            vault,
             waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
             options,
             tools,

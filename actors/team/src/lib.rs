@@ -14,9 +14,11 @@
 //! A team is planned in the journal before anything is made. A plan that did not come to its end
 //! is undone, a removal that did not is gone on with, whatever died in between.
 
+mod cards;
 pub mod desk;
 pub mod directory;
 mod errands;
+mod group;
 mod house;
 mod lending;
 pub mod mailbox;

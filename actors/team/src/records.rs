@@ -22,6 +22,9 @@ pub(crate) struct Plan {
     /// Who made it.
     pub(crate) owner: SessionId,
     pub(crate) parent: Option<TeamId>,
+    /// The parent's name; absent of teams planned before it was recorded.
+    #[serde(default)]
+    pub(crate) parent_name: Option<String>,
     pub(crate) max_vms: u32,
     pub(crate) at: DateTime<Utc>,
     pub(crate) members: Vec<Member>,

@@ -26,6 +26,7 @@ pub(crate) use speak::{Said, Speech};
 pub(crate) use standing::{authorize, members as look_at_members};
 
 use crate::{
+    cards::keep::{Keeping, Told},
     desk::{self, Desk},
     house::House,
     mailbox::{self, Mailbox},
@@ -76,6 +77,8 @@ pub(crate) struct Card {
     pub(crate) mailboxes: Vec<Address<mailbox::Msg>>,
     /// The same.
     pub(crate) desks: Vec<Address<desk::Msg>>,
+    /// What became of the members' cards in the vault.
+    pub(crate) cards: Told,
 }
 
 impl Card {
@@ -126,6 +129,8 @@ pub(crate) struct Team {
     desks: Vec<Address<desk::Msg>>,
     limiters: Limiters,
     nursery: Nursery,
+    cards: Told,
+    keeping: Option<Keeping>,
     /// Who waits for it to be made.
     building: Option<oneshot::Sender<Result<Card, NotBuilt>>>,
     /// It is being removed; who waits for that.
@@ -155,6 +160,8 @@ impl Entity for Team {
             desks: Vec::new(),
             limiters,
             nursery,
+            cards: Told::default(),
+            keeping: None,
             building: None,
             ending: None,
             failed: None,
@@ -163,6 +170,7 @@ impl Entity for Team {
         let fresh = team.seed.fresh.swap(false, SeqCst);
         if team.state.word() == "ready" {
             team.open_mailboxes()?;
+            team.keep_cards();
         } else if !fresh {
             tracing::info!(team = %team.state.plan.name, state = team.state.word(), "is removed");
             team.end(None);
@@ -205,8 +213,18 @@ impl Entity for Team {
 
 impl Team {
     fn card(&self) -> Card {
-        let (mailboxes, desks) = (self.mailboxes.clone(), self.desks.clone());
-        Card { state: self.state.clone(), mailboxes, desks }
+        Card {
+            state: self.state.clone(),
+            mailboxes: self.mailboxes.clone(),
+            desks: self.desks.clone(),
+            cards: self.cards.clone(),
+        }
+    }
+
+    fn keep_cards(&mut self) {
+        let (house, state) = (self.seed.house.clone(), self.state.clone());
+        let keeping = Keeping::begin(&self.me.workers, house, state, self.cards.clone());
+        self.keeping = Some(keeping);
     }
 
     fn change(&mut self, change: impl FnOnce(&mut State)) {

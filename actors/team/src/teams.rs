@@ -19,6 +19,7 @@ use hivekeep_kernel::{
 use tokio::sync::oneshot;
 
 use crate::{
+    cards,
     directory::{Directory, Limits},
     house::House,
     records::{self, State},
@@ -91,6 +92,8 @@ impl Entity for Teams {
         let path = me.address.probe().path().to_owned();
         let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
         let mut keeper = Self { me, house, directory, places: HashMap::new(), nursery };
+        let known = teams.iter().map(|state| state.plan.id).collect();
+        let _detached = keeper.me.workers.spawn(cards::keep::sweep(keeper.house.clone(), known));
         for state in teams {
             keeper.directory.restore(state.plan.id, state.entry());
             keeper.hatch(state.plan.id, false)?;

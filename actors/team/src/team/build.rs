@@ -9,6 +9,8 @@ use tokio::sync::oneshot;
 
 use super::{Card, Msg, NotBuilt, Team, commit};
 use crate::{
+    cards::{self, keep::Told},
+    group,
     house::{For, House},
     records::{Record, State},
 };
@@ -21,8 +23,9 @@ impl Team {
         self.building = Some(reply);
         let (house, state, team) =
             (self.seed.house.clone(), self.state.clone(), self.me.address.clone());
+        let cards = self.cards.clone();
         let _detached = self.me.workers.spawn(async move {
-            let built = build(&house, &state, &cx).await;
+            let built = build(&house, &state, &cx, &cards).await;
             // A team that is gone is followed by one that undoes the plan.
             let _ = team.send(Msg::Built(built));
         });
@@ -36,6 +39,7 @@ impl Team {
             Ok(workspaces) => {
                 self.change(|state| state.workspaces = Some(workspaces));
                 self.open_mailboxes()?;
+                self.keep_cards();
                 let card = self.card();
                 if let Some(reply) = self.building.take() {
                     // Whoever asked may have gone; the team stays.
@@ -56,6 +60,7 @@ async fn build(
     house: &Arc<House>,
     state: &State,
     cx: &CallCx,
+    cards: &Told,
 ) -> Result<Vec<WorkspaceId>, ToolError> {
     fault_point!("team.after_plan");
     let plan = &state.plan;
@@ -101,6 +106,9 @@ async fn build(
         return Err(ToolError::cancelled());
     }
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
+    group::join(house, plan.id, &workspaces).await?;
+    let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
+    cards.set(cards::first(house, &whom, &ready).await);
     fault_point!("team.before_ready");
     let event = ("team.created", json!({ "owner": plan.owner, "workspaces": workspaces }));
     let record = Record::Ready { workspaces: workspaces.clone() };

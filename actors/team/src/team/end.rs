@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Card, Msg, NotBuilt, Team};
 use crate::{
+    cards::{self, TeamCards, keep::Keeping},
     desk,
     house::{For, House},
     mailbox,
@@ -38,6 +39,8 @@ pub(crate) struct Ended {
     pub(crate) members: Vec<Gone>,
     /// What else stands in the way.
     pub(crate) error: Option<ToolError>,
+    /// Set when cards could not be removed.
+    pub(crate) cards: Option<TeamCards>,
 }
 
 impl Ended {
@@ -63,8 +66,9 @@ impl Team {
         self.change(|state| state.ending = true);
         let (house, state) = (self.seed.house.clone(), self.state.clone());
         let (card, team) = (self.card(), self.me.address.clone());
+        let keeping = self.keeping.clone();
         let _detached = self.me.workers.spawn(async move {
-            let ended = end(&house, state, &card).await;
+            let ended = end(&house, state, &card, keeping).await;
             // A team that is gone is followed by one that goes on.
             let _ = team.send(Msg::Done(ended));
         });
@@ -91,7 +95,12 @@ impl Team {
     }
 }
 
-async fn end(house: &Arc<House>, state: Arc<State>, card: &Card) -> Ended {
+async fn end(
+    house: &Arc<House>,
+    state: Arc<State>,
+    card: &Card,
+    keeping: Option<Keeping>,
+) -> Ended {
     let id = state.plan.id;
     // What an earlier incarnation began to make would come to light afterwards.
     house.quiet(id).await;
@@ -111,8 +120,13 @@ async fn end(house: &Arc<House>, state: Arc<State>, card: &Card) -> Ended {
     });
     let removes = stream::iter(removes).buffered(house.options.max_parallel);
     let members: Vec<_> = removes.collect().await;
-    let mut ended = Ended { state: state.clone(), members, error: None };
+    let mut ended = Ended { state: state.clone(), members, error: None, cards: None };
     if ended.all() {
+        if let Some(keeping) = keeping {
+            keeping.stop().await;
+        }
+        // A team does not stay for its cards: what is left of them goes at a next start.
+        ended.cards = cards::remove(house, &state.plan).await.err().as_ref().and_then(cards::left);
         ended.error = forget(house, &state, card).await.err();
     }
     ended

@@ -14,6 +14,7 @@ use hivekeep_kernel::{
 use super::{Inner, Msg, Teams, missing};
 use crate::{
     errands::Row,
+    group,
     house::{For, House},
     name,
     records::{self, Member, Plan, Record, State, Stem},
@@ -40,13 +41,15 @@ impl Teams {
             Some(parent) => Some(self.find(Some(parent))?),
             None => None,
         };
+        let above =
+            parent.as_ref().and_then(|(id, _)| Some((*id, self.directory.name(*id)?.to_owned())));
         let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             if let Some((_, parent)) = &parent {
                 authorize(&house, parent, cx.session).await?.ready()?;
             }
             let id = TeamId::new();
-            let planned = wish.plan(&house, &cx, id, parent.map(|(id, _)| id)).await;
+            let planned = wish.plan(&house, &cx, id, above).await;
             let made = match planned {
                 Ok((plan, each)) => make(&house, &keeper, &cx, plan, each).await,
                 Err(error) => Err(error),
@@ -116,7 +119,7 @@ impl Wish {
         house: &Arc<House>,
         cx: &CallCx,
         id: TeamId,
-        parent: Option<TeamId>,
+        above: Option<(TeamId, String)>,
     ) -> Result<(Plan, Resources), ToolError> {
         let whom = For::call(cx);
         let rows = house.workspaces(id, &whom).await?;
@@ -136,11 +139,13 @@ impl Wish {
             let TeamRole { name, role, skills, description } = role;
             Member { name, role, skills, description, workspace }
         });
+        let (parent, parent_name) = above.unzip();
         let plan = Plan {
             id,
             name: self.name,
             owner: cx.session,
             parent,
+            parent_name,
             max_vms: self.max_vms,
             at: Utc::now(),
             members: members.collect(),
@@ -221,7 +226,7 @@ async fn make(
         .await
         .map_err(|_| ToolError::internal("the new team's actor ended; it is being undone"))?;
     match built {
-        Ok(card) => Ok(made(&card)),
+        Ok(card) => Ok(made(house, &card).await),
         Err(NotBuilt { error, gone }) => {
             if gone {
                 keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
@@ -232,7 +237,7 @@ async fn make(
     }
 }
 
-fn made(card: &team::Card) -> TeamResult {
+async fn made(house: &Arc<House>, card: &team::Card) -> TeamResult {
     let (plan, ids) = (card.plan(), card.state.workspaces.clone().unwrap_or_default());
     let members = plan.members.iter().zip(&ids).map(|(member, id)| TeamMember {
         name: member.name.clone(),
@@ -250,6 +255,8 @@ fn made(card: &team::Card) -> TeamResult {
         members: Some(members.collect()),
         member_workspace_ids: Some(ids),
         max_vms: Some(plan.max_vms),
+        network: Some(group::told(house, &card.state).await),
+        cards: Some(card.cards.get()),
         ..TeamResult::default()
     }
 }

@@ -47,11 +47,12 @@ async fn destroy(
     for (_, team) in &cascade {
         team.ask(PATIENCE, team::Msg::WantEnd).await??;
     }
-    let (mut members, mut left) = (Vec::new(), Vec::new());
+    let (mut members, mut left, mut cards) = (Vec::new(), Vec::new(), None);
     for (id, team) in cascade {
         // A team stays as long as anything below it does.
         let ended = end(&team).await?;
         members.extend(rows(&ended, &name));
+        cards = cards.or(ended.cards.clone());
         if ended.all() {
             keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
         } else {
@@ -64,6 +65,7 @@ async fn destroy(
             name: Some(name),
             success: Some(true),
             members: Some(members),
+            cards,
             ..TeamResult::default()
         });
     }

@@ -5,6 +5,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Teams;
 use crate::{
+    group,
     house::For,
     team::{self, authorize, look_at_members},
     tools::team::{Team, TeamAction, TeamResult, TeamRow},
@@ -38,6 +39,8 @@ impl Teams {
                 max_vms: Some(plan.max_vms),
                 created_at: Some(plan.at),
                 members: Some(members),
+                network: Some(group::told(&house, &card.state).await),
+                cards: Some(card.cards.get()),
                 parent_team,
                 sub_teams: Some(sub_teams),
                 ..TeamResult::default()

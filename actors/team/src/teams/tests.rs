@@ -1,6 +1,8 @@
 //! Teams against workspaces that are only told of.
 
+mod cards;
 mod fake;
+mod group;
 mod guests;
 mod life;
 mod mail;
@@ -9,3 +11,4 @@ mod stage;
 mod tasks;
 mod undo;
 mod watch;
+mod wires;

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::teams::Teams;
+use crate::{cards::TeamCards, group::TeamNetwork, teams::Teams};
 
 /// A call that says no time limit may take this long: members are made by it.
 const TIMEOUT_SECS: u64 = 900;
@@ -129,6 +129,12 @@ pub struct TeamResult {
     /// create, status: the members. destroy: those of the team and of all below it, and what became of each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<TeamMember>>,
+    /// create, status: what the members have of a network. They reach one another in a group of their own and no other workspace; a team below is another group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<TeamNetwork>,
+    /// create, status: whether the members' cards are in the vault, at `teams/<name>/cards/<member>.json`. destroy: absent unless some could not be removed. The team works without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cards: Option<TeamCards>,
     /// status: the team above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_team: Option<String>,

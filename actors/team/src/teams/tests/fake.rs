@@ -10,9 +10,11 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
-    ports::{Errand, Sessions, Standing, Tools},
+    ports::{Errand, NetworkPolicy, Sessions, Standing, Tools},
 };
 use serde_json::{Value, json};
+
+use super::wires::Shelf;
 
 #[derive(Debug, Clone)]
 pub(super) struct Workspace {
@@ -33,6 +35,13 @@ pub(super) struct World {
     /// Removing these is refused.
     pub(super) stuck: BTreeSet<String>,
     pub(super) ended: BTreeSet<SessionId>,
+    /// Machines are not on a bridge, for this reason.
+    pub(super) alone: Option<&'static str>,
+    /// No workspace has a place in the network.
+    pub(super) placeless: bool,
+    /// The policy of a workspace of a name that has this in it cannot be changed.
+    pub(super) unruly: Option<&'static str>,
+    pub(super) policies: BTreeMap<WorkspaceId, NetworkPolicy>,
     /// What sessions hold, and may.
     pub(super) used: u64,
     pub(super) allowed: Option<u64>,
@@ -45,7 +54,7 @@ pub(super) struct World {
 
 /// The world, shared.
 #[derive(Clone, Default)]
-pub(super) struct Fake(pub(super) Arc<Mutex<World>>);
+pub(super) struct Fake(pub(super) Arc<Mutex<World>>, pub(super) Shelf);
 
 impl Fake {
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
@@ -145,7 +154,8 @@ impl Tools for Fake {
                     return Err(ToolError::new(Layer::Machine, "machine_unkillable", "stuck"));
                 }
                 self.with(|world| {
-                    world.workspaces.remove(&name);
+                    let gone = world.workspaces.remove(&name);
+                    gone.map(|gone| world.policies.remove(&gone.id));
                     world.removed.push(name);
                     world.used -= 1;
                 });

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{fake::Fake, guests::Guests};
+use super::{fake::Fake, guests::Guests, wires::Shelf};
 use crate::{
     House, Options, Parts, TeamsHandle,
     teams::{Msg, Teams},
@@ -22,6 +22,7 @@ use crate::{
 pub(super) struct Stage {
     pub(super) fake: Fake,
     pub(super) guests: Guests,
+    pub(super) shelf: Shelf,
     pub(super) session: SessionId,
     pub(super) journal: Journal,
     teams: Address<Msg>,
@@ -84,10 +85,13 @@ impl Stage {
             member_size: Resources::workspace(512, 10),
             tools: Arc::new(fake.clone()),
             tasks: Arc::new(guests.clone()),
+            network: Arc::new(fake.clone()),
+            vault: Arc::new(fake.1.clone()),
             census,
         });
         let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
-        Self { fake, guests, session, journal, teams, house, cell, options, dir }
+        let shelf = fake.1.clone();
+        Self { fake, guests, shelf, session, journal, teams, house, cell, options, dir }
     }
 
     pub(super) fn watcher(&self) -> TeamsHandle {

@@ -1,0 +1,248 @@
+//! What a member is, as a file in the vault for people and agents: `teams/<team>/cards/<member>.json`.
+//!
+//! Cards are beside the truth, never in its way: a team works without a vault, and says what
+//! became of its cards. They are written before the team is ready, kept current by a worker
+//! ([`keep`]), and removed before its records, so that a removal that was cut short removes them
+//! again. What a daemon without a working vault left behind is removed at a start.
+
+pub(crate) mod keep;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures::{StreamExt, stream};
+use hivekeep_kernel::{TeamId, ToolError, WorkspaceId, fault_point};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    house::{For, House},
+    records::{Member, Plan, State},
+    team::look_at_members,
+    tools::team::TeamMember,
+};
+
+/// For the first cards, before the team is ready.
+const AT_CREATION: Duration = Duration::from_secs(10);
+/// The code of a vault that is switched off.
+const DISABLED: &str = "vault_disabled";
+
+/// What became of a team's cards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TeamCards {
+    /// They are in the vault as the members were seen last.
+    Written,
+    /// They have not been looked at since the start.
+    Pending,
+    /// Some are not, or are old. They are written at the next change.
+    Error(String),
+}
+
+/// A member's card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Card {
+    name: String,
+    role: String,
+    description: Option<String>,
+    skills: Vec<String>,
+    team: String,
+    pub(crate) team_id: TeamId,
+    parent_team: Option<String>,
+    workspace_id: Option<WorkspaceId>,
+    workspace_name: String,
+    /// As the member's `agent_status`.
+    status: String,
+    reason: Option<String>,
+    workspace_state: Option<String>,
+    endpoints: Endpoints,
+    updated_at: DateTime<Utc>,
+}
+
+/// How it is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Endpoints {
+    /// In the network of its team.
+    ip: Option<String>,
+    message: Message,
+}
+
+/// The call that puts a message into its inbox; `agent` and `content` are the sender's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Message {
+    tool: String,
+    action: String,
+    name: String,
+    to: String,
+}
+
+impl Card {
+    fn of(plan: &Plan, number: usize, seen: TeamMember) -> Self {
+        let member = &plan.members[number];
+        Self {
+            name: member.name.clone(),
+            role: member.role.clone(),
+            description: member.description.clone(),
+            skills: member.skills.clone(),
+            team: plan.name.clone(),
+            team_id: plan.id,
+            parent_team: plan.parent_name.clone(),
+            workspace_id: seen.workspace_id,
+            workspace_name: seen.workspace_name,
+            status: seen.agent_status.unwrap_or_else(|| "unknown".to_owned()),
+            reason: seen.reason,
+            workspace_state: seen.workspace_state,
+            endpoints: Endpoints {
+                ip: seen.ip,
+                message: Message {
+                    tool: "team".to_owned(),
+                    action: "message".to_owned(),
+                    name: plan.name.clone(),
+                    to: member.name.clone(),
+                },
+            },
+            updated_at: Utc::now(),
+        }
+    }
+
+    /// Whether another one says the same, whenever it was written.
+    fn says(&self, other: &Self) -> bool {
+        *self == Self { updated_at: self.updated_at, ..other.clone() }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("plain data");
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// Where a member's card is.
+pub(crate) fn path(team: &str, member: &str) -> String {
+    format!("teams/{team}/cards/{member}.json")
+}
+
+/// The cards that the vault is known to hold, by the number of the member.
+pub(crate) type Known = Vec<Option<Card>>;
+
+/// Looks at the members and writes the cards that do not say what they are. True if the members
+/// are on their way to another state.
+///
+/// # Errors
+/// The first card's that is not written; the others are all the same.
+pub(crate) async fn refresh(
+    house: &Arc<House>,
+    whom: &For,
+    state: &State,
+    known: &mut Known,
+) -> Result<bool, ToolError> {
+    let plan = &state.plan;
+    let seen = look_at_members(house, whom, state).await;
+    let settled =
+        |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
+    let moving = seen.iter().any(|member| {
+        member.agent_status.as_deref() == Some("initializing")
+            || member.workspace_state.as_deref().is_some_and(|state| !settled(state))
+    });
+    known.resize(plan.members.len(), None);
+    let held = known.clone();
+    let cards = seen.into_iter().zip(held).enumerate().map(|(number, (seen, held))| {
+        let card = Card::of(plan, number, seen);
+        async move { (number, put(house, card, held).await) }
+    });
+    let mut outcomes = stream::iter(cards).buffer_unordered(house.options.max_parallel);
+    let mut first = None;
+    while let Some((number, outcome)) = outcomes.next().await {
+        match outcome {
+            Ok(card) => known[number] = Some(card),
+            Err(error) => {
+                known[number] = None;
+                first.get_or_insert(error);
+            }
+        }
+    }
+    first.map_or(Ok(moving), Err)
+}
+
+/// Writes a card, unless the vault holds one that says the same.
+async fn put(house: &Arc<House>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
+    let path = path(&card.team, &card.name);
+    let there = match known {
+        Some(known) => Some(known),
+        // A file that is no card is replaced.
+        None => house
+            .vault
+            .read(&path)
+            .await?
+            .and_then(|bytes| serde_json::from_slice::<Card>(&bytes).ok()),
+    };
+    match there {
+        Some(there) if card.says(&there) => Ok(there),
+        _ => {
+            house.vault.write(&path, card.bytes()).await?;
+            fault_point!("team.after_card");
+            Ok(card)
+        }
+    }
+}
+
+/// Writes the first cards of a team, without keeping it waiting for long.
+pub(crate) async fn first(house: &Arc<House>, whom: &For, state: &State) -> TeamCards {
+    let mut known = Known::new();
+    let written = refresh(house, whom, state, &mut known);
+    match tokio::time::timeout(AT_CREATION, written).await {
+        Ok(done) => outcome(&done),
+        Err(_) => TeamCards::Error(format!("not written within {} s", AT_CREATION.as_secs())),
+    }
+}
+
+/// What came of it, for answers.
+pub(crate) fn outcome<T>(outcome: &Result<T, ToolError>) -> TeamCards {
+    match outcome {
+        Ok(_) => TeamCards::Written,
+        Err(error) => TeamCards::Error(error.to_text()),
+    }
+}
+
+/// What is said of a removal that failed. Nothing is left in a vault that was not there.
+pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
+    (error.code != DISABLED).then(|| TeamCards::Error(error.to_text()))
+}
+
+/// Removes a team's cards.
+///
+/// # Errors
+/// The first that is not removed; the others are all the same.
+pub(crate) async fn remove(house: &Arc<House>, plan: &Plan) -> Result<(), ToolError> {
+    let path = |member: &Member| path(&plan.name, &member.name);
+    let paths: Vec<_> = plan.members.iter().map(path).collect();
+    let removes = paths.into_iter().map(|path| async move { house.vault.remove(&path).await });
+    let removes = stream::iter(removes).buffer_unordered(house.options.max_parallel);
+    let outcomes: Vec<_> = removes.collect().await;
+    outcomes.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+}
+
+/// Removes cards of teams that are no more and were planned before `born`, which a daemon without
+/// a working vault left. Files that are no cards stay.
+///
+/// # Errors
+/// When the vault cannot be read or written.
+pub(crate) async fn sweep(
+    house: &Arc<House>,
+    teams: &BTreeSet<TeamId>,
+    born: TeamId,
+) -> Result<(), ToolError> {
+    let all = house.vault.list("teams").await?;
+    for path in all.iter().filter(|path| path.ends_with(".json")) {
+        if path.split('/').nth(2) != Some("cards") {
+            continue;
+        }
+        let bytes = house.vault.read(path).await?.unwrap_or_default();
+        let Ok(card) = serde_json::from_slice::<Card>(&bytes) else { continue };
+        if card.team_id < born && !teams.contains(&card.team_id) {
+            tracing::info!(%path, "the card of a team that is no more is removed");
+            house.vault.remove(path).await?;
+        }
+    }
+    Ok(())
+}
