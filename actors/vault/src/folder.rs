@@ -17,7 +17,9 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
+use tokio::sync::broadcast;
 
+use crate::keeper::NoteChange;
 use crate::path::{NotePath, Rules};
 use crate::{Error, Options};
 
@@ -33,6 +35,8 @@ pub(crate) struct Folder {
     root: Dir,
     pub(crate) rules: Rules,
     pub(crate) max_note_bytes: u64,
+    /// Hears of every note that is changed here.
+    pub(crate) changes: broadcast::Sender<NoteChange>,
 }
 
 /// What tells one state of a file from another.
@@ -41,6 +45,13 @@ pub(crate) struct Stamp {
     inode: u64,
     size: i64,
     changed: (i64, u64),
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        let changed = (stat.st_ctime, stat.st_ctime_nsec);
+        Self { inode: stat.st_ino, size: stat.st_size, changed }
+    }
 }
 
 /// A file as it was read.
@@ -54,7 +65,11 @@ impl Folder {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub(crate) fn open(options: &Options, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(
+        options: &Options,
+        path: &Path,
+        changes: broadcast::Sender<NoteChange>,
+    ) -> Result<Self, Error> {
         let unavailable = |source| Error::Unavailable { path: path.display().to_string(), source };
         if options.path.is_none() {
             std::fs::create_dir_all(path).map_err(unavailable)?;
@@ -63,7 +78,15 @@ impl Folder {
         // That it can be searched is seen now and not at the first call.
         root.entries().map_err(unavailable)?;
         let rules = Rules::of(options);
-        Ok(Self { root, rules, max_note_bytes: options.max_note_bytes() })
+        Ok(Self { root, rules, max_note_bytes: options.max_note_bytes(), changes })
+    }
+
+    /// Says that a file is another one, and whether it came or went.
+    fn tell(&self, path: &NotePath, listed: bool) {
+        if self.rules.admit_note(path).is_ok() {
+            // Nobody may be listening.
+            let _ = self.changes.send(NoteChange { path: path.as_str().to_owned(), listed });
+        }
     }
 
     /// A folder in it.
@@ -143,7 +166,7 @@ pub(crate) fn read_at(
     file.take(most + 1).read_to_end(bytes).map_err(|source| told(path, source))?;
     match bytes.len() as u64 {
         grown if grown > most => Err(too_large(grown)),
-        _ => Ok(stamp(&stat)),
+        _ => Ok(Stamp::of(&stat)),
     }
 }
 
@@ -161,11 +184,6 @@ fn regular(stat: &Stat, path: &NotePath) -> Result<(), Error> {
         FileType::RegularFile => Ok(()),
         kind => Err(Error::WrongKind { path: path.to_string(), found: word(kind) }),
     }
-}
-
-fn stamp(stat: &Stat) -> Stamp {
-    let changed = (stat.st_ctime, stat.st_ctime_nsec);
-    Stamp { inode: stat.st_ino, size: stat.st_size, changed }
 }
 
 fn word(kind: FileType) -> &'static str {

@@ -10,6 +10,7 @@ mod handle;
 mod house;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use handle::VaultHandle;
 pub use house::{Parts, Seed, open};
+pub use watch::{NoteChange, NoteStamp};
 
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};

@@ -31,7 +31,7 @@ mod turns;
 
 pub use error::Error;
 pub use front::Malformed;
-pub use keeper::{Keeper, Msg, Parts, Seed, VaultHandle, open};
+pub use keeper::{Keeper, Msg, NoteChange, NoteStamp, Parts, Seed, VaultHandle, open};
 pub use options::Options;
 pub use path::{NotePath, Scope};
 pub use tools::catalogue;

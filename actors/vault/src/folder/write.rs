@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Folder, STAGING, Stamp, look_at, stamp, told};
+use super::{Folder, STAGING, Stamp, look_at, told};
 use crate::Error;
 use crate::path::NotePath;
 
@@ -76,7 +76,7 @@ impl Folder {
         // As late as can be: another program may write notes too.
         let expected = match (expect, look_at(&dir, name, path)?) {
             (Expect::Any, _) | (Expect::Nothing, None) => true,
-            (Expect::Same(read), Some(now)) => read == stamp(&now),
+            (Expect::Same(read), Some(now)) => read == Stamp::of(&now),
             _ => false,
         };
         if !expected {
@@ -84,6 +84,7 @@ impl Folder {
         }
         rename(&staging, &temporary.name, &dir, name, path)?;
         temporary.placed = true;
+        self.tell(path, old.is_none());
         fault_point!("vault.after_rename");
         sync(&dir, path)?;
         Ok(old.is_none())
@@ -99,6 +100,7 @@ impl Folder {
             return Ok(false);
         }
         dir.remove_file(name).map_err(|source| told(path, source))?;
+        self.tell(path, true);
         sync(&dir, path)?;
         Ok(true)
     }
@@ -133,6 +135,8 @@ impl Folder {
                 Err(errno) => return Err(placing(to, errno)),
             }
         }
+        self.tell(from, true);
+        self.tell(to, true);
         // The new name first: a power cut in between leaves two, never none.
         sync(&dir, to)?;
         sync(&old_dir, from)

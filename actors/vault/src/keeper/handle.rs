@@ -53,7 +53,7 @@ impl VaultHandle {
         }
     }
 
-    async fn look<T: Send + 'static>(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Vault) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ToolError> {

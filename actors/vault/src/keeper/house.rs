@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hivekeep_kernel::Address;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, broadcast};
 
-use super::{Msg, VaultHandle};
+use super::{Msg, NoteChange, VaultHandle};
 use crate::folder::Folder;
 use crate::ops::Vault;
 use crate::path::{Rules, Scope};
@@ -15,6 +15,8 @@ use crate::{Error, Options};
 
 /// Notes that are read, or folders listed, at a time.
 const READERS: usize = 8;
+/// Changes that wait for the slowest of their listeners; it is told when it missed some.
+const CHANGES: usize = 256;
 /// Searches at a time; each has threads of its own.
 const SEARCHES: usize = 2;
 /// Notes that are written at a time.
@@ -41,6 +43,7 @@ pub(super) struct House {
     path: PathBuf,
     /// Opened by whoever needs it first, and kept. Held while it is opened, by blocking work only.
     folder: Mutex<Option<Arc<Folder>>>,
+    pub(super) changes: broadcast::Sender<NoteChange>,
     pub(super) readers: Arc<Semaphore>,
     pub(super) searches: Arc<Semaphore>,
     pub(super) writers: Arc<Semaphore>,
@@ -55,6 +58,7 @@ pub fn open(parts: Parts) -> (VaultHandle, Seed) {
         options,
         address,
         folder: Mutex::default(),
+        changes: broadcast::channel(CHANGES).0,
         readers: Arc::new(Semaphore::new(READERS)),
         searches: Arc::new(Semaphore::new(SEARCHES)),
         writers: Arc::new(Semaphore::new(WRITERS as usize)),
@@ -74,7 +78,8 @@ impl House {
         if let Some(folder) = &*held {
             return Ok(folder.clone());
         }
-        let opened = Folder::open(&self.options, &self.path).and_then(|folder| {
+        let changes = self.changes.clone();
+        let opened = Folder::open(&self.options, &self.path, changes).and_then(|folder| {
             folder.sweep()?;
             Ok(Arc::new(folder))
         });

@@ -70,6 +70,43 @@ impl House {
 }
 
 #[tokio::test]
+async fn changes_are_told_and_stamps_tell_states_apart() {
+    let house = House::open(Options::default()).await;
+    let handle = &house.handle;
+    let mut changes = handle.changes();
+    let stamp = async || {
+        let paths = vec!["a/n.md".to_owned(), "b.md".to_owned()];
+        handle.stamps(paths).await.unwrap()
+    };
+    assert_eq!(stamp().await, [None, None]);
+    house.ok(json!({"action": "write", "path": "a/n.md", "content": "one"})).await;
+    let first = stamp().await;
+    house.ok(json!({"action": "write", "path": "a/n.md", "content": "two"})).await;
+    let second = stamp().await;
+    assert!(first[0].is_some() && first[0] != second[0] && second == stamp().await);
+    // By another program, without a word to anybody.
+    std::fs::write(house.at("a/n.md"), "three, and longer").unwrap();
+    assert_ne!(second[0], stamp().await[0]);
+    house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b.md"})).await;
+    house.ok(json!({"action": "delete", "path": "b.md", "confirm": true})).await;
+    // What is no note is nobody's business.
+    handle.write("teams/crew/cards/a.json", b"{}".to_vec()).await.unwrap();
+    handle.write("teams/crew/a.md", b"x".to_vec()).await.unwrap();
+    let told: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
+    let told: Vec<_> = told.iter().map(|one| (one.path.as_str(), one.listed)).collect();
+    let expected = [
+        ("a/n.md", true),
+        ("a/n.md", false),
+        ("a/n.md", true),
+        ("b.md", true),
+        ("b.md", true),
+        ("teams/crew/a.md", true),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(handle.stamps(vec!["../x.md".to_owned()]).await.unwrap_err().code, "invalid_path");
+}
+
+#[tokio::test]
 async fn every_action_answers() {
     let house = House::open(Options::default()).await;
     let text = "---\ntags: [one]\n---\nbody #two\n";

@@ -22,7 +22,9 @@ impl Home {
 
     fn with(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Arc::new(Folder::open(&options, &dir.path().join("vault")).unwrap());
+        let changes = tokio::sync::broadcast::channel(1).0;
+        let folder = Folder::open(&options, &dir.path().join("vault"), changes).unwrap();
+        let folder = Arc::new(folder);
         Self { dir, vault: Vault { folder, scope: Scope::whole() } }
     }
 

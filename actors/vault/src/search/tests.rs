@@ -17,7 +17,8 @@ fn vault(notes: &[(String, String)], options: &Options) -> (TempDir, Vault) {
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         fs::write(at, text).unwrap();
     }
-    let folder = Arc::new(Folder::open(options, &dir.path().join("vault")).unwrap());
+    let changes = tokio::sync::broadcast::channel(1).0;
+    let folder = Arc::new(Folder::open(options, &dir.path().join("vault"), changes).unwrap());
     (dir, Vault { folder, scope: Scope::whole() })
 }
 
