@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result, anyhow};
 use hivekeep::{
-    config::{self, Given},
+    config::{self, Given, Loaded},
     doors::{Core, StopOrder, mcp::Listing},
 };
 use hivekeep_kernel::{
@@ -17,6 +17,7 @@ use hivekeep_registry::{
 };
 use hivekeep_store::Journal;
 use hivekeep_team::{House, TeamsHandle};
+use hivekeep_vault::VaultHandle;
 use tokio::{sync::watch, time::Instant};
 
 use crate::fixtures::{Fixtures, tools};
@@ -54,7 +55,6 @@ impl Stage {
         let registry = Address::vacant(place("root/registry"));
         let sessions_place = Address::vacant(place("root/sessions"));
         let fixtures = Address::vacant(place("root/fixtures"));
-        let teams_place = Address::vacant(place("root/teams"));
         let options = loaded.config.registry.clone();
         let (sessions, sessions_seed) = SessionsHandle::restore(
             &options,
@@ -63,14 +63,7 @@ impl Stage {
             sessions_place.clone(),
         )?;
         let catalogue = Arc::new(Catalogue::new(tools())?);
-        let teams = House::new(hivekeep_team::Parts {
-            options: loaded.config.team.clone(),
-            rates: false,
-            journal: journal.clone(),
-            sessions: Arc::new(sessions.clone()),
-            tools: Arc::new(LateTools::default()),
-            census: census.clone(),
-        });
+        let (notes, teams) = nothing_kept(&loaded, &journal, &sessions, &census);
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let seed = Seed {
             census: census.clone(),
@@ -95,8 +88,8 @@ impl Stage {
             catalogue,
             dispatcher,
             sessions,
-            // No teams are made here.
-            teams: TeamsHandle::new(teams_place, teams),
+            notes,
+            teams,
             census,
             journal,
             since: Instant::now(),
@@ -116,6 +109,30 @@ impl Stage {
         }
         self.core.journal.close().await;
     }
+}
+
+/// What the door needs of the vault and the teams, of which there are none here.
+fn nothing_kept(
+    loaded: &Loaded,
+    journal: &Journal,
+    sessions: &SessionsHandle,
+    census: &Census,
+) -> (VaultHandle, TeamsHandle) {
+    let place = |path| census.probe(path, "fixture", Policy::ESSENTIAL);
+    let (notes, _) = hivekeep_vault::open(hivekeep_vault::Parts {
+        options: loaded.config.vault.clone(),
+        state_dir: loaded.folders.state.clone(),
+        address: Address::vacant(place("root/vault")),
+    });
+    let teams = House::new(hivekeep_team::Parts {
+        options: loaded.config.team.clone(),
+        rates: false,
+        journal: journal.clone(),
+        sessions: Arc::new(sessions.clone()),
+        tools: Arc::new(LateTools::default()),
+        census: census.clone(),
+    });
+    (notes, TeamsHandle::new(Address::vacant(place("root/teams")), teams))
 }
 
 /// The supervisor of the three.

@@ -11,6 +11,7 @@ use hivekeep_registry::{
 };
 use hivekeep_store::{Journal, Recovered};
 use hivekeep_team::{House, TeamsHandle};
+use hivekeep_vault::VaultHandle;
 use hivekeep_workspace::{Parts, Shared, TasksHandle};
 use tokio::{sync::watch, time::Instant};
 
@@ -199,6 +200,7 @@ struct Tree {
     network: NetworkHandle,
     workspaces: Arc<Shared>,
     teams: TeamsHandle,
+    notes: VaultHandle,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     cell: ractor::ActorCell,
@@ -237,7 +239,7 @@ impl Tree {
         })
         .await
         .map_err(|error| Error::Workspaces(Box::new(error)))?;
-        let (vault, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
+        let (notes, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
             options: config.vault.clone(),
             state_dir: folders.state.clone(),
             address: places.vault.clone(),
@@ -255,7 +257,7 @@ impl Tree {
             tools: Arc::new(tools.clone()),
             tasks: Arc::new(TasksHandle::new(workspaces.clone())),
             network: Arc::new(network.clone()),
-            vault: Arc::new(vault),
+            vault: Arc::new(notes.clone()),
             census: census.clone(),
         });
         let seed = Seed {
@@ -273,7 +275,7 @@ impl Tree {
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
         let teams = TeamsHandle::new(places.teams.clone(), teams);
-        Ok(Self { places, census, sessions, network, workspaces, teams, tools, cell, ended })
+        Ok(Self { places, census, sessions, network, workspaces, teams, notes, tools, cell, ended })
     }
 
     /// What the doors need.
@@ -312,6 +314,7 @@ impl Tree {
             dispatcher,
             sessions: self.sessions.clone(),
             teams: self.teams.clone(),
+            notes: self.notes.clone(),
             census: self.census.clone(),
             journal,
             since: Instant::now(),

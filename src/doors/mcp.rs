@@ -4,11 +4,13 @@
 
 mod answer;
 mod listing;
+mod notes;
 mod progress;
 #[cfg(test)]
 mod tests;
+mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hivekeep_kernel::{Door, Progress, SessionId};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, View};
@@ -16,10 +18,13 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, Implementation, InitializeRequestParams,
-        InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
-        ServerConfig, SubscriptionFilter, Tool,
+        InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+        PaginatedRequestParams, ReadResourceRequestMethod, ReadResourceRequestParams,
+        ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestMethod,
+        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
+        UnsubscribeRequestParams,
     },
-    service::RequestContext,
+    service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 use tokio::sync::OnceCell;
 
@@ -36,7 +41,8 @@ workspace_list shows what there is.
 result, not an error. For anything longer than its timeout use exec_background and poll the job.
 - file_write, file_read, file_edit and file_list work inside a workspace; file_transfer copies \
 files between the host and a workspace.
-- vault keeps Markdown notes on the host that outlive every workspace and session.
+- vault keeps Markdown notes on the host that outlive every workspace and session. Notes are \
+also resources, as vault:///path/to/note.md.
 - A failed call returns an error object with a code, what to do next, and whether the same call \
 may succeed later (retryable, retry_after_ms).
 - Workspaces live until workspace_destroy. If one belongs to a session that is gone, \
@@ -61,6 +67,8 @@ struct Inside {
     listing: Arc<Listing>,
     door: Door,
     origin: Origin,
+    /// Notes that a client with a handshake hears of.
+    hearing: OnceLock<watch::Hearing>,
 }
 
 /// Name of the lasting session of the HTTP door's bearer credential.
@@ -69,16 +77,19 @@ const BEARER_SESSION: &str = "mcp-http";
 impl Handler {
     /// For a connection with a session of its own.
     pub fn for_connection(core: Arc<Core>, view: Arc<View>, attachment: Attachment) -> Self {
-        let listing = core.listing(&view);
         let origin = Origin::Connection(attachment);
-        Self(Arc::new(Inside { core, view, listing, door: Door::McpStdio, origin }))
+        Self::new(core, view, Door::McpStdio, origin)
     }
 
     /// For an HTTP session or a single HTTP request.
     pub fn for_http(core: Arc<Core>, view: Arc<View>, shared: Arc<OnceCell<Attachment>>) -> Self {
-        let listing = core.listing(&view);
         let origin = Origin::Http { own: OnceCell::new(), shared };
-        Self(Arc::new(Inside { core, view, listing, door: Door::McpHttp, origin }))
+        Self::new(core, view, Door::McpHttp, origin)
+    }
+
+    fn new(core: Arc<Core>, view: Arc<View>, door: Door, origin: Origin) -> Self {
+        let listing = core.listing(&view);
+        Self(Arc::new(Inside { core, view, listing, door, origin, hearing: OnceLock::new() }))
     }
 
     /// Digest of the tools it lists.
@@ -105,13 +116,13 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let tools = ServerCapabilities::builder().enable_tools();
-        // The list changes when a daemon is replaced by a newer one under a
-        // living attachment, which only the pump of `hivekeep mcp` survives.
-        let capabilities = match self.0.door {
-            Door::McpStdio => tools.enable_tool_list_changed().build(),
-            _ => tools.build(),
-        };
+        let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+        if let (Door::McpStdio, Some(tools)) = (self.0.door, &mut capabilities.tools) {
+            // The list changes when a daemon is replaced by a newer one under a
+            // living attachment, which only the pump of `hivekeep mcp` survives.
+            tools.list_changed = Some(true);
+        }
+        capabilities.resources = self.offers_notes().then(notes::capability);
         let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
             .with_title("hivekeep")
             .with_description(env!("CARGO_PKG_DESCRIPTION"));
@@ -176,15 +187,84 @@ impl ServerHandler for Handler {
         answer::of(outcome).map(CallToolResponse::Complete)
     }
 
-    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        if self.0.door != Door::McpStdio {
-            return None;
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        match self.offers_notes() {
+            true => self.list_notes(request.and_then(|request| request.cursor), &context).await,
+            false => Ok(ListResourcesResult::default()),
         }
-        // Nothing changes while this daemon lives; when another takes over, the
-        // subscription ends and its client asks for the tools again.
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = self.offers_notes().then(notes::template);
+        Ok(ListResourceTemplatesResult::with_all_items(templates.into_iter().collect()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        if !self.offers_notes() {
+            return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
+        }
+        self.read_note(request.uri, &context).await.map(ReadResourceResponse::Complete)
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if self.offers_notes() {
+            self.hearing(&context.peer);
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if !self.offers_notes() {
+            return Err(ErrorData::method_not_found::<SubscribeRequestMethod>());
+        }
+        self.hearing(&context.peer).add(&self.0.core.notes, request.uri).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if !self.offers_notes() {
+            return Err(ErrorData::method_not_found::<UnsubscribeRequestMethod>());
+        }
+        self.hearing(&context.peer).remove(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        accepted.tools_list_changed = Some(true);
-        Some(accepted)
+        // The tools do not change while this daemon lives; when another takes over, the
+        // subscription ends and its client asks for them again.
+        accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
+        if self.offers_notes() {
+            accepted.resources_list_changed = Some(true);
+            accepted.resource_subscriptions = watch::acceptable(&self.0.core.notes, requested);
+        }
+        (accepted != SubscriptionFilter::new()).then_some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        watch::listen(self.0.core.notes.clone(), &context).await;
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use hivekeep_kernel::Census;
 use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
 use hivekeep_store::Journal;
 use hivekeep_team::TeamsHandle;
+use hivekeep_vault::VaultHandle;
 use tokio::{sync::watch, time::Instant};
 
 use super::mcp::Listing;
@@ -43,6 +44,8 @@ pub struct Core {
     pub sessions: SessionsHandle,
     /// The teams, for whoever runs the daemon.
     pub teams: TeamsHandle,
+    /// The notes, for whoever wants to hear when they change.
+    pub notes: VaultHandle,
     /// How the actors are.
     pub census: Census,
     /// The journal, for its events and numbers.

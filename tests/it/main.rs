@@ -9,5 +9,6 @@ mod home;
 mod house;
 mod http;
 mod mcp;
+mod resources;
 mod vault;
 mod wire;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::memory::{Loss, Memory, Upward};
+use super::memory::{Loss, Memory, Subscription, Upward};
 
 /// The line, up or down, and what is remembered of the conversation.
 #[derive(Debug, Default)]
@@ -124,6 +124,11 @@ impl Link {
         let inside = self.lock();
         let (initialize, initialized) = inside.memory.handshake()?;
         Some((initialize.to_owned(), initialized.map(<[u8]>::to_owned)))
+    }
+
+    /// What the client wants to hear of, for a new daemon.
+    pub(super) fn subscriptions(&self) -> Vec<Subscription> {
+        self.lock().memory.subscriptions()
     }
 
     /// A new stream: the client may go on.

@@ -1,7 +1,7 @@
 //! What the pump knows of the conversation: enough to go on with it at another
 //! daemon. Pure; it parses a message no deeper than its id and method.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,6 +22,16 @@ struct Cancelled<'m> {
 }
 
 #[derive(Deserialize)]
+struct Subscribe {
+    params: SubscribeParams,
+}
+
+#[derive(Deserialize)]
+struct SubscribeParams {
+    uri: String,
+}
+
+#[derive(Deserialize)]
 struct CancelledParams<'m> {
     #[serde(borrow, rename = "requestId")]
     request_id: &'m RawValue,
@@ -29,7 +39,22 @@ struct CancelledParams<'m> {
 
 /// Requests that change nothing: sent again after a loss, their client never
 /// hears of it.
-const REPEATABLE: [&str; 4] = ["initialize", "ping", "tools/list", "server/discover"];
+const REPEATABLE: [&str; 9] = [
+    "initialize",
+    "ping",
+    "tools/list",
+    "server/discover",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+];
+/// A daemon forgets them when it goes; the client does not.
+const SUBSCRIBE: &str = "resources/subscribe";
+const UNSUBSCRIBE: &str = "resources/unsubscribe";
+/// Subscriptions that are remembered, above what a daemon takes.
+const SUBSCRIPTIONS: usize = 256;
 /// A request that is answered when its client lets go of it.
 const OPEN_ENDED: &str = "subscriptions/listen";
 
@@ -52,6 +77,8 @@ pub(super) struct Memory {
     /// Its id while it is not.
     initializing: Option<(String, Vec<u8>)>,
     initialized: Option<Vec<u8>>,
+    /// URIs that the client wants to hear of.
+    subscriptions: BTreeSet<String>,
     in_flight: HashMap<String, InFlight>,
     /// The request that is being written now; there is one writer.
     writing: Option<String>,
@@ -77,6 +104,30 @@ pub(super) struct Loss {
     pub(super) again: Vec<Vec<u8>>,
 }
 
+/// Something that the client wants to hear of, for a daemon that does not know it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Subscription {
+    /// A request with an id of our own.
+    pub(super) request: Vec<u8>,
+    /// For the client: nobody saw whether it changed meanwhile.
+    pub(super) updated: Vec<u8>,
+}
+
+impl Subscription {
+    fn new(at: usize, uri: &str) -> Self {
+        let id = format!("hivekeep-subscription-{at}");
+        let request = serde_json::json!({
+            "jsonrpc": "2.0", "id": id, "method": SUBSCRIBE, "params": { "uri": uri },
+        });
+        let updated = serde_json::json!({
+            "jsonrpc": "2.0", "method": "notifications/resources/updated",
+            "params": { "uri": uri },
+        });
+        let line = |message: serde_json::Value| message.to_string().into_bytes();
+        Self { request: line(request), updated: line(updated) }
+    }
+}
+
 impl Memory {
     /// Notes a message of the client before it is written.
     pub(super) fn upward(&mut self, line: &[u8]) -> Upward {
@@ -88,6 +139,7 @@ impl Memory {
                 if method == "initialize" {
                     self.initializing = Some((id.get().to_owned(), line.to_owned()));
                 }
+                self.subscribe(method, line);
                 let again = REPEATABLE.contains(&method).then(|| line.to_owned());
                 let open_ended = method == OPEN_ENDED;
                 self.writing = Some(id.get().to_owned());
@@ -108,6 +160,24 @@ impl Memory {
             (None, None) => {}
         }
         Upward::Send
+    }
+
+    fn subscribe(&mut self, method: &str, line: &[u8]) {
+        if !matches!(method, SUBSCRIBE | UNSUBSCRIBE) {
+            return;
+        }
+        let Ok(subscribe) = serde_json::from_slice::<Subscribe>(line) else { return };
+        let uri = subscribe.params.uri;
+        if method == UNSUBSCRIBE {
+            self.subscriptions.remove(&uri);
+        } else if self.subscriptions.len() < SUBSCRIPTIONS {
+            self.subscriptions.insert(uri);
+        }
+    }
+
+    /// What the client wants to hear of.
+    pub(super) fn subscriptions(&self) -> Vec<Subscription> {
+        self.subscriptions.iter().enumerate().map(|(at, uri)| Subscription::new(at, uri)).collect()
     }
 
     /// Notes a message of the daemon before the client gets it.
@@ -202,6 +272,16 @@ pub(super) fn answers(request: &[u8], line: &[u8]) -> bool {
         (Some((asked, _)), Some((answered, false))) => asked.is_some() && asked == answered,
         _ => false,
     }
+}
+
+/// Whether an answer is a success.
+pub(super) fn is_result(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        #[serde(default)]
+        result: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_slice::<Answer>(line).is_ok_and(|answer| answer.result.is_some())
 }
 
 #[cfg(test)]
@@ -320,5 +400,38 @@ mod tests {
         assert!(answers(&asked, &reply(3)));
         assert!(!answers(&asked, &reply(4)));
         assert!(!answers(&asked, &request(3, "ping")));
+    }
+
+    #[test]
+    fn subscriptions_are_made_again_at_the_next_daemon() {
+        let mut memory = Memory::default();
+        let about = |id: u32, method: &str, uri: &str| {
+            line(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": {"uri": uri}}))
+        };
+        for (id, uri) in ["vault:///a.md", "vault:///b.md", "vault:///a.md"].iter().enumerate() {
+            up(&mut memory, &about(id as u32, "resources/subscribe", uri));
+            memory.downward(&reply(id));
+        }
+        up(&mut memory, &about(9, "resources/unsubscribe", "vault:///b.md"));
+        memory.downward(&reply(9));
+        assert_eq!(memory.lose(), Loss::default());
+        let [again] = &memory.subscriptions()[..] else { panic!("one") };
+        let (request, updated): (Value, Value) = (
+            serde_json::from_slice(&again.request).expect("JSON"),
+            serde_json::from_slice(&again.updated).expect("JSON"),
+        );
+        assert_eq!(request["params"], json!({"uri": "vault:///a.md"}));
+        assert_eq!(
+            (&request["method"], &updated["params"]),
+            (&json!("resources/subscribe"), &request["params"])
+        );
+        let answer = reply(request["id"].clone());
+        assert!(answers(&again.request, &answer) && is_result(&answer));
+        let error = json!({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -1}});
+        assert!(answers(&again.request, &line(error.clone())) && !is_result(&line(error)));
+        for at in 0..2 * SUBSCRIPTIONS {
+            up(&mut memory, &about(10, "resources/subscribe", &format!("vault:///{at}.md")));
+        }
+        assert_eq!(memory.subscriptions().len(), SUBSCRIPTIONS);
     }
 }

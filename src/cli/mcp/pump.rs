@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     link::{Link, Sent},
-    memory::answers,
+    memory::{Subscription, answers, is_result},
 };
 use crate::{
     cli::reach::{Reach, Unreachable},
@@ -255,10 +255,11 @@ impl Down {
                     Line::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),
                 }
             }
-            stream.set_read_timeout(None).map_err(io)?;
             if let Some(initialized) = initialized {
                 send(&stream, initialized).map_err(io)?;
             }
+            self.subscribe_again(&stream, &mut lines).map_err(io)?;
+            stream.set_read_timeout(None).map_err(io)?;
         }
         for line in again {
             send(&stream, line).map_err(io)?;
@@ -276,6 +277,33 @@ impl Down {
         let stream = Arc::new(stream);
         self.link.restore(stream.clone());
         Ok(stream)
+    }
+}
+
+impl Down {
+    /// Makes the client's subscriptions at a daemon that has not heard of them.
+    fn subscribe_again(
+        &self,
+        stream: &UnixStream,
+        lines: &mut BlockingLines<BufReader<&UnixStream>>,
+    ) -> io::Result<()> {
+        for Subscription { request, updated } in self.link.subscriptions() {
+            send(stream, &request)?;
+            let held = loop {
+                match lines.read()? {
+                    Line::Whole(line) if answers(&request, line) => break is_result(line),
+                    // What this daemon says by itself is for the client.
+                    Line::Whole(line) => write(&self.output, line)?,
+                    Line::TooLong => {}
+                    Line::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                }
+            };
+            // One that was refused before is refused again.
+            if held {
+                write(&self.output, &updated)?;
+            }
+        }
+        Ok(())
     }
 }
 
