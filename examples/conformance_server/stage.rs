@@ -9,14 +9,12 @@ use hivekeep::{
 };
 use hivekeep_kernel::{
     Address, Census, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolCall, entity::spawn_root,
-    ports::LateTools,
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
     SessionsSeed, View, registry, sessions,
 };
 use hivekeep_store::Journal;
-use hivekeep_team::{House, TeamsHandle};
 use hivekeep_vault::VaultHandle;
 use tokio::{sync::watch, time::Instant};
 
@@ -63,7 +61,7 @@ impl Stage {
             sessions_place.clone(),
         )?;
         let catalogue = Arc::new(Catalogue::new(tools())?);
-        let (notes, teams) = nothing_kept(&loaded, &journal, &sessions, &census);
+        let notes = no_notes(&loaded, &census);
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let seed = Seed {
             census: census.clone(),
@@ -89,7 +87,7 @@ impl Stage {
             dispatcher,
             sessions,
             notes,
-            teams,
+            teams: None,
             census,
             journal,
             since: Instant::now(),
@@ -111,28 +109,15 @@ impl Stage {
     }
 }
 
-/// What the door needs of the vault and the teams, of which there are none here.
-fn nothing_kept(
-    loaded: &Loaded,
-    journal: &Journal,
-    sessions: &SessionsHandle,
-    census: &Census,
-) -> (VaultHandle, TeamsHandle) {
-    let place = |path| census.probe(path, "fixture", Policy::ESSENTIAL);
-    let (notes, _) = hivekeep_vault::open(hivekeep_vault::Parts {
+/// What the door needs of the vault, in which nothing is kept here.
+fn no_notes(loaded: &Loaded, census: &Census) -> VaultHandle {
+    let place = census.probe("root/vault", "fixture", Policy::ESSENTIAL);
+    hivekeep_vault::open(hivekeep_vault::Parts {
         options: loaded.config.vault.clone(),
         state_dir: loaded.folders.state.clone(),
-        address: Address::vacant(place("root/vault")),
-    });
-    let teams = House::new(hivekeep_team::Parts {
-        options: loaded.config.team.clone(),
-        rates: false,
-        journal: journal.clone(),
-        sessions: Arc::new(sessions.clone()),
-        tools: Arc::new(LateTools::default()),
-        census: census.clone(),
-    });
-    (notes, TeamsHandle::new(Address::vacant(place("root/teams")), teams))
+        address: Address::vacant(place),
+    })
+    .0
 }
 
 /// The supervisor of the three.

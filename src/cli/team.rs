@@ -21,10 +21,10 @@ enum Action {
     Watch(Watch),
 }
 
-/// Show a team's members and messages as they move.
+/// Show a team's members, their messages and their tasks as they move.
 ///
 /// Any team can be watched, whichever session made it. Nothing is taken out of an inbox, and what
-/// messages say is not shown. `q` or Ctrl-C leaves.
+/// messages and tasks say is not shown. `q` or Ctrl-C leaves.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -313,7 +313,7 @@ impl Tree {
             catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
-            teams: self.teams.clone(),
+            teams: Some(self.teams.clone()),
             notes: self.notes.clone(),
             census: self.census.clone(),
             journal,

@@ -42,8 +42,8 @@ pub struct Core {
     pub dispatcher: Dispatcher,
     /// Who is here.
     pub sessions: SessionsHandle,
-    /// The teams, for whoever runs the daemon.
-    pub teams: TeamsHandle,
+    /// The teams, for whoever runs the daemon; without them there are none.
+    pub teams: Option<TeamsHandle>,
     /// The notes, for whoever wants to hear when they change.
     pub notes: VaultHandle,
     /// How the actors are.

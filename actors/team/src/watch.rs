@@ -54,16 +54,17 @@ impl TeamsHandle {
         Self { address, house }
     }
 
-    /// The team of a name, as it is now. Its members are looked at in the name of its owner.
+    /// The team of a name, as it is now. With `machines` its members' workspaces are looked at, by
+    /// a call for each in the name of the team's owner; without, what they would tell is absent.
     ///
     /// # Errors
     /// `team_not_found`; `team_state` while it is only a plan; when its actor does not answer.
-    pub async fn picture(&self, name: &str) -> Result<Picture, ToolError> {
+    pub async fn picture(&self, name: &str, machines: bool) -> Result<Picture, ToolError> {
         let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
         let team = self.address.ask(PATIENCE, find).await??;
         let card = team.ask(PATIENCE, team::Msg::Look).await?;
-        let whom = For::own(card.state.owner, LOOK);
-        let members = look_at_members(&self.house, &whom, &card.state).await;
+        let whom = machines.then(|| For::own(card.state.owner, LOOK));
+        let members = look_at_members(&self.house, whom.as_ref(), &card).await;
         let inboxes = card.mailboxes.iter().map(|inbox| inbox.ask(PATIENCE, mailbox::Msg::Look));
         let mut inboxes = futures::future::join_all(inboxes).await.into_iter();
         let seen = |member| Seen { member, inbox: inboxes.next().and_then(Result::ok) };

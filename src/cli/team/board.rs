@@ -13,6 +13,10 @@ use crate::doors::control::TeamNow;
 
 /// Lines of what happened that are kept.
 const LINES: usize = 500;
+/// Words of `status`.
+const READY: &str = "ready";
+const WORKING: &str = "working";
+const UNKNOWN: &str = "unknown";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -40,6 +44,8 @@ pub(super) struct Member {
     pub(super) reason: Option<String>,
     pub(super) address: Option<String>,
     pub(super) workspace: String,
+    /// Its tasks that run, and those that wait to; `None` when that could not be asked.
+    pub(super) tasks: Option<(usize, usize)>,
     /// Ids of the messages in its inbox; `None` when that could not be asked.
     pub(super) inbox: Option<HashSet<String>>,
     workspace_id: Option<String>,
@@ -59,11 +65,13 @@ impl Member {
     fn of(seen: Seen) -> Self {
         let inbox = seen.inbox.map(|ids| ids.iter().map(ToString::to_string).collect());
         let member = seen.member;
+        let tasks = member.running_tasks.zip(member.pending_tasks);
         Self {
+            tasks: tasks.map(|(running, pending)| (running, pending.saturating_sub(running))),
             name: member.name,
             role: member.role,
-            status: member.agent_status.unwrap_or_else(|| "unknown".to_owned()),
-            reason: member.reason,
+            status: member.agent_status.unwrap_or_else(|| UNKNOWN.to_owned()),
+            reason: member.reason.or(member.tasks_held_up),
             address: member.ip,
             workspace: member.workspace_name,
             workspace_id: member.workspace_id.map(|id| id.to_string()),
@@ -83,16 +91,28 @@ impl Board {
         self.members = members.into_iter().map(Member::of).collect();
     }
 
-    /// The members were looked at again. Their inboxes stay as the events say.
+    /// The members were looked at again, their machines perhaps not. Their inboxes stay as the
+    /// events say.
     pub(super) fn look(&mut self, picture: Picture) {
         if picture.team_id.to_string() != self.team_id {
             return;
         }
         for seen in picture.members {
+            let whole = seen.member.agent_status.is_some();
             let seen = Member::of(seen);
-            if let Some(member) = self.members.iter_mut().find(|one| one.name == seen.name) {
-                let inbox = member.inbox.take();
-                *member = Member { inbox, ..seen };
+            let Some(member) = self.members.iter_mut().find(|one| one.name == seen.name) else {
+                continue;
+            };
+            if whole {
+                *member = Member { inbox: member.inbox.take(), ..seen };
+                continue;
+            }
+            let works = seen.tasks.is_some_and(|(running, _)| running > 0);
+            member.tasks = seen.tasks;
+            match member.status.as_str() {
+                READY if works => member.status = WORKING.to_owned(),
+                WORKING if !works => member.status = READY.to_owned(),
+                _ => {}
             }
         }
     }
@@ -139,6 +159,23 @@ impl Board {
                 };
                 Some((member, what))
             }
+            "task.assigned" => {
+                Some((field("from"), format!("→ {}  task {}", field("member"), field("task_id"))))
+            }
+            "task.put" => Some((field("member"), format!("has task {}", field("task_id")))),
+            "task.ended" => {
+                let (outcome, ms) = (outcome(&data["outcome"]), &data["elapsed_ms"]);
+                Some((
+                    field("member"),
+                    format!("ended task {}  {outcome}, {ms} ms", field("task_id")),
+                ))
+            }
+            "task.taken" => {
+                let count = data["message_ids"].as_array().map_or(0, Vec::len);
+                let what =
+                    if count == 1 { "a result".to_owned() } else { format!("{count} results") };
+                Some((field("member"), format!("{what} received")))
+            }
             kind => {
                 let word = kind.strip_prefix("team.").unwrap_or(kind);
                 match word {
@@ -160,9 +197,23 @@ impl Board {
         matches!(self.state.as_str(), "destroyed" | "undone")
     }
 
+    /// Tasks that run, of all members.
+    pub(super) fn running(&self) -> usize {
+        self.members.iter().filter_map(|one| one.tasks).map(|(running, _)| running).sum()
+    }
+
     /// Messages in all inboxes.
     pub(super) fn waiting(&self) -> usize {
         self.members.iter().filter_map(|one| one.inbox.as_ref()).map(HashSet::len).sum()
+    }
+}
+
+/// A task's outcome: its word, and the exit status or signal that belongs to it.
+fn outcome(told: &Value) -> String {
+    let word = told["outcome"].as_str().or(told.as_str()).unwrap_or("somehow").replace('_', " ");
+    match told["exit_code"].as_i64().or(told["signal"].as_i64()) {
+        Some(number) => format!("{word} {number}"),
+        None => word,
     }
 }
 

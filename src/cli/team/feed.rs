@@ -1,7 +1,8 @@
 //! Pictures and events of a team, from the daemon.
 //!
-//! Events are followed on one connection. Members are looked at on another one whenever something
-//! happened to their machines, and now and then, because a link can be lost without an event.
+//! Events are followed on one connection. Members are looked at on another one: their tasks whenever
+//! one moved, their machines whenever something happened to them, and now and then, because a link
+//! can be lost without an event.
 
 use std::{
     collections::HashSet,
@@ -24,6 +25,10 @@ use crate::{
 const BEFORE: u64 = 2_000;
 /// Between two looks when nothing happens. Each look is a call for each member.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// After each look, so that a hundred tasks that end at once are not a hundred looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Wishes for a look that wait; more are as good as these.
+const LOOKS_WAITING: usize = 16;
 /// Before a daemon that went away is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -60,7 +65,7 @@ impl Board {
 /// When no daemon runs, or it has no such team.
 pub(super) fn once(reach: &Reach, name: &str) -> Result<Board, Failure> {
     let mut client = Client::connect(reach)?;
-    let now = ask(&mut client, name)?;
+    let now = ask(&mut client, name, true)?;
     let subjects = subjects(&now.picture);
     let from = now.seq.saturating_sub(BEFORE).max(1);
     let mut board = Board::default();
@@ -87,8 +92,8 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
     news: SyncSender<T>,
 ) -> Result<(), Failure> {
     let mut client = Client::connect(&reach)?;
-    let mut now = ask(&mut client, &name)?;
-    let (wake, woken) = sync_channel(1);
+    let mut now = ask(&mut client, &name, true)?;
+    let (wake, woken) = sync_channel(LOOKS_WAITING);
     thread::spawn({
         let (reach, name, news) = (reach.clone(), name.clone(), news.clone());
         move || look_again(&reach, &name, &news, &woken)
@@ -107,7 +112,7 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
             }
             (client, now) = loop {
                 let again = Client::connect(&reach).map_err(Failure::from);
-                match again.and_then(|mut client| Ok((ask(&mut client, &name)?, client))) {
+                match again.and_then(|mut client| Ok((ask(&mut client, &name, true)?, client))) {
                     Ok((now, client)) => break (client, now),
                     Err(failure) => {
                         if news.send(News::Away(failure.to_string()).into()).is_err() {
@@ -134,7 +139,7 @@ fn tell<T: From<News>>(
     client: &mut Client,
     now: TeamNow,
     news: &SyncSender<T>,
-    wake: &SyncSender<()>,
+    wake: &SyncSender<bool>,
 ) -> Result<Told, Failure> {
     let (seq, subjects) = (now.seq, subjects(&now.picture));
     let from = seq.saturating_sub(BEFORE).max(1);
@@ -159,11 +164,10 @@ fn tell<T: From<News>>(
             // Now it has workspaces, whose events count.
             "team.created" => return Err(stop(&mut told, Told::Stale)),
             "team.destroyed" | "team.undone" => return Err(stop(&mut told, Told::Over)),
-            kind if !kind.starts_with("message.") => {
-                // One that waits already is as good.
-                let _full = wake.try_send(());
+            kind if kind.starts_with("message.") => {}
+            kind => {
+                let _full = wake.try_send(!kind.starts_with("task."));
             }
-            _ => {}
         }
         Ok(())
     });
@@ -184,31 +188,33 @@ fn look_again<T: From<News>>(
     reach: &Reach,
     name: &str,
     news: &SyncSender<T>,
-    woken: &Receiver<()>,
+    woken: &Receiver<bool>,
 ) {
     use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
     let mut client = None;
     loop {
-        match woken.recv_timeout(LOOK_EVERY) {
-            Ok(()) | Err(Timeout) => {}
+        let machines = match woken.recv_timeout(LOOK_EVERY) {
+            Ok(machines) => woken.try_iter().fold(machines, |any, one| any || one),
+            Err(Timeout) => true,
             Err(Disconnected) => return,
-        }
+        };
         if client.is_none() {
             client = Client::connect(reach).ok();
         }
         // That the daemon is away is told by whoever follows the events.
-        let Some(Ok(now)) = client.as_mut().map(|client| ask(client, name)) else {
+        let Some(Ok(now)) = client.as_mut().map(|client| ask(client, name, machines)) else {
             client = None;
             continue;
         };
         if news.send(News::Look(Box::new(now.picture)).into()).is_err() {
             return;
         }
+        thread::sleep(LOOK_PAUSE);
     }
 }
 
-fn ask(client: &mut Client, name: &str) -> Result<TeamNow, Failure> {
-    client.get_as(Wanted::Team { name: name.to_owned() })
+fn ask(client: &mut Client, name: &str, machines: bool) -> Result<TeamNow, Failure> {
+    client.get_as(Wanted::Team { name: name.to_owned(), machines })
 }
 
 fn subjects(picture: &Picture) -> HashSet<String> {

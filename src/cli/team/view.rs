@@ -17,7 +17,11 @@ const PRINTED_LINES: usize = 20;
 /// Of a picture whose board is larger than any terminal.
 const MOST_ROWS: u16 = 1_000;
 
-const HEAD: [&str; 6] = ["MEMBER", "ROLE", "STATE", "ADDRESS", "INBOX", "WORKSPACE"];
+const HEAD: [&str; 8] =
+    ["MEMBER", "ROLE", "STATE", "ADDRESS", "INBOX", "RUNNING", "QUEUED", "WORKSPACE"];
+/// The column of a member's state, which is painted.
+const STATE: usize = 2;
+const LAST: usize = HEAD.len() - 1;
 /// Title, column heads, the last line; and a border above what happened.
 const FRAME_ROWS: u16 = 4;
 
@@ -44,9 +48,10 @@ impl Board {
     fn title(&self) -> Text<'_> {
         let (members, waiting) = (self.members.len(), self.waiting());
         let told = format!(
-            "  {}, {}",
+            "  {}, {}, {}",
             counted(members, "member", "members"),
-            counted(waiting, "message waits", "messages wait")
+            counted(waiting, "message waits", "messages wait"),
+            counted(self.running(), "task runs", "tasks run")
         );
         Text::from(vec![
             Span::styled(format!("team {}", self.name), Modifier::BOLD),
@@ -61,17 +66,19 @@ impl Board {
         let cells: Vec<_> = self.members.iter().map(cells).collect();
         // As wide as needed; whoever is last has the rest.
         let width = |column: usize| {
-            let cells = cells.iter().map(|row: &[String; 6]| Span::raw(&row[column]).width());
+            let cells =
+                cells.iter().map(|row: &[String; HEAD.len()]| Span::raw(&row[column]).width());
             rows(cells.chain([HEAD[column].len()]).max().unwrap_or_default())
         };
-        let widths = std::array::from_fn::<_, 6, _>(|column| match column {
-            5 => Constraint::Min(width(5)),
+        let widths = std::array::from_fn::<_, { HEAD.len() }, _>(|column| match column {
+            LAST => Constraint::Min(width(LAST)),
             column => Constraint::Length(width(column)),
         });
-        let row = |cells: [String; 6], member: &Member| {
+        let row = |cells: [String; HEAD.len()], member: &Member| {
             let status = painted(&member.status);
-            let [name, role, state, address, inbox, workspace] = cells.map(Cell::from);
-            Row::new([name, role, state.style(status), address, inbox, workspace])
+            let mut cells = cells.map(Cell::from);
+            cells[STATE] = std::mem::take(&mut cells[STATE]).style(status);
+            Row::new(cells)
         };
         let rows: Vec<_> =
             cells.iter().zip(&self.members).map(|(cells, one)| row(cells.clone(), one)).collect();
@@ -103,14 +110,20 @@ impl Board {
     }
 }
 
-fn cells(member: &Member) -> [String; 6] {
+fn cells(member: &Member) -> [String; HEAD.len()] {
     let state = match &member.reason {
         Some(reason) => format!("{}: {reason}", member.status),
         None => member.status.clone(),
     };
     let inbox = member.inbox.as_ref().map_or_else(|| "?".to_owned(), |ids| ids.len().to_string());
     let address = member.address.clone().unwrap_or_else(|| "-".to_owned());
-    [member.name.clone(), member.role.clone(), state, address, inbox, member.workspace.clone()]
+    let (running, queued) = match member.tasks {
+        Some((running, queued)) => (running.to_string(), queued.to_string()),
+        None => ("?".to_owned(), "?".to_owned()),
+    };
+    let (name, role, workspace) =
+        (member.name.clone(), member.role.clone(), member.workspace.clone());
+    [name, role, state, address, inbox, running, queued, workspace]
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

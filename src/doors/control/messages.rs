@@ -47,6 +47,9 @@ pub enum Wanted {
     Team {
         /// Its name.
         name: String,
+        /// Look at its machines, too: a call for each.
+        #[serde(default)]
+        machines: bool,
     },
     /// Events, each an item.
     Events {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use hivekeep_kernel::{ActorRow, Door, Progress, ToolError};
+use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ToolError};
 use hivekeep_registry::{CallRequest, OpenSession, View};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -32,9 +32,11 @@ pub(super) async fn answer(
         Wanted::Call { tool, args, timeout_ms } => {
             call(core, uid, tool, args, timeout_ms.map(Duration::from_millis), outlet).await
         }
-        Wanted::Team { name } => {
+        Wanted::Team { name, machines } => {
+            let no_teams = || ToolError::new(Layer::Door, "no_teams", "this daemon has no teams");
+            let teams = core.teams.as_ref().ok_or_else(no_teams)?;
             let seq = core.journal.events().last().get();
-            value(TeamNow { seq, picture: core.teams.picture(&name).await? })
+            value(TeamNow { seq, picture: teams.picture(&name, machines).await? })
         }
         Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.

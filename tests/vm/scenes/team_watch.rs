@@ -166,7 +166,7 @@ pub fn a_team_is_watched_on_a_terminal(mut house: House) {
     let secret = "what it says is not shown";
     say(&house, secret);
     let text = printed(&house);
-    assert_eq!(row(&text, "b")[..5], ["b", "hand", "ready", "-", "1"], "{text}");
+    assert_eq!(row(&text, "b")[..7], ["b", "hand", "ready", "-", "1", "0", "0"], "{text}");
     assert!(text.contains("→ b  text, 25 bytes") && !text.contains(secret), "{text}");
 
     let terminal = watch(&house, 20, 100);
@@ -177,6 +177,21 @@ pub fn a_team_is_watched_on_a_terminal(mut house: House) {
     assert_eq!(house.call("team", got)["count"], 2);
     terminal.wait("that it was taken", |text| {
         row(text, "b").get(4) == Some(&"0") && text.contains("took 2 messages")
+    });
+    let task =
+        json!({ "task_id": "t1", "command": "until [ -e /tmp/go ]; do sleep 0.1; done; exit 3" });
+    let assign = json!({
+        "action": "message", "name": "crew", "agent": "a", "to": "b",
+        "message_type": "task_assignment", "content": task.to_string(),
+    });
+    house.call("team", assign);
+    terminal.wait("a task that runs", |text| {
+        row(text, "b").get(2) == Some(&"working") && row(text, "b").get(5) == Some(&"1")
+    });
+    let worker = made["members"][1]["workspace_name"].as_str().expect("a name");
+    house.exec(worker, "touch /tmp/go");
+    terminal.wait("its end", |text| {
+        row(text, "b").get(2) == Some(&"ready") && text.contains("ended task t1  exited 3")
     });
     let workspace = made["member_workspace_ids"][0].as_str().expect("an id");
     house.call("workspace_stop", json!({ "workspace_id": workspace }));

@@ -56,8 +56,12 @@ fn holds(state: &State, rows: &[Row], over: bool) -> bool {
     there.iter().all(|row| row.owned) && (over || !there.is_empty())
 }
 
-/// The members as they are now.
-pub(crate) async fn members(house: &Arc<House>, whom: &For, card: &Card) -> Vec<TeamMember> {
+/// The members as they are now. For nobody, their workspaces are not asked.
+pub(crate) async fn members(
+    house: &Arc<House>,
+    whom: Option<&For>,
+    card: &Card,
+) -> Vec<TeamMember> {
     let state = &card.state;
     let looks = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
@@ -72,9 +76,12 @@ pub(crate) async fn members(house: &Arc<House>, whom: &For, card: &Card) -> Vec<
             ..TeamMember::default()
         };
         async move {
-            let seen = match house.look(state.plan.id, whom, &key).await {
-                Ok(details) => told(seen, details),
-                Err(error) => not_told(seen, &error, making),
+            let seen = match whom {
+                None => seen,
+                Some(whom) => match house.look(state.plan.id, whom, &key).await {
+                    Ok(details) => told(seen, details),
+                    Err(error) => not_told(seen, &error, making),
+                },
             };
             match card.desks.get(number) {
                 Some(desk) => match desk.ask(PATIENCE, desk::Msg::Look).await {

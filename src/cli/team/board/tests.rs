@@ -131,6 +131,52 @@ fn a_look_changes_members_and_not_their_inboxes() {
 }
 
 #[test]
+fn tasks_are_told_and_counted_by_looks() {
+    let mut stage = Stage::new();
+    let ended = json!({ "outcome": "exited", "exit_code": 3 });
+    let told = [
+        ("task.assigned", json!({"from": "a", "member": "b", "task_id": "t1"})),
+        ("task.put", json!({"member": "b", "task_id": "t1"})),
+        ("task.ended", json!({"member": "b", "task_id": "t1", "outcome": ended, "elapsed_ms": 12})),
+        (
+            "task.ended",
+            json!({"member": "b", "task_id": "t2", "outcome": "timed_out", "elapsed_ms": 9}),
+        ),
+        ("task.taken", json!({"member": "b", "message_ids": ["m1", "m2"]})),
+    ];
+    for (kind, data) in told {
+        let event = stage.of_team(kind, data);
+        stage.board.fold(&event);
+    }
+    let lines: Vec<_> = stage.board.lines.iter().map(|line| (&*line.who, &*line.what)).collect();
+    let expected = [
+        ("a", "→ b  task t1"),
+        ("b", "has task t1"),
+        ("b", "ended task t1  exited 3, 12 ms"),
+        ("b", "ended task t2  timed out, 9 ms"),
+        ("b", "2 results received"),
+    ];
+    assert_eq!(lines, expected);
+
+    let tasks = |stage: &Stage, running, pending| {
+        let mut picture = stage.picture(&[&[], &[]]);
+        for seen in &mut picture.members {
+            (seen.member.agent_status, seen.member.ip) = (None, None);
+        }
+        let member = &mut picture.members[1].member;
+        (member.running_tasks, member.pending_tasks) = (Some(running), Some(pending));
+        picture
+    };
+    let busy = tasks(&stage, 1, 3);
+    stage.board.look(busy);
+    let b = &stage.board.members[1];
+    assert_eq!((b.tasks, &*b.status, b.address.is_some()), (Some((1, 2)), "working", true));
+    let idle = tasks(&stage, 0, 0);
+    stage.board.look(idle);
+    assert_eq!((stage.board.running(), &*stage.board.members[1].status), (0, "ready"));
+}
+
+#[test]
 fn lines_are_bounded() {
     let mut stage = Stage::new();
     for _ in 0..LINES + 5 {

@@ -23,6 +23,14 @@ fn busy() -> Stage {
     picture.members[0].member.ip = None;
     stage.board.look(picture);
     let stopped = stage.event("workspace.stopped", stage.workspaces[0].to_string(), json!({}));
+    // Only the tasks were looked at.
+    let mut picture = stage.picture(&[&[], &[]]);
+    for seen in &mut picture.members {
+        seen.member.agent_status = None;
+    }
+    let busy = &mut picture.members[1].member;
+    (busy.running_tasks, busy.pending_tasks) = (Some(1), Some(3));
+    stage.board.look(picture);
     for event in [stopped, stage.put(one), stage.put(two), stage.taken(&[one])] {
         stage.board.fold(&event);
     }
@@ -30,11 +38,11 @@ fn busy() -> Stage {
 }
 
 const PICTURE: &str = "\
-team crew  ready  2 members, 1 message waits
-MEMBER  ROLE  STATE                             ADDRESS   INBOX  WORKSPACE
-a       hand  failed: its workspace is stopped  -         0      crew-hand-0000
-b       hand  ready                             10.0.0.1  1      crew-hand-0001
-────────────────────────────────────────────────────────────────────────────────
+team crew  ready  2 members, 1 message waits, 1 task runs
+MEMBER  ROLE  STATE                             ADDRESS   INBOX  RUNNING  QUEUED  WORKSPACE
+a       hand  failed: its workspace is stopped  -         0      ?        ?       crew-hand-0000
+b       hand  working                           10.0.0.1  1      1        2       crew-hand-0001
+────────────────────────────────────────────────────────────────────────────────────────────────────
 00:00:11  a     workspace.stopped
 00:00:12  a     → b  text, 12 bytes
 00:00:13  a     → b  text, 12 bytes
@@ -44,9 +52,9 @@ b       hand  ready                             10.0.0.1  1      crew-hand-0001
 #[test]
 fn a_board_is_drawn() {
     let stage = busy();
-    assert_eq!(drawn(&stage.board, 80, 10), format!("{PICTURE}q leaves\n"));
+    assert_eq!(drawn(&stage.board, 100, 10), format!("{PICTURE}q leaves\n"));
     let printed = text(&stage.board);
-    assert_eq!(printed.replace(&"─".repeat(120), &"─".repeat(80)), PICTURE);
+    assert_eq!(printed.replace(&"─".repeat(120), &"─".repeat(100)), PICTURE);
 }
 
 #[test]
