@@ -4,5 +4,6 @@ mod cut_short;
 mod generated;
 mod histories;
 mod left_alone;
+mod mixed;
 mod place;
 mod refusals;

@@ -1,5 +1,6 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
+mod hostile;
 mod merge;
 mod network;
 mod pool;

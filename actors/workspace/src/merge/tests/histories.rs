@@ -4,7 +4,7 @@ use super::place::{Place, STRATEGIES, row, statuses};
 use crate::tools::merge::{BaseFoundBy, MergeStrategy, SourceStatus};
 
 /// Two hundred commits over thirty files.
-fn long(place: &Place) {
+pub(super) fn long(place: &Place) {
     place.import("target", (0..200).map(|n| (format!("src/{}.txt", n % 30), lines(n))));
 }
 
@@ -12,7 +12,7 @@ fn lines(n: usize) -> String {
     (0..40).map(|line| format!("line {line} of {n}\n")).collect()
 }
 
-fn binary(seed: u8) -> Vec<u8> {
+pub(super) fn binary(seed: u8) -> Vec<u8> {
     (0..5000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8 ^ seed).collect()
 }
 

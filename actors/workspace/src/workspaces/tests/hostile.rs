@@ -1,0 +1,168 @@
+//! A guest that has turned against its daemon, over a Unix socket: it costs its own workspace a
+//! link, and nobody anything else.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{
+    WorkspaceId,
+    ports::{NetworkMode, TaskAssignment, Tasks},
+};
+use hivekeep_protocol::{
+    self as wire, Argv, Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, TaskOutput, TaskPage,
+    ToGuest, encode,
+    limits::{DATA_CHUNK_BYTES, MAX_PAYLOAD_BYTES, MAX_TASK_RESULTS, MAX_TASKS},
+};
+use serde_json::json;
+
+use super::{
+    stage::{Stage, guest},
+    wires::Wires,
+};
+use crate::{link::fake::Act, tasks::TasksHandle};
+
+/// Bytes in place of the answer to the call with this id.
+type Attack = fn(u32) -> Vec<u8>;
+
+fn frame(kind: Kind, id: u32, payload: Vec<u8>) -> Vec<u8> {
+    Frame { kind, id, payload }.to_bytes()
+}
+
+/// A frame whose head promises more than there may be.
+fn oversized(id: u32) -> Vec<u8> {
+    let mut bytes = frame(Kind::Reply, id, vec![0; 64]);
+    let size = u32::try_from(MAX_PAYLOAD_BYTES + 1).unwrap();
+    bytes[..4].copy_from_slice(&size.to_be_bytes());
+    bytes
+}
+
+/// The largest frames of an event's kind, then one that may not be.
+fn flood(_: u32) -> Vec<u8> {
+    let hint = frame(Kind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap());
+    let mut bytes = hint.repeat(200_000);
+    bytes.extend(frame(Kind::Event, 0, vec![9; MAX_PAYLOAD_BYTES]));
+    bytes
+}
+
+/// An answer that promises more elements than it has bytes.
+fn hollow(id: u32) -> Vec<u8> {
+    frame(Kind::Reply, id, vec![0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])
+}
+
+const ATTACKS: &[(&str, Attack)] = &[
+    ("rubbish", |_| vec![0xa5; 100_000]),
+    ("oversized", oversized),
+    ("hollow", hollow),
+    ("malformed", |id| frame(Kind::Reply, id, vec![0xff; 40])),
+    ("flood", flood),
+    ("stranger", |id| frame(Kind::Reply, id.wrapping_add(77), vec![0; 8])),
+    ("chunk", |id| frame(Kind::Data, id, vec![1; DATA_CHUNK_BYTES + 2])),
+    ("host", |id| frame(Kind::Request, id, vec![0; 8])),
+    ("silence", |_| Vec::new()),
+];
+
+/// Attacks when it is told by which name, and is like any other guest else.
+fn turncoat(request: &ToGuest) -> Act {
+    let word = match request {
+        ToGuest::Exec(exec) => match &exec.argv {
+            Argv::Shell(script) => script.strip_prefix("attack "),
+            Argv::Direct(_) => None,
+        },
+        ToGuest::TaskPut(put) => put.task_id.strip_prefix("attack "),
+        _ => None,
+    };
+    match word.map(|word| ATTACKS.iter().find(|(name, _)| *name == word).expect("a known one")) {
+        Some(("silence", _)) => Act::HangUp,
+        Some((_, attack)) => Act::raw(*attack),
+        None => guest(request),
+    }
+}
+
+async fn stage(script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static) -> Stage {
+    Stage::with(Wires::new(NetworkMode::Off { reason: "off".to_owned() }), script).await
+}
+
+fn task(task_id: String) -> TaskAssignment {
+    TaskAssignment {
+        message_id: "m".into(),
+        task_id,
+        command: "true".into(),
+        workdir: None,
+        env: BTreeMap::new(),
+        timeout_secs: 300,
+    }
+}
+
+#[tokio::test]
+async fn an_attack_costs_its_own_workspace_a_link() {
+    let stage = stage(turncoat).await;
+    let (traitor, friend) = (stage.create("traitor").await, stage.create("friend").await);
+    let tasks = TasksHandle::new(stage.daemon.shared.clone());
+    let id: WorkspaceId = traitor.parse().unwrap();
+    let exec = |workspace: &str, command: String| {
+        stage.call("exec", json!({ "workspace_id": workspace, "command": command }))
+    };
+    for (number, (name, _)) in ATTACKS.iter().enumerate() {
+        let attacked = async {
+            match number % 2 {
+                0 => exec(&traitor, format!("attack {name}")).await.map(drop),
+                _ => tasks.put(id, task(format!("attack {name}"))).await.map(drop),
+            }
+        };
+        let beside = exec(&friend, format!("echo beside {name}"));
+        let (attacked, beside) = tokio::join!(attacked, beside);
+        assert_eq!(attacked.unwrap_err().code, "link_lost", "{name}");
+        assert_eq!(beside.expect("it is another guest")["exit_code"], 0, "{name}");
+        let after = exec(&traitor, "echo after".to_owned()).await;
+        assert_eq!(after.expect("there is a new link")["exit_code"], 0, "{name}");
+    }
+    let info = stage.call("workspace_info", json!({ "workspace_id": traitor })).await.unwrap();
+    assert_eq!(info["state"], "running");
+    stage.call("workspace_destroy", json!({ "workspace_id": traitor })).await.unwrap();
+}
+
+/// Every result that a page has room for, and all of them made up.
+fn made_up(request: &ToGuest) -> Act {
+    let result = |number: u64| wire::TaskResult {
+        number,
+        task_id: format!("t{number}"),
+        message_id: if number == 5 { "m" } else { "n" }.to_owned(),
+        outcome: wire::TaskOutcome::Ended(Exit::Code(0)),
+        workdir: Some("/workspace/../../etc".into()),
+        stdout: TaskOutput {
+            head: b"mine".to_vec(),
+            total_bytes: u64::MAX,
+            path: Some("/workspace/../etc/shadow".into()),
+        },
+        stderr: TaskOutput::default(),
+        elapsed_ms: u64::MAX,
+    };
+    match request {
+        ToGuest::TaskResults(asked) => {
+            let most = asked.after + u64::from(asked.limit);
+            let results = (asked.after + 1..=most).map(result).collect();
+            let page = TaskPage { results, more: true, queued: u32::MAX, running: u32::MAX };
+            Act::Reply(Ok::<_, GuestError>(FromGuest::TaskResults(page)))
+        }
+        other => guest(other),
+    }
+}
+
+#[tokio::test]
+async fn of_results_that_are_made_up_only_the_one_that_was_asked_for_is_taken() {
+    let stage = stage(made_up).await;
+    let id: WorkspaceId = stage.create("liar").await.parse().unwrap();
+    let tasks = TasksHandle::new(stage.daemon.shared.clone());
+    let sent = BTreeMap::from([("t5".to_owned(), "m".to_owned())]);
+    let (mut after, mut taken, mut dropped) = (0, Vec::new(), 0);
+    for _ in 0..MAX_TASKS / MAX_TASK_RESULTS {
+        let page = tasks.results(id, after, u32::MAX, &sent).await.expect("a page");
+        assert!((page.queued as usize, page.running as usize) <= (MAX_TASKS, MAX_TASKS));
+        assert_eq!(page.next_after, after + MAX_TASK_RESULTS as u64, "the limit is the host's");
+        (after, dropped) = (page.next_after, dropped + page.dropped);
+        taken.extend(page.results);
+    }
+    let [one] = &taken[..] else { panic!("{taken:?}") };
+    assert_eq!((one.task_id.as_str(), one.number), ("t5", 5));
+    assert_eq!((&one.stdout.path, one.stdout.truncated), (&None, true), "the path leads outside");
+    assert_eq!(dropped as usize, MAX_TASKS - 1);
+}
