@@ -47,6 +47,9 @@ mod sandbox {
         }
     }
 
+    crate::scenes::scenes!(@ Sandbox team_tasks: thirty_tasks_are_each_run_once,
+        a_stopped_workspace_keeps_its_tasks, every_point_of_a_task);
+
     #[test]
     fn a_team_in_a_storm() {
         use crate::scenes::team_storm::{self, FULL};

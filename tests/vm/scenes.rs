@@ -14,6 +14,7 @@ pub mod run;
 pub mod snapshots;
 pub mod team;
 pub mod team_storm;
+pub mod team_tasks;
 pub mod team_watch;
 
 /// Each scene as a test of the surrounding module's kind.
