@@ -129,11 +129,16 @@ impl Entity for Mailbox {
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
             Msg::Put(message, reply) => self.put(message, reply),
+            // Nothing is written of an inbox that is being cleared away; so below.
+            Msg::Confirm(_, reply) if self.closed => {
+                drop(reply.send(Err(refuse::destroying(&self.seed.member))));
+            }
             Msg::Confirm(ids, reply) => {
                 let gone = self.book.confirm(&ids);
                 self.write(Entry::Taken(gone, Some(reply)));
             }
             Msg::Ask(ask) => self.ask(ask),
+            Msg::Settle { .. } if self.closed => {}
             Msg::Settle { loan, taken } => {
                 let gone = self.book.settle(loan, taken);
                 if !gone.is_empty() {
