@@ -24,9 +24,11 @@ pub struct Options {
     pub max_nesting_depth: u32,
     /// Members of one team that are made, removed or looked at side by side.
     pub max_parallel: usize,
-    /// Messages that wait in one inbox. One more is refused.
+    /// Messages that wait in one inbox. One more is refused. The same holds for a member's tasks:
+    /// those without a result and those whose result was not received.
     pub inbox_messages: usize,
-    /// Bytes of messages that wait in one inbox, in MiB; at most 14.
+    /// Bytes of messages that wait in one inbox, in MiB; at most 14. A third of it is the most for
+    /// a member's tasks without a result, and another for its results: more stay in its guest.
     pub inbox_mb: usize,
     /// Messages that one sender may send at once.
     pub message_burst: u32,
