@@ -151,7 +151,11 @@ impl Entity for Desk {
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
             Msg::Assign(task, reply) => self.assign(task, reply),
-            Msg::Confirm(ids, reply) if !self.closed => {
+            // Nothing is written of a desk that is being cleared away; so below.
+            Msg::Confirm(_, reply) if self.closed => {
+                drop(reply.send(Err(refuse::destroying(&self.seed.member))));
+            }
+            Msg::Confirm(ids, reply) => {
                 let gone = self.ledger.confirm(&ids);
                 self.write(Entry::Taken(gone, Some(reply)));
                 self.go_on();
@@ -159,10 +163,6 @@ impl Entity for Desk {
             Msg::Ask(ask) => {
                 self.asks.join(ask, self.seed.house.options.inbox_receivers, &self.seed.member);
                 self.serve();
-            }
-            // Nothing is written of a desk that is being cleared away.
-            Msg::Confirm(_, reply) => {
-                drop(reply.send(Err(refuse::destroying(&self.seed.member))));
             }
             Msg::Settle { .. } if self.closed => {}
             Msg::Settle { loan, taken } => {

@@ -353,7 +353,7 @@ async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<Msg>) {
         // What came to be before one listened.
         let mut more = true;
         while more {
-            pace.step().await;
+            tokio::time::sleep(pace.step(Instant::now())).await;
             if desk.send(Msg::News(News::Hint)).is_err() {
                 return;
             }
@@ -369,16 +369,43 @@ struct Pace {
 }
 
 impl Pace {
-    async fn step(&mut self) {
-        let gained = self.since.elapsed().as_millis() / HINT_EVERY.as_millis();
+    /// How long to wait before the next is followed.
+    fn step(&mut self, now: Instant) -> Duration {
+        let gained = now.saturating_duration_since(self.since).as_millis() / HINT_EVERY.as_millis();
         if gained > 0 {
-            self.left = HINTS.min(self.left.saturating_add(u32::try_from(gained).unwrap_or(HINTS)));
-            self.since = Instant::now();
+            let gained = u32::try_from(gained).unwrap_or(HINTS);
+            (self.left, self.since) = (HINTS.min(self.left.saturating_add(gained)), now);
         }
-        if self.left == 0 {
-            tokio::time::sleep(HINT_EVERY).await;
-        } else {
-            self.left -= 1;
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Duration::ZERO
+            }
+            None => {
+                // What is gained while it waits is spent on it.
+                self.since = now + HINT_EVERY;
+                HINT_EVERY
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_hints_is_followed_a_hundred_times_a_second() {
+        let begun = Instant::now();
+        let (mut now, mut followed) = (begun, 0);
+        let mut pace = Pace { left: HINTS, since: begun };
+        while now < begun + Duration::from_secs(10) {
+            now += pace.step(now) + Duration::from_micros(50);
+            followed += 1;
+        }
+        assert!((1_000..1_100).contains(&followed), "{followed}");
+        let later = now + Duration::from_secs(60);
+        let burst = (0..HINTS).filter(|_| pace.step(later).is_zero()).count();
+        assert_eq!(burst, HINTS as usize, "after a pause as many at once");
     }
 }

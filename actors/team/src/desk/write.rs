@@ -51,7 +51,8 @@ impl Entry {
                 "task.ended",
                 json!({
                     "task_id": kept.task_id, "message_id": kept.message,
-                    "outcome": kept.outcome, "elapsed_ms": kept.elapsed_ms,
+                    "outcome": kept.outcome.word(), "success": kept.outcome.is_success(),
+                    "elapsed_ms": kept.elapsed_ms,
                 }),
             )),
             Self::Taken(ids, _) if !ids.is_empty() => {

@@ -38,13 +38,13 @@ fn report(kept: &Kept) -> TaskReport {
     };
     TaskReport {
         task_id: kept.task_id.clone(),
-        success: kept.outcome == Outcome::Exited { exit_code: 0 },
+        success: kept.outcome.is_success(),
         exit_code,
         stdout: kept.stdout.text.clone(),
         stderr: kept.stderr.text.clone(),
         elapsed_secs: kept.elapsed_ms / 1_000,
         source_message_id: kept.message,
-        outcome: word(&kept.outcome).to_owned(),
+        outcome: kept.outcome.word().to_owned(),
         signal,
         code,
         reason,
@@ -56,18 +56,6 @@ fn report(kept: &Kept) -> TaskReport {
         stdout_path: kept.stdout.path.clone(),
         stderr_path: kept.stderr.path.clone(),
         redelivered: None,
-    }
-}
-
-fn word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Exited { .. } => "exited",
-        Outcome::Signalled { .. } => "signalled",
-        Outcome::TimedOut => "timed_out",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Cancelled => "cancelled",
-        Outcome::Invalid { .. } => "invalid",
-        Outcome::Lost => "lost",
     }
 }
 

@@ -47,6 +47,26 @@ pub enum Outcome {
     Lost,
 }
 
+impl Outcome {
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Exited { .. } => "exited",
+            Self::Signalled { .. } => "signalled",
+            Self::TimedOut => "timed_out",
+            Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
+            Self::Invalid { .. } => "invalid",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// Whether its command exited with 0.
+    pub fn is_success(&self) -> bool {
+        *self == Self::Exited { exit_code: 0 }
+    }
+}
+
 impl From<TaskOutcome> for Outcome {
     fn from(told: TaskOutcome) -> Self {
         match told {

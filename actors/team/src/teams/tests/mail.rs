@@ -83,6 +83,28 @@ async fn what_does_not_reach_its_receiver_is_handed_out_again() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_loan_of_before_is_not_that_of_another() {
+    let stage = crew(Options::default()).await;
+    stage.say("a", "b", "1").await;
+    let (_, old) = stage.begin(receive("b")).held().await.expect("handed out");
+    stage.kill_teams();
+    let mut held = None;
+    eventually("it is handed out by the next incarnation", async || {
+        let (got, pad) = match stage.begin(receive("b")).held().await {
+            Ok(held) => held,
+            Err(_starting) => return false,
+        };
+        held = Some(pad);
+        said(&got) == ["1"]
+    })
+    .await;
+    old.sign();
+    stage.say("a", "b", "2").await;
+    drop(held);
+    assert_eq!(said(&stage.call(receive("b")).await), ["1", "2"]);
+}
+
+#[tokio::test]
 async fn confirmed_explicitly_they_stay_until_then() {
     let stage = crew(Options::default()).await;
     stage.say("a", "b", "1").await;

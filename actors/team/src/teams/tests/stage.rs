@@ -49,6 +49,12 @@ impl Running {
         result
     }
 
+    /// The answer, of which the caller does not know yet whether it arrives.
+    pub(super) async fn held(mut self) -> Result<(Value, ReceiptPad), ToolError> {
+        let result = (&mut self.answer).await.expect("it answers");
+        result.map(|value| (value, self.pad.take().expect("once")))
+    }
+
     /// The answer, which does not reach the caller.
     pub(super) async fn lost(mut self) -> Result<Value, ToolError> {
         (&mut self.answer).await.expect("it answers")
