@@ -137,7 +137,7 @@ pub(crate) async fn refresh(
     known: &mut Known,
 ) -> Result<bool, ToolError> {
     let plan = &state.plan;
-    let seen = look_at_members(house, whom, state).await;
+    let seen = look_at_members(house, Some(whom), state, &[]).await;
     let settled =
         |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
     let moving = seen.iter().any(|member| {

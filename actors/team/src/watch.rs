@@ -64,7 +64,7 @@ impl TeamsHandle {
         let team = self.address.ask(PATIENCE, find).await??;
         let card = team.ask(PATIENCE, team::Msg::Look).await?;
         let whom = machines.then(|| For::own(card.state.owner, LOOK));
-        let members = look_at_members(&self.house, whom.as_ref(), &card).await;
+        let members = look_at_members(&self.house, whom.as_ref(), &card.state, &card.desks).await;
         let inboxes = card.mailboxes.iter().map(|inbox| inbox.ask(PATIENCE, mailbox::Msg::Look));
         let mut inboxes = futures::future::join_all(inboxes).await.into_iter();
         let seen = |member| Seen { member, inbox: inboxes.next().and_then(Result::ok) };

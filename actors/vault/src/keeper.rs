@@ -57,6 +57,13 @@ struct Change {
     work: Box<dyn FnOnce(Result<Vault, Error>) + Send + Sync>,
 }
 
+/// Who calls, and the part of the vault that the call has.
+#[derive(Clone)]
+struct Caller {
+    cx: CallCx,
+    scope: Scope,
+}
+
 /// The keeper of the vault.
 pub struct Keeper {
     me: Me<Msg>,
@@ -104,20 +111,15 @@ impl Entity for Keeper {
 }
 
 impl Keeper {
-    /// The part of the vault that a call has.
-    fn scope(&self, _: &CallCx) -> Scope {
-        Scope::whole()
-    }
-
     /// Work that changes nothing, beside everything else.
     fn look<T: Send + 'static>(
         &self,
-        cx: &CallCx,
+        by: &Caller,
         crowd: &Arc<Semaphore>,
         work: impl FnOnce(&Vault, &Stop) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let (house, crowd, scope) = (self.house.clone(), crowd.clone(), self.scope(cx));
-        let cx = cx.clone();
+        let (house, crowd) = (self.house.clone(), crowd.clone());
+        let Caller { cx, scope } = by.clone();
         Reply::later(async move {
             let stop = Stop::default();
             let dropped = stop.clone().on_drop();
@@ -139,12 +141,13 @@ impl Keeper {
     /// became of it.
     fn change<T: Send + 'static>(
         &mut self,
-        cx: &CallCx,
+        by: &Caller,
         notes: Vec<NotePath>,
         work: impl FnOnce(&Vault) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Reply<T> {
         let (reply, answer) = oneshot::channel();
-        let cancel = cx.cancel.clone();
+        let Caller { cx, scope } = by.clone();
+        let cancel = cx.cancel;
         let work = move |vault: Result<Vault, Error>| {
             let done = match cancel.is_cancelled() {
                 true => Err(Error::Cancelled),
@@ -152,7 +155,6 @@ impl Keeper {
             };
             let _gone = reply.send(done);
         };
-        let scope = self.scope(cx);
         self.queue(Change { notes, scope, work: Box::new(work) });
         Reply::later(answered(answer))
     }

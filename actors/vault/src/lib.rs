@@ -23,6 +23,7 @@ mod front;
 mod keeper;
 mod ops;
 mod options;
+mod part;
 mod path;
 mod search;
 mod tags;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::Error;
 
+/// The folder in which the daemon keeps what is no note.
+const TEAMS: &str = "teams/";
 /// Longest path in bytes. Linux takes 4096, of which the folder's own place takes some.
 const MAX_BYTES: usize = 2_048;
 /// Longest name in bytes, of the file systems in use.
@@ -155,6 +157,16 @@ impl Rules {
                 why: "it is in a folder that is no part of the vault",
             }),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses what is neither a note nor, below `teams/`, one of the daemon's own files, whose
+    /// names end in `.json`.
+    pub(crate) fn admit_kept(&self, path: &NotePath) -> Result<(), Error> {
+        let text = path.as_str();
+        match text.starts_with(TEAMS) && text.ends_with(".json") {
+            true => self.admit(path),
+            false => self.admit_note(path),
         }
     }
 

@@ -56,13 +56,14 @@ fn holds(state: &State, rows: &[Row], over: bool) -> bool {
     there.iter().all(|row| row.owned) && (over || !there.is_empty())
 }
 
-/// The members as they are now. For nobody, their workspaces are not asked.
+/// The members as they are now. For nobody, their workspaces are not asked; without desks, nothing
+/// is said of their tasks.
 pub(crate) async fn members(
     house: &Arc<House>,
     whom: Option<&For>,
-    card: &Card,
+    state: &State,
+    desks: &[Address<desk::Msg>],
 ) -> Vec<TeamMember> {
-    let state = &card.state;
     let looks = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
         let workspace_id = state.workspaces.as_ref().map(|ids| ids[number]);
@@ -83,7 +84,7 @@ pub(crate) async fn members(
                     Err(error) => not_told(seen, &error, making),
                 },
             };
-            match card.desks.get(number) {
+            match desks.get(number) {
                 Some(desk) => match desk.ask(PATIENCE, desk::Msg::Look).await {
                     Ok(load) => loaded(seen, load),
                     // It is being started again: nothing is known of its tasks.

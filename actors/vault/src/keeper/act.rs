@@ -5,13 +5,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
 
-use super::{Keeper, Stop};
+use super::{Caller, Keeper, Stop};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
 use crate::ops::{Mode, Replaced, Tags, Vault};
 use crate::path::NotePath;
 use crate::search::{Cut, PROGRESS, Request, Watch, search};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
-use crate::{Error, front, tags};
+use crate::{Error, front, part, tags};
 
 const DEFAULT_RESULTS: usize = 20;
 const DEFAULT_CONTEXT: u8 = 2;
@@ -31,18 +31,19 @@ impl Handle<VaultCall> for Keeper {
         if !self.house.options.enabled {
             return Err(Error::Disabled.into());
         }
+        let by = &Caller { cx: cx.clone(), scope: part::of(call.as_member.as_deref())? };
         match call.action {
-            Action::Read => self.read(cx, call),
-            Action::Write => self.write(cx, call),
-            Action::Search => self.search(cx, call),
-            Action::List => self.list(cx, call),
-            Action::Delete => self.delete(cx, call),
-            Action::Frontmatter => self.frontmatter(cx, call),
-            Action::Tags => self.tags(cx, call),
-            Action::Replace => self.replace(cx, call),
-            Action::Move => self.rename(cx, call),
-            Action::BatchRead => self.batch_read(cx, call),
-            Action::Stats => self.stats(cx, call),
+            Action::Read => self.read(by, call),
+            Action::Write => self.write(by, call),
+            Action::Search => self.search(by, call),
+            Action::List => self.list(by, call),
+            Action::Delete => self.delete(by, call),
+            Action::Frontmatter => self.frontmatter(by, call),
+            Action::Tags => self.tags(by, call),
+            Action::Replace => self.replace(by, call),
+            Action::Move => self.rename(by, call),
+            Action::BatchRead => self.batch_read(by, call),
+            Action::Stats => self.stats(by, call),
         }
     }
 }
@@ -56,27 +57,40 @@ impl Keeper {
     /// The note in a parameter, and the parameter.
     fn note(
         &self,
-        cx: &CallCx,
+        by: &Caller,
         path: Option<String>,
         name: &str,
     ) -> Result<(NotePath, String), ToolError> {
         let given = need(path, name)?;
-        let path = self.scope(cx).place(&given)?;
+        let path = by.scope.place(&given)?;
         self.house.rules.admit_note(&path)?;
         Ok((path, given))
     }
 
+    /// The same of what is only read: the cards of teams are there for it, too.
+    fn readable(
+        &self,
+        by: &Caller,
+        path: Option<String>,
+        name: &str,
+    ) -> Result<(NotePath, String), ToolError> {
+        let given = need(path, name)?;
+        let path = by.scope.place(&given)?;
+        self.house.rules.admit_kept(&path)?;
+        Ok((path, given))
+    }
+
     /// The folder in a parameter.
-    fn folder(&self, cx: &CallCx, path: Option<&str>) -> Result<NotePath, ToolError> {
-        let path = self.scope(cx).place(path.unwrap_or_default())?;
+    fn folder(&self, by: &Caller, path: Option<&str>) -> Result<NotePath, ToolError> {
+        let path = by.scope.place(path.unwrap_or_default())?;
         self.house.rules.admit(&path)?;
         Ok(path)
     }
 
-    fn read(&self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn read(&self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.readable(by, call.path, "path")?;
         let json = call.format.unwrap_or_default() == Format::Json;
-        Ok(self.look(cx, &self.house.readers, move |vault, _| {
+        Ok(self.look(by, &self.house.readers, move |vault, _| {
             let text = vault.read(&note)?.text;
             let front = json.then(|| front::read(&text));
             let (frontmatter, wrong) = match front {
@@ -95,11 +109,11 @@ impl Keeper {
         }))
     }
 
-    fn write(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn write(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.note(by, call.path, "path")?;
         let content = need(call.content, "content")?;
         let mode = call.mode.unwrap_or_default();
-        Ok(self.change(cx, vec![note.clone()], move |vault| {
+        Ok(self.change(by, vec![note.clone()], move |vault| {
             let how = match mode {
                 WriteMode::Overwrite => Mode::Overwrite,
                 WriteMode::Append => Mode::Append,
@@ -116,9 +130,9 @@ impl Keeper {
         }))
     }
 
-    fn search(&self, cx: &CallCx, call: VaultCall) -> Answer {
+    fn search(&self, by: &Caller, call: VaultCall) -> Answer {
         let query = need(call.query, "query")?;
-        let at = self.folder(cx, call.path_prefix.as_deref())?;
+        let at = self.folder(by, call.path_prefix.as_deref())?;
         let tag = call.tag.map(|tag| valid_tag(&tag)).transpose()?;
         let context = call.context_lines.unwrap_or(DEFAULT_CONTEXT);
         if context > MOST_CONTEXT {
@@ -130,8 +144,8 @@ impl Keeper {
             Some(0) => options.max_results,
             Some(most) => options.max_results.min(most as usize),
         };
-        let progress = cx.progress.clone();
-        Ok(self.look(cx, &self.house.searches, move |vault, stop: &Stop| {
+        let progress = by.cx.progress.clone();
+        Ok(self.look(by, &self.house.searches, move |vault, stop: &Stop| {
             let ask = Request {
                 query: &query,
                 regex: call.regex.unwrap_or(false),
@@ -170,11 +184,11 @@ impl Keeper {
         }))
     }
 
-    fn list(&self, cx: &CallCx, call: VaultCall) -> Answer {
+    fn list(&self, by: &Caller, call: VaultCall) -> Answer {
         let given = call.path.or(call.path_prefix).unwrap_or_default();
-        let at = self.folder(cx, Some(&given))?;
+        let at = self.folder(by, Some(&given))?;
         let recursive = call.recursive.unwrap_or(false);
-        Ok(self.look(cx, &self.house.readers, move |vault, stop| {
+        Ok(self.look(by, &self.house.readers, move |vault, stop| {
             let listed = vault.list(&at, recursive, &|| stop.is_set())?;
             let rows = listed.rows.into_iter();
             let entries: Vec<_> = rows
@@ -191,21 +205,21 @@ impl Keeper {
         }))
     }
 
-    fn delete(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn delete(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.note(by, call.path, "path")?;
         if call.confirm != Some(true) {
             let message = format!("`{given}` would be gone for good");
             let refused = ToolError::new(hivekeep_kernel::Layer::Actor, "not_confirmed", message);
             return Err(refused.next("set `confirm` to true to delete it"));
         }
-        Ok(self.change(cx, vec![note.clone()], move |vault| {
+        Ok(self.change(by, vec![note.clone()], move |vault| {
             vault.delete(&note)?;
             Ok(VaultResult { path: Some(given), deleted: Some(true), ..VaultResult::default() })
         }))
     }
 
-    fn frontmatter(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn frontmatter(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.note(by, call.path, "path")?;
         let action = need(call.frontmatter_action, "frontmatter_action")?;
         let answer = move |vault: &Vault, note: &NotePath, changed| {
             Ok(VaultResult {
@@ -217,7 +231,7 @@ impl Keeper {
         };
         if action == FrontmatterAction::Get {
             return Ok(
-                self.look(cx, &self.house.readers, move |vault, _| answer(vault, &note, None))
+                self.look(by, &self.house.readers, move |vault, _| answer(vault, &note, None))
             );
         }
         let key = need(call.key, "key")?;
@@ -228,7 +242,7 @@ impl Keeper {
             FrontmatterAction::Set => Some(need(call.value, "value")?),
             _ => None,
         };
-        Ok(self.change(cx, vec![note.clone()], move |vault| {
+        Ok(self.change(by, vec![note.clone()], move |vault| {
             let changed = match &value {
                 Some(value) => vault.set(&note, &key, value)?,
                 None => vault.unset(&note, &key)?,
@@ -237,8 +251,8 @@ impl Keeper {
         }))
     }
 
-    fn tags(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn tags(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.note(by, call.path, "path")?;
         let action = need(call.tags_action, "tags_action")?;
         let answer = move |vault: &Vault, note: &NotePath, changed| {
             let Tags { all, inline, malformed } = vault.tags(note)?;
@@ -253,11 +267,11 @@ impl Keeper {
         };
         if action == TagsAction::List {
             return Ok(
-                self.look(cx, &self.house.readers, move |vault, _| answer(vault, &note, None))
+                self.look(by, &self.house.readers, move |vault, _| answer(vault, &note, None))
             );
         }
         let tag = valid_tag(&need(call.tag, "tag")?)?;
-        Ok(self.change(cx, vec![note.clone()], move |vault| {
+        Ok(self.change(by, vec![note.clone()], move |vault| {
             let changed = match action {
                 TagsAction::Add => vault.add_tag(&note, &tag)?,
                 _ => vault.remove_tag(&note, &tag)?,
@@ -266,15 +280,15 @@ impl Keeper {
         }))
     }
 
-    fn replace(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (note, given) = self.note(cx, call.path, "path")?;
+    fn replace(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (note, given) = self.note(by, call.path, "path")?;
         let old = need(call.old_string, "old_string")?;
         let new = need(call.new_string, "new_string")?;
         if old.is_empty() {
             return Err(ToolError::invalid("old_string must not be empty"));
         }
         let is_pattern = call.regex.unwrap_or(false);
-        Ok(self.change(cx, vec![note.clone()], move |vault| {
+        Ok(self.change(by, vec![note.clone()], move |vault| {
             let count = vault.replace(&note, &Replaced::new(&old, is_pattern)?, &new)?;
             Ok(VaultResult {
                 path: Some(given),
@@ -284,20 +298,20 @@ impl Keeper {
         }))
     }
 
-    fn rename(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        let (from, given) = self.note(cx, call.path, "path")?;
-        let (to, new) = self.note(cx, call.new_path, "new_path")?;
+    fn rename(&mut self, by: &Caller, call: VaultCall) -> Answer {
+        let (from, given) = self.note(by, call.path, "path")?;
+        let (to, new) = self.note(by, call.new_path, "new_path")?;
         let overwrite = call.overwrite.unwrap_or(false);
         let mut notes = vec![from.clone(), to.clone()];
         notes.dedup();
-        Ok(self.change(cx, notes, move |vault| {
+        Ok(self.change(by, notes, move |vault| {
             let moved = vault.rename(&from, &to, overwrite)?;
             let (from, to) = (Some(given), Some(new));
             Ok(VaultResult { moved: Some(moved), from, to, ..VaultResult::default() })
         }))
     }
 
-    fn batch_read(&self, cx: &CallCx, call: VaultCall) -> Answer {
+    fn batch_read(&self, by: &Caller, call: VaultCall) -> Answer {
         let paths = need(call.paths, "paths")?;
         if paths.is_empty() || paths.len() > MOST_PATHS {
             return Err(ToolError::invalid(format!("paths must name 1 to {MOST_PATHS} notes")));
@@ -307,9 +321,11 @@ impl Keeper {
         // A path that is none is that row's error, as a note that is not there.
         let asked: Vec<_> = paths
             .into_iter()
-            .map(|path| (self.note(cx, Some(path.clone()), "paths").map(|(note, _)| note), path))
+            .map(|path| {
+                (self.readable(by, Some(path.clone()), "paths").map(|(note, _)| note), path)
+            })
             .collect();
-        Ok(self.look(cx, &self.house.readers, move |vault, stop| {
+        Ok(self.look(by, &self.house.readers, move |vault, stop| {
             let mut room = BATCH_BYTES;
             let mut rows = Vec::new();
             for (note, path) in asked {
@@ -323,12 +339,12 @@ impl Keeper {
         }))
     }
 
-    fn stats(&self, cx: &CallCx, call: VaultCall) -> Answer {
+    fn stats(&self, by: &Caller, call: VaultCall) -> Answer {
         let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
         if recent > MOST_RECENT {
             return Err(ToolError::invalid(format!("recent_count must be at most {MOST_RECENT}")));
         }
-        Ok(self.look(cx, &self.house.readers, move |vault, stop| {
+        Ok(self.look(by, &self.house.readers, move |vault, stop| {
             let stats = vault.stats(recent as usize, &|| stop.is_set())?;
             let rows = stats.recent.into_iter().map(|file| RecentRow {
                 path: file.path,

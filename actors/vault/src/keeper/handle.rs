@@ -14,8 +14,6 @@ use crate::folder::{Expect, Kind, Walk};
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
 
-/// The folder in which the daemon keeps what is no note.
-const TEAMS: &str = "teams/";
 /// How long a write may wait for its turn and take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,11 +25,7 @@ impl VaultHandle {
     /// A file that the daemon may keep: a note, or below `teams/` a JSON file.
     fn file(&self, path: &str) -> Result<NotePath, Error> {
         let parsed = NotePath::parse(path)?;
-        let card = parsed.as_str().starts_with(TEAMS) && parsed.as_str().ends_with(".json");
-        match card {
-            true => self.0.rules.admit(&parsed)?,
-            false => self.0.rules.admit_note(&parsed)?,
-        }
+        self.0.rules.admit_kept(&parsed)?;
         Ok(parsed)
     }
 

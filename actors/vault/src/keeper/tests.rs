@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::Options;
 
+mod part;
+
 /// A keeper with a folder of its own.
 struct House {
     dir: tempfile::TempDir,

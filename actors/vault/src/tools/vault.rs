@@ -17,6 +17,8 @@ use crate::keeper::Keeper;
 pub struct VaultCall {
     /// What to do.
     pub action: Action,
+    /// The call is confined to what this member of a team has: `team/member`. Its paths begin at the folder `teams/<team>`, and nothing outside of that is read, found or changed. Default: the whole vault.
+    pub as_member: Option<String>,
     /// read, write, delete, frontmatter, tags, replace, move: the note. list: the folder; default: the whole vault.
     pub path: Option<String>,
     /// read: `markdown`, the default, is the text alone; `json` also answers the parsed front matter.
