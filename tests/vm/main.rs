@@ -66,6 +66,13 @@ mod sandbox {
     }
 
     #[test]
+    fn cards_follow_their_team() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::team_cards::cards_follow_their_team(house);
+        }
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);
@@ -112,7 +119,8 @@ mod vm {
     mod network {
         crate::scenes::network_scenes! {
             "bridge": walls_doors_and_windows, forwards_outlive_everything_but_their_workspace,
-                every_point_leaves_nothing, a_repository_is_cloned_from_afar;
+                every_point_leaves_nothing, a_repository_is_cloned_from_afar,
+                a_team_is_a_group_of_its_own;
             "user": alone_with_its_forwards;
         }
 
