@@ -121,6 +121,10 @@ id!(
     /// A message between the members of a team.
     MessageId, "message", "msg"
 );
+id!(
+    /// A swarm: tasks, each in a fork of one snapshot.
+    SwarmId, "swarm", "swarm"
+);
 
 #[cfg(test)]
 mod tests {

@@ -25,7 +25,7 @@ pub use census::{ActorRow, Census, Probe};
 pub use entity::{Entity, Fault, Me};
 pub use error::{Layer, ToolError};
 pub use ids::{
-    CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, TeamId, WorkspaceId,
+    CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, SwarmId, TeamId, WorkspaceId,
 };
 pub use mailbox::{Address, AskError, Unavailable};
 pub use nursery::{ChildNews, Nursery};
