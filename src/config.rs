@@ -51,6 +51,8 @@ pub struct Config {
     pub git: hivekeep_workspace::GitOptions,
     /// Teams: how many, how deep, and what their inboxes hold.
     pub team: hivekeep_team::Options,
+    /// Swarms: how many run, and how long their results are kept.
+    pub swarm: hivekeep_team::SwarmOptions,
     /// The vault: notes that outlive workspaces and sessions.
     pub vault: hivekeep_vault::Options,
 }

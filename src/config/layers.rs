@@ -197,6 +197,7 @@ impl Config {
         add("workspace", self.workspace.problems());
         add("git", self.git.problems());
         add("team", self.team.problems());
+        add("swarm", self.swarm.problems());
         add("vault", self.vault.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));

@@ -247,6 +247,7 @@ impl Tree {
         let tools = LateTools::default();
         let teams = House::new(hivekeep_team::Parts {
             options: config.team.clone(),
+            swarm: config.swarm.clone(),
             rates: config.registry.rate.enabled,
             journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
@@ -289,6 +290,7 @@ impl Tree {
         let routes = Routes::default()
             .singleton("workspaces", Arc::new(self.places.workspaces.clone()))
             .singleton("teams", Arc::new(self.places.teams.clone()))
+            .singleton("swarms", Arc::new(self.places.swarms.clone()))
             .singleton("vault", Arc::new(self.places.vault.clone()))
             .directory("workspace", Arc::new(self.workspaces.directory.clone()));
         let unserved = routes.unserved(&catalogue);

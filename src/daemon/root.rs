@@ -6,7 +6,7 @@ use hivekeep_kernel::{
 use hivekeep_network::Keeper as Network;
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
 use hivekeep_store::Journal;
-use hivekeep_team::Teams;
+use hivekeep_team::{Swarms, Teams};
 use hivekeep_vault::Keeper as Vault;
 use hivekeep_workspace::Workspaces;
 
@@ -25,6 +25,7 @@ const SESSIONS: Policy = Policy::ESSENTIAL;
 const NETWORK: Policy = Policy::ESSENTIAL;
 const WORKSPACES: Policy = Policy::ESSENTIAL;
 const TEAMS: Policy = Policy::ESSENTIAL;
+const SWARMS: Policy = Policy::ESSENTIAL;
 /// Notes can wait; workspaces cannot. Given up, the vault stays down and its tool says so.
 const VAULT: Policy = Policy::ENTITY;
 /// Nobody restarts the root but the service manager.
@@ -44,6 +45,7 @@ pub(super) struct Places {
     pub(super) network: Address<<Network as Entity>::Msg>,
     pub(super) workspaces: Address<<Workspaces as Entity>::Msg>,
     pub(super) teams: Address<<Teams as Entity>::Msg>,
+    pub(super) swarms: Address<<Swarms as Entity>::Msg>,
     pub(super) vault: Address<<Vault as Entity>::Msg>,
 }
 
@@ -62,6 +64,7 @@ impl Places {
                 WORKSPACES,
             )),
             teams: Address::vacant(census.probe(&place("teams"), "teams", TEAMS)),
+            swarms: Address::vacant(census.probe(&place("swarms"), "swarms", SWARMS)),
             vault: Address::vacant(census.probe(&place("vault"), "vault", VAULT)),
         }
     }
@@ -84,6 +87,7 @@ pub(super) struct Seed {
     pub(super) sessions: SessionsSeed,
     pub(super) network: <Network as Entity>::Seed,
     pub(super) workspaces: <Workspaces as Entity>::Seed,
+    /// What teams and swarms share.
     pub(super) teams: <Teams as Entity>::Seed,
     pub(super) vault: <Vault as Entity>::Seed,
 }
@@ -104,7 +108,8 @@ impl Entity for Root {
         nursery.start::<Sessions>("sessions", SESSIONS, &places.sessions, sessions)?;
         nursery.start::<Network>("network", NETWORK, &places.network, network)?;
         nursery.start::<Workspaces>("workspaces", WORKSPACES, &places.workspaces, workspaces)?;
-        nursery.start::<Teams>("teams", TEAMS, &places.teams, teams)?;
+        nursery.start::<Teams>("teams", TEAMS, &places.teams, teams.clone())?;
+        nursery.start::<Swarms>("swarms", SWARMS, &places.swarms, teams)?;
         nursery.start::<Vault>("vault", VAULT, &places.vault, vault)?;
         Ok(Self(nursery))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    house::{For, House},
+    house::{For, House, Party},
     records::{Member, Stem},
 };
 
@@ -52,20 +52,24 @@ struct Made {
     workspace_id: WorkspaceId,
 }
 
-fn read<T: DeserializeOwned>(tool: &str, value: Value) -> Result<T, ToolError> {
+pub(crate) fn read<T: DeserializeOwned>(tool: &str, value: Value) -> Result<T, ToolError> {
     serde_json::from_value(value)
         .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
 }
 
 impl House {
     /// The workspaces that there are, as the session sees them.
-    pub(crate) async fn workspaces(&self, team: TeamId, whom: &For) -> Result<Vec<Row>, ToolError> {
+    pub(crate) async fn workspaces(
+        &self,
+        party: impl Into<Party>,
+        whom: &For,
+    ) -> Result<Vec<Row>, ToolError> {
         #[derive(Deserialize)]
         struct Listed {
             workspaces: Vec<Row>,
         }
         let tool = "workspace_list";
-        let listed: Listed = read(tool, self.insist(team, whom, tool, json!({})).await?)?;
+        let listed: Listed = read(tool, self.insist(party, whom, tool, json!({})).await?)?;
         Ok(listed.workspaces)
     }
 
@@ -91,13 +95,13 @@ impl House {
     /// What a workspace is doing now.
     pub(crate) async fn look(
         &self,
-        team: TeamId,
+        party: impl Into<Party>,
         whom: &For,
         workspace: &str,
     ) -> Result<Details, ToolError> {
         let tool = "workspace_info";
         let args = json!({ "workspace_id": workspace });
-        read(tool, self.insist(team, whom, tool, args).await?)
+        read(tool, self.insist(party, whom, tool, args).await?)
     }
 
     /// What a fork of a workspace takes of its session's quota.
@@ -127,19 +131,20 @@ impl House {
     /// not there is believed only of a list, which is answered after that.
     pub(crate) async fn remove(
         &self,
-        team: TeamId,
+        party: impl Into<Party>,
         whom: &For,
         workspace: &str,
     ) -> Result<(), ToolError> {
+        let party = party.into();
         loop {
             let args = json!({ "workspace_id": workspace });
-            match self.insist(team, whom, "workspace_destroy", args).await {
+            match self.insist(party, whom, "workspace_destroy", args).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.code == "workspace_not_found" => {
                     let is_it = |row: &Row| {
                         row.name == workspace || row.workspace_id.to_string() == workspace
                     };
-                    if !self.workspaces(team, whom).await?.iter().any(is_it) {
+                    if !self.workspaces(party, whom).await?.iter().any(is_it) {
                         return Ok(());
                     }
                     wait_or(whom, error, true).await?;
@@ -154,15 +159,16 @@ impl House {
     }
 
     /// Calls until the target has room, for as long as it makes sense.
-    async fn insist(
+    pub(crate) async fn insist(
         &self,
-        team: TeamId,
+        party: impl Into<Party>,
         whom: &For,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
+        let party = party.into();
         loop {
-            match self.call(team, whom, tool, args.clone()).await {
+            match self.call(party, whom, tool, args.clone()).await {
                 Ok(value) => return Ok(value),
                 Err(error) => {
                     // Nothing was done: it did not get to its actor.
@@ -179,7 +185,7 @@ impl House {
 ///
 /// # Errors
 /// The error itself, when another attempt makes no sense.
-async fn wait_or(whom: &For, error: ToolError, passing: bool) -> Result<(), ToolError> {
+pub(crate) async fn wait_or(whom: &For, error: ToolError, passing: bool) -> Result<(), ToolError> {
     let pause = error.retry_after_ms.map_or(PAUSE, Duration::from_millis).min(4 * PAUSE);
     if !passing || whom.cancel.is_cancelled() || Instant::now() + pause >= whom.deadline {
         return Err(error);

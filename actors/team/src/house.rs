@@ -10,7 +10,7 @@ use std::{
 
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    CallCx, Census, Progress, Resources, SessionId, TeamId, ToolError,
+    CallCx, Census, Progress, Resources, SessionId, SwarmId, TeamId, ToolError,
     ports::{Errand, Network, Reservation, Sessions, Tasks, Tools, Vault},
 };
 use hivekeep_store::{Events, Journal};
@@ -18,12 +18,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Options, waits::Waits};
+use crate::{Options, SwarmOptions, waits::Waits};
 
 /// What the daemon brings.
 pub struct Parts {
     /// Section `[team]`.
     pub options: Options,
+    /// Section `[swarm]`.
+    pub swarm: SwarmOptions,
     /// Whether senders are slowed down at all.
     pub rates: bool,
     /// The journal.
@@ -47,6 +49,7 @@ pub struct Parts {
 /// See the module.
 pub struct House {
     pub(crate) options: Options,
+    pub(crate) swarm: SwarmOptions,
     pub(crate) rates: bool,
     pub(crate) journal: Journal,
     pub(crate) events: Events,
@@ -61,8 +64,27 @@ pub struct House {
     tools: Arc<dyn Tools>,
     /// Of inboxes and desks, those that were restarted included.
     incarnations: AtomicU64,
-    /// Errands for a team that have not ended.
-    running: DashMap<TeamId, TaskTracker>,
+    /// Errands that have not ended.
+    running: DashMap<Party, TaskTracker>,
+}
+
+/// For whom errands are run, and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Party {
+    Team(TeamId),
+    Swarm(SwarmId),
+}
+
+impl From<TeamId> for Party {
+    fn from(id: TeamId) -> Self {
+        Self::Team(id)
+    }
+}
+
+impl From<SwarmId> for Party {
+    fn from(id: SwarmId) -> Self {
+        Self::Swarm(id)
+    }
 }
 
 /// In whose name something is done, and until when.
@@ -98,6 +120,7 @@ impl House {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts {
             options,
+            swarm,
             rates,
             journal,
             sessions,
@@ -119,6 +142,7 @@ impl House {
             vault,
             waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
             options,
+            swarm,
             tools,
             tasks,
             incarnations: AtomicU64::new(0),
@@ -132,11 +156,11 @@ impl House {
         self.incarnations.fetch_add(1, Ordering::Relaxed) << 32
     }
 
-    /// Calls a tool for a team. Whoever stops waiting stops the call; its work is still counted
-    /// among the team's until it has ended.
+    /// Calls a tool for a team or a swarm. Whoever stops waiting stops the call; its work is still
+    /// counted among the party's until it has ended.
     pub(crate) async fn call(
         &self,
-        team: TeamId,
+        party: impl Into<Party>,
         whom: &For,
         tool: &'static str,
         args: Value,
@@ -151,28 +175,28 @@ impl House {
             reserved: whom.reserved.clone(),
         };
         let tools = self.tools.clone();
-        let tracker = self.running.entry(team).or_default().clone();
+        let tracker = self.running.entry(party.into()).or_default().clone();
         let work = tracker.spawn(async move { tools.call(errand, tool, args).await });
-        let broken = |error| ToolError::internal(format!("`{tool}` for a team: {error}"));
+        let broken = |error| ToolError::internal(format!("`{tool}` for another actor: {error}"));
         work.await.unwrap_or_else(|error| Err(broken(error)))
     }
 
-    /// Waits until nothing is being done for a team, by incarnations before this one either.
-    pub(crate) async fn quiet(&self, team: TeamId) {
-        let tracker = self.running.get(&team).map(|tracker| tracker.clone());
+    /// Waits until nothing is being done for a party, by incarnations before this one either.
+    pub(crate) async fn quiet(&self, party: impl Into<Party>) {
+        let tracker = self.running.get(&party.into()).map(|tracker| tracker.clone());
         if let Some(tracker) = tracker {
             tracker.close();
             tracker.wait().await;
         }
     }
 
-    /// A team that was never planned, or is gone.
-    pub(crate) fn forget_idle(&self, team: TeamId) {
-        self.running.remove_if(&team, |_, tracker| tracker.is_empty());
+    /// A party that was never planned, or is gone.
+    pub(crate) fn forget_idle(&self, party: impl Into<Party>) {
+        self.running.remove_if(&party.into(), |_, tracker| tracker.is_empty());
     }
 
-    /// A team is no more.
-    pub(crate) fn forget(&self, team: TeamId) {
-        self.running.remove(&team);
+    /// A party is no more.
+    pub(crate) fn forget(&self, party: impl Into<Party>) {
+        self.running.remove(&party.into());
     }
 }

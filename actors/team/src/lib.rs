@@ -5,6 +5,7 @@
 //!        │        ├─ desk      a member's tasks
 //!        │        ├─ mailbox
 //!        ├─ team …
+//! swarms ── swarm*
 //! ```
 //! [`directory`] says what may be added, [`mailbox::book`] what is in an inbox,
 //! [`desk::ledger`] what is known of tasks; all are pure.
@@ -13,6 +14,9 @@
 //!
 //! A team is planned in the journal before anything is made. A plan that did not come to its end
 //! is undone, a removal that did not is gone on with, whatever died in between.
+//!
+//! A swarm ([`swarms`]) is tasks, each in a fork of one snapshot, with a merge and the removal of
+//! the forks at its end. Planned in the journal too, it is gone on with until it is over.
 
 mod cards;
 pub mod desk;
@@ -26,6 +30,8 @@ pub mod name;
 mod options;
 mod records;
 mod refuse;
+mod swarm;
+mod swarms;
 mod team;
 mod teams;
 pub mod tools;
@@ -34,6 +40,7 @@ mod watch;
 
 pub use house::{House, Parts};
 pub use options::Options;
+pub use swarms::{Msg as SwarmMsg, SwarmOptions, Swarms};
 pub use teams::{Msg, Teams};
 pub use tools::catalogue;
 pub use watch::{Picture, Seen, TeamsHandle};

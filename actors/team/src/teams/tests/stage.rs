@@ -85,6 +85,7 @@ impl Stage {
         let teams = Address::vacant(census.probe("teams", "teams", Policy::ESSENTIAL));
         let house = House::new(Parts {
             options: options.clone(),
+            swarm: crate::SwarmOptions::default(),
             rates: true,
             journal: journal.clone(),
             sessions: Arc::new(fake.clone()),

@@ -1,0 +1,110 @@
+//! One swarm: tasks, each in a fork of its own, then a merge, then nothing left of it.
+//!
+//! [`records`] say how far it got; an incarnation goes on from there. All work is one worker beside
+//! the mailbox, [`saga`], so that a swarm has one hand that writes its records.
+
+mod clean;
+mod merge;
+pub(crate) mod records;
+mod report;
+mod saga;
+mod worker;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::FutureExt;
+use hivekeep_kernel::{Address, Entity, Fault, Me, SwarmId, ToolError};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{house::House, refuse, swarms};
+use records::{Record, Story};
+use saga::Run;
+
+/// What a swarm can be told.
+pub(crate) enum Msg {
+    /// End now. Answered when that is durable.
+    Cancel(oneshot::Sender<Result<(), ToolError>>),
+    /// Its work is done, or cannot go on.
+    Done(Result<(), String>),
+}
+
+/// What an incarnation is made from.
+#[derive(Clone)]
+pub(crate) struct Seed {
+    pub(crate) house: Arc<House>,
+    pub(crate) id: SwarmId,
+    pub(crate) swarms: Address<swarms::Msg>,
+    /// How far it is, for whoever looks; outlives incarnations.
+    pub(crate) view: Arc<watch::Sender<Story>>,
+    /// Planned just now: no daemon before this one can have made forks for it.
+    pub(crate) fresh: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// A swarm.
+pub(crate) struct Swarm {
+    me: Me<Msg>,
+    seed: Seed,
+    stop: CancellationToken,
+}
+
+impl Entity for Swarm {
+    type Msg = Msg;
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
+        let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
+        let (story, _) = loaded
+            .map_err(|error| Fault::new(error.to_string()))?
+            .map_err(Fault::new)?
+            .ok_or_else(|| Fault::new("the swarm is forgotten"))?;
+        let stop = CancellationToken::new();
+        if matches!(&story, Story::Going(state) if state.cancelled) {
+            stop.cancel();
+        }
+        seed.view.send_replace(story);
+        let run = Run {
+            house: seed.house.clone(),
+            id: seed.id,
+            view: seed.view.clone(),
+            stop: stop.clone(),
+            swarms: seed.swarms.clone(),
+            resumed: !seed.fresh.swap(false, std::sync::atomic::Ordering::SeqCst),
+        };
+        let swarm = me.address.clone();
+        let _detached = me.workers.spawn(async move {
+            let outcome = AssertUnwindSafe(run.go()).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| Err("its work panicked".to_owned()));
+            // A swarm that is gone is followed by one that goes on from the records.
+            let _ = swarm.send(Msg::Done(outcome));
+        });
+        Ok(Self { me, seed, stop })
+    }
+
+    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        match message {
+            Msg::Cancel(reply) => self.cancel(reply),
+            Msg::Done(Ok(())) => self.me.stop("it is over"),
+            Msg::Done(Err(reason)) => return Err(Fault::new(reason)),
+        }
+        Ok(())
+    }
+}
+
+impl Swarm {
+    fn cancel(&self, reply: oneshot::Sender<Result<(), ToolError>>) {
+        let (house, id) = (self.seed.house.clone(), self.seed.id);
+        let (view, stop) = (self.seed.view.clone(), self.stop.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let pieces = records::encode(&Record::Cancelled);
+            let written = house.journal.append(&records::stream(id), pieces).await;
+            if written.is_ok() {
+                saga::see(&view, Record::Cancelled);
+                stop.cancel();
+            }
+            // Whoever asked may have gone.
+            let _ = reply.send(written.map(drop).map_err(|error| refuse::store(&error)));
+        });
+    }
+}

@@ -1,0 +1,129 @@
+//! The steps of a swarm, each from what the records say on.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use futures::{TryStreamExt, stream};
+use hivekeep_kernel::{Address, SwarmId, fault_point};
+use hivekeep_store::{NewEvent, Seq};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::records::{self, Kept, Record, State, Story};
+use crate::{house::House, swarms};
+
+/// Why a swarm cannot go on just now: its records cannot be written. In words; its supervisor
+/// starts it anew.
+pub(super) type Stuck = String;
+
+/// One incarnation's work.
+pub(super) struct Run {
+    pub(super) house: Arc<House>,
+    pub(super) id: SwarmId,
+    pub(super) view: Arc<watch::Sender<Story>>,
+    pub(super) stop: CancellationToken,
+    pub(super) swarms: Address<swarms::Msg>,
+    /// Another incarnation may have been at work before.
+    pub(super) resumed: bool,
+}
+
+/// Lets everybody who looks see a record. One that came too late changes nothing.
+pub(super) fn see(view: &watch::Sender<Story>, record: Record) {
+    change(view, |state| {
+        if let Err(record) = state.apply(record) {
+            tracing::error!(?record, "a record does not follow");
+        }
+    });
+}
+
+fn change(view: &watch::Sender<Story>, change: impl FnOnce(&mut State)) {
+    view.send_modify(|story| {
+        if let Story::Going(state) = story {
+            change(Arc::make_mut(state));
+        }
+    });
+}
+
+impl Run {
+    /// Everything that is left to do.
+    pub(super) async fn go(&self) -> Result<(), Stuck> {
+        // What an earlier incarnation began to make would come to light afterwards.
+        self.house.quiet(self.id).await;
+        let story = self.view.borrow().clone();
+        if let Story::Going(state) = story {
+            self.tasks(&state).await?;
+            self.merge().await?;
+            let seq = self.clean().await?;
+            fault_point!("swarm.after_cleanup");
+            self.end(seq).await?;
+        }
+        self.linger().await?;
+        self.house.forget(self.id);
+        Ok(())
+    }
+
+    async fn tasks(&self, state: &State) -> Result<(), Stuck> {
+        let open = (0..state.tasks.len()).filter(|task| state.tasks[*task].end.is_none());
+        let tasks = open.map(|task| Ok(self.task(task)));
+        stream::iter(tasks)
+            .try_buffer_unordered(state.plan.max_parallel)
+            .try_for_each(|()| async { Ok(()) })
+            .await
+    }
+
+    /// The snapshot with all results takes the place of the records.
+    async fn end(&self, upto: Seq) -> Result<(), Stuck> {
+        fault_point!("swarm.before_end");
+        let kept = self.state().kept(Utc::now());
+        let bytes = self.keep(upto, &kept).await?;
+        let summary = &kept.result.summary;
+        let data = json!({
+            "state": kept.result.state, "succeeded": summary.succeeded, "failed": summary.failed,
+        });
+        self.tell("swarm.ended", data);
+        self.over(kept, bytes);
+        Ok(())
+    }
+
+    pub(super) async fn keep(&self, upto: Seq, kept: &Kept) -> Result<usize, Stuck> {
+        let bytes = records::encode_kept(kept);
+        let size = bytes.len();
+        let stream = records::stream(self.id);
+        let written = self.house.journal.snapshot(&stream, upto, bytes).await;
+        written.map(|()| size).map_err(|error| error.to_string())
+    }
+
+    /// Its keeper, if it is gone, reads the journal.
+    pub(super) fn over(&self, kept: Kept, bytes: usize) {
+        self.view.send_replace(Story::Over(Arc::new(kept)));
+        let _ = self.swarms.send(swarms::Msg::over(self.id, bytes));
+    }
+
+    pub(super) fn tell(&self, kind: &str, data: serde_json::Value) {
+        let event = NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data };
+        let _lost_is_counted = self.house.events.publish_later(event);
+    }
+
+    /// How far it is. Legal until its end.
+    pub(super) fn state(&self) -> Arc<State> {
+        match &*self.view.borrow() {
+            Story::Going(state) => state.clone(),
+            Story::Over(_) => unreachable!("whoever works is before the end"),
+        }
+    }
+
+    /// Writes a record; when it is durable everybody sees it.
+    pub(super) async fn note(&self, record: Record) -> Result<Seq, Stuck> {
+        let stream = records::stream(self.id);
+        let written = self.house.journal.append(&stream, records::encode(&record)).await;
+        let seq = written.map_err(|error| error.to_string())?;
+        see(&self.view, record);
+        Ok(seq)
+    }
+
+    /// A change of what is not recorded.
+    pub(super) fn notice(&self, task: usize, change: impl FnOnce(&mut records::Task)) {
+        self::change(&self.view, |state| change(&mut state.tasks[task]));
+    }
+}

@@ -1,0 +1,263 @@
+//! The keeper of all swarms: runs those that are not over, keeps results, and serves the tools.
+
+mod contexts;
+mod options;
+mod plan;
+mod run;
+mod status;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use chrono::Utc;
+use hivekeep_kernel::{
+    Address, ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, SwarmId, ToolCall,
+    ToolError, nursery::Outcome, serve,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    house::House,
+    refuse,
+    swarm::{
+        self, Swarm,
+        records::{self, Plan, State, Story},
+    },
+    tools::swarm::{FAMILY, SwarmRow},
+};
+
+pub use options::SwarmOptions;
+
+/// Of all swarms that are over together. The oldest go first.
+const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
+const SECS_A_DAY: u64 = 24 * 60 * 60;
+
+/// What the keeper can be told.
+pub struct Msg(Inner);
+
+enum Inner {
+    /// A routed call.
+    Tool(Box<ToolCall>),
+    /// Make room for a swarm that is going to be planned.
+    Admit(Box<Plan>, oneshot::Sender<Result<(), ToolError>>),
+    /// It was not planned after all.
+    Drop(SwarmId),
+    /// Its plan is durable: run it.
+    Hatch(Box<Plan>, oneshot::Sender<Result<Going, Fault>>),
+    /// It is over, and so many bytes are kept of it.
+    Over(SwarmId, usize),
+}
+
+impl Msg {
+    pub(crate) fn over(id: SwarmId, bytes: usize) -> Self {
+        Self(Inner::Over(id, bytes))
+    }
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self(Inner::Tool(Box::new(call)))
+    }
+}
+
+/// A swarm with an actor.
+#[derive(Clone)]
+struct Going {
+    address: Address<swarm::Msg>,
+    view: watch::Receiver<Story>,
+}
+
+/// A swarm as its keeper knows it.
+enum Place {
+    /// Being written down.
+    Planned(SwarmRow),
+    /// It has an actor, also while that removes what the end had to leave.
+    Going(Going),
+    /// Only its result is left, in the journal.
+    Over(SwarmRow),
+}
+
+struct Entry {
+    owner: SessionId,
+    place: Place,
+    /// Kept of it, once it is over.
+    bytes: Option<usize>,
+}
+
+/// The keeper.
+pub struct Swarms {
+    me: Me<Msg>,
+    house: Arc<House>,
+    swarms: BTreeMap<SwarmId, Entry>,
+    nursery: Nursery,
+}
+
+impl Entity for Swarms {
+    type Msg = Msg;
+    type Seed = Arc<House>;
+
+    async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
+        let journal = house.journal.clone();
+        let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
+        let stories = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        let path = me.address.probe().path().to_owned();
+        let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
+        let mut keeper = Self { me, house, swarms: BTreeMap::new(), nursery };
+        for (story, bytes) in stories {
+            keeper.restore(story, bytes)?;
+        }
+        keeper.prune();
+        Ok(keeper)
+    }
+
+    fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
+        match message {
+            Inner::Tool(call) => {
+                let workers = self.me.workers.clone();
+                serve::serve(self, &[&FAMILY], &workers, *call);
+            }
+            // Whoever asked may have gone; so below.
+            Inner::Admit(plan, reply) => drop(reply.send(self.admit(&plan))),
+            Inner::Drop(id) => drop(self.swarms.remove(&id)),
+            Inner::Hatch(plan, reply) => {
+                let (id, story) = (plan.id, Story::Going(Arc::new(State::new(*plan))));
+                drop(reply.send(self.hatch(id, story, true)));
+            }
+            Inner::Over(id, bytes) => self.over(id, bytes),
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        match self.nursery.hear(news)? {
+            Outcome::Gone { name, .. } => self.gone(&name),
+            Outcome::GaveUp { name, reason } => {
+                // Its records and its forks stay as they are; the next start tries again.
+                tracing::error!(actor = %name, %reason, "a swarm was given up");
+            }
+            Outcome::Restarting { .. } | Outcome::Stranger => {}
+        }
+        Ok(())
+    }
+}
+
+impl Swarms {
+    fn restore(&mut self, story: Story, bytes: usize) -> Result<(), Fault> {
+        let (owner, row) = (story.owner(), story.row(story.owner()));
+        let done = match &story {
+            Story::Going(_) => false,
+            Story::Over(kept) => kept.result.workers_left.is_empty(),
+        };
+        let over = matches!(story, Story::Over(_));
+        let id = row.swarm_id;
+        if done {
+            let entry = Entry { owner, place: Place::Over(row), bytes: Some(bytes) };
+            self.swarms.insert(id, entry);
+            return Ok(());
+        }
+        self.hatch(id, story, false)?;
+        if let Some(entry) = self.swarms.get_mut(&id).filter(|_| over) {
+            entry.bytes = Some(bytes);
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, plan: &Plan) -> Result<(), ToolError> {
+        let limit = self.house.swarm.max_running;
+        let running = self.swarms.values().filter(|entry| entry.bytes.is_none()).count();
+        if running >= limit {
+            let message = format!("{running} swarms run, as many as `swarm.max_running` allows");
+            return Err(ToolError::new(Layer::Actor, "too_many_swarms", message)
+                .next("wait for one with swarm_status; nothing was done")
+                .retryable()
+                .detail("limit", limit));
+        }
+        let row = SwarmRow {
+            swarm_id: plan.id,
+            state: "planned".to_owned(),
+            owned: true,
+            summary: None,
+            started_at: plan.at,
+            ended_at: None,
+        };
+        let entry = Entry { owner: plan.owner, place: Place::Planned(row), bytes: None };
+        self.swarms.insert(plan.id, entry);
+        Ok(())
+    }
+
+    fn hatch(&mut self, id: SwarmId, story: Story, fresh: bool) -> Result<Going, Fault> {
+        let (name, owner) = (id.to_string(), story.owner());
+        let address = self.nursery.address(&name, "swarm", Policy::ENTITY);
+        let (sender, view) = watch::channel(story);
+        let seed = swarm::Seed {
+            house: self.house.clone(),
+            id,
+            swarms: self.me.address.clone(),
+            view: Arc::new(sender),
+            fresh: Arc::new(AtomicBool::new(fresh)),
+        };
+        self.nursery.start::<Swarm>(&name, Policy::ENTITY, &address, seed)?;
+        let going = Going { address, view };
+        let entry = Entry { owner, place: Place::Going(going.clone()), bytes: None };
+        self.swarms.insert(id, entry);
+        Ok(going)
+    }
+
+    fn over(&mut self, id: SwarmId, bytes: usize) {
+        if let Some(entry) = self.swarms.get_mut(&id) {
+            entry.bytes = Some(bytes);
+        }
+        self.prune();
+    }
+
+    /// A swarm's actor has nothing to do any more.
+    fn gone(&mut self, name: &str) {
+        let Some(id) = name.parse().ok() else { return };
+        let Some(entry) = self.swarms.get_mut(&id) else { return };
+        if let (Place::Going(going), Some(_)) = (&entry.place, entry.bytes) {
+            let row = going.view.borrow().row(entry.owner);
+            entry.place = Place::Over(row);
+        }
+        self.prune();
+    }
+
+    /// Lets the oldest results go, as far as there are too many, too old ones or too much of them.
+    fn prune(&mut self) {
+        let options = &self.house.swarm;
+        let now = Utc::now();
+        let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
+        let over = |entry: &Entry| matches!(entry.place, Place::Over(_));
+        let (mut count, mut bytes) = (0, 0_usize);
+        let mut gone = Vec::new();
+        // The newest first.
+        for (id, entry) in self.swarms.iter().rev().filter(|(_, entry)| over(entry)) {
+            let Place::Over(row) = &entry.place else { continue };
+            count += 1;
+            bytes = bytes.saturating_add(entry.bytes.unwrap_or(0));
+            let since = now - row.ended_at.unwrap_or(now);
+            let old = since.to_std().is_ok_and(|since| since > age);
+            if old || count > options.kept || bytes > MOST_KEPT_BYTES {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            self.swarms.remove(&id);
+            let journal = self.house.journal.clone();
+            let _detached = self.me.workers.spawn(async move {
+                // The next start sees it again, and tries again.
+                if let Err(error) = journal.forget(&records::stream(id)).await {
+                    tracing::warn!(swarm = %id, %error, "an old swarm was not forgotten");
+                }
+            });
+        }
+    }
+
+    fn find(&self, id: SwarmId) -> Result<&Entry, ToolError> {
+        self.swarms.get(&id).ok_or_else(|| refuse::no_swarm(id))
+    }
+}

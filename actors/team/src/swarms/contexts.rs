@@ -1,0 +1,119 @@
+//! What every fork of a swarm is told: a text of the caller's, and notes of the vault.
+
+use hivekeep_kernel::{Layer, SwarmId, ToolError};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{
+    errands::read,
+    house::{For, House},
+    swarm::records::Context,
+    tools::swarm::{SwarmVaultKind, SwarmVaultQuery},
+};
+
+const SHARED: (&str, &str) = ("/tmp/.shared-context", "SHARED_CONTEXT");
+const VAULT: (&str, &str) = ("/tmp/.vault-context", "VAULT_CONTEXT");
+
+/// Of each of the two files.
+const MOST_BYTES: usize = 1024 * 1024;
+const MOST_QUERIES: usize = 20;
+const LONGEST_QUERY: usize = 1024;
+/// Of one search.
+const HITS: usize = 5;
+
+/// Refuses what is too much by itself.
+///
+/// # Errors
+/// `invalid_input`.
+pub(super) fn check(queries: &[SwarmVaultQuery], shared: Option<&str>) -> Result<(), ToolError> {
+    if queries.len() > MOST_QUERIES {
+        return Err(ToolError::invalid(format!("vault_context: at most {MOST_QUERIES} entries")));
+    }
+    let bad = |query: &str| query.trim().is_empty() || query.chars().count() > LONGEST_QUERY;
+    if let Some(at) = queries.iter().position(|one| bad(&one.query)) {
+        let message = format!("vault_context[{at}].query: 1 to {LONGEST_QUERY} characters");
+        return Err(ToolError::invalid(message));
+    }
+    if shared.is_some_and(|text| text.len() > MOST_BYTES) {
+        return Err(ToolError::invalid(format!("shared_context: at most {MOST_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+/// The variable that names a context's file.
+pub(super) fn variable(context: &Context) -> Option<(String, String)> {
+    let known = [SHARED, VAULT].into_iter().find(|(path, _)| *path == context.path)?;
+    Some((known.1.to_owned(), known.0.to_owned()))
+}
+
+#[derive(Deserialize)]
+struct Hits {
+    #[serde(default)]
+    results: Vec<Hit>,
+}
+
+#[derive(Deserialize)]
+struct Hit {
+    path: String,
+    line_number: u64,
+    context: String,
+}
+
+#[derive(Deserialize)]
+struct Note {
+    content: String,
+}
+
+/// The files, with what the vault says now.
+///
+/// # Errors
+/// As the vault; `context_too_large`.
+pub(super) async fn gather(
+    house: &House,
+    id: SwarmId,
+    whom: &For,
+    queries: Vec<SwarmVaultQuery>,
+    shared: Option<String>,
+) -> Result<Vec<Context>, ToolError> {
+    let mut contexts = Vec::new();
+    if let Some(content) = shared {
+        contexts.push(Context { path: SHARED.0.to_owned(), content });
+    }
+    if queries.is_empty() {
+        return Ok(contexts);
+    }
+    let mut content = String::new();
+    for (at, SwarmVaultQuery { kind, query }) in queries.into_iter().enumerate() {
+        let text = match kind {
+            SwarmVaultKind::Search => search(house, id, whom, &query).await,
+            SwarmVaultKind::Read => note(house, id, whom, &query).await,
+        };
+        content.push_str(&text.map_err(|error| error.detail("vault_context", at))?);
+        if content.len() > MOST_BYTES {
+            let message = format!("vault_context[{at}]: more than {MOST_BYTES} bytes together");
+            return Err(ToolError::new(Layer::Actor, "context_too_large", message)
+                .next("ask for less; nothing was forked"));
+        }
+    }
+    contexts.push(Context { path: VAULT.0.to_owned(), content });
+    Ok(contexts)
+}
+
+async fn search(house: &House, id: SwarmId, whom: &For, query: &str) -> Result<String, ToolError> {
+    let args = json!({ "action": "search", "query": query, "max_results": HITS });
+    let hits: Hits = read("vault", house.insist(id, whom, "vault", args).await?)?;
+    let mut text = format!("# Search: {query}\n\n");
+    if hits.results.is_empty() {
+        text.push_str("Nothing was found.\n\n");
+    }
+    for Hit { path, line_number, context } in hits.results.into_iter().take(HITS) {
+        text.push_str(&format!("## {path}:{line_number}\n\n{}\n\n", context.trim_end()));
+    }
+    Ok(text)
+}
+
+async fn note(house: &House, id: SwarmId, whom: &For, path: &str) -> Result<String, ToolError> {
+    let args = json!({ "action": "read", "path": path });
+    let Note { content } = read("vault", house.insist(id, whom, "vault", args).await?)?;
+    Ok(format!("# Note: {path}\n\n{}\n\n", content.trim_end()))
+}

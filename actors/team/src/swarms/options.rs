@@ -1,0 +1,37 @@
+//! What can be configured about swarms.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Section `[swarm]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwarmOptions {
+    /// Most swarms that run at a time. One more is refused.
+    pub max_running: usize,
+    /// Swarms that are over are kept for `swarm_status`, at most so many of them.
+    pub kept: usize,
+    /// The same, at most so many days.
+    pub kept_days: u32,
+}
+
+impl Default for SwarmOptions {
+    fn default() -> Self {
+        Self { max_running: 8, kept: 100, kept_days: 7 }
+    }
+}
+
+impl SwarmOptions {
+    /// What cannot work, as key and reason.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if self.max_running == 0 {
+            wrong.push(("max_running", "must be above 0".to_owned()));
+        }
+        // Each may have megabytes of output.
+        if self.kept > 1_000 {
+            wrong.push(("kept", "must be at most 1000".to_owned()));
+        }
+        wrong
+    }
+}

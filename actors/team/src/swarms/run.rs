@@ -1,0 +1,178 @@
+//! `swarm_run`: plans, starts, and waits for the end.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Address, CallCx, Layer, Progress, Reply, SwarmId, ToolError, fault_point};
+use hivekeep_store::NewEvent;
+use serde_json::json;
+use tokio::{sync::watch, time::Instant};
+
+use super::{Going, Inner, Msg, Swarms, plan::Wish};
+use crate::{
+    house::House,
+    refuse,
+    swarm::{
+        self,
+        records::{self, Plan, Record, State, Story},
+    },
+    tools::swarm::{SwarmResult, SwarmRun},
+};
+
+/// For what only decides.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For a cancellation to be written down.
+const CANCELLING: Duration = Duration::from_secs(60);
+/// Before the call's deadline: the answer that says how to go on has to arrive.
+const MARGIN: Duration = Duration::from_secs(1);
+
+impl Swarms {
+    pub(crate) fn run(
+        &mut self,
+        cx: &CallCx,
+        input: SwarmRun,
+    ) -> Result<Reply<SwarmResult>, ToolError> {
+        let wish = Wish::of(input)?;
+        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let id = SwarmId::new();
+            let plan = match wish.plan(&house, id, &cx).await {
+                Ok(plan) => plan,
+                Err(error) => {
+                    house.forget_idle(id);
+                    return Err(error);
+                }
+            };
+            let going = start(&house, &keeper, &cx, plan).await?;
+            follow(id, &cx, going).await
+        }))
+    }
+}
+
+async fn start(
+    house: &Arc<House>,
+    keeper: &Address<Msg>,
+    cx: &CallCx,
+    plan: Plan,
+) -> Result<Going, ToolError> {
+    let (id, plan) = (plan.id, Box::new(plan));
+    if cx.cancel.is_cancelled() {
+        return Err(ToolError::cancelled());
+    }
+    let asked = plan.clone();
+    keeper.ask(PATIENCE, |reply| Msg(Inner::Admit(asked, reply))).await??;
+    let data = json!({
+        "owner": plan.owner, "golden": plan.golden, "snapshot": plan.snapshot,
+        "tasks": plan.tasks.iter().map(|task| &task.name).collect::<Vec<_>>(),
+    });
+    let event = NewEvent { kind: "swarm.planned".to_owned(), subject: id.to_string(), data };
+    let pieces = records::encode(&Record::Planned(plan.clone()));
+    let stream = records::stream(id);
+    if let Err(error) = house.journal.append_and_publish(&stream, pieces, vec![event]).await {
+        // It may be durable all the same: then the next start runs it, and lists it.
+        keeper.send(Msg(Inner::Drop(id)))?;
+        return Err(refuse::store(&error).detail("swarm_id", id.to_string()));
+    }
+    fault_point!("swarm.after_plan");
+    keeper
+        .ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reply)))
+        .await?
+        .map_err(|fault| ToolError::internal(fault.to_string()))
+}
+
+/// Waits for the end, tells of the way there, and passes a cancellation on.
+async fn follow(id: SwarmId, cx: &CallCx, going: Going) -> Result<SwarmResult, ToolError> {
+    let Going { address, mut view } = going;
+    let soon = cx.deadline - MARGIN.min(cx.remaining() / 10);
+    let mut told = Told::default();
+    loop {
+        let story = view.borrow_and_update().clone();
+        match story {
+            Story::Over(kept) if kept.result.state == "cancelled" => {
+                return Err(ToolError::cancelled().detail("swarm_id", id.to_string()));
+            }
+            Story::Over(kept) => return Ok(kept.result.clone()),
+            Story::Going(state) => told.tell(&state, &cx.progress),
+        }
+        tokio::select! {
+            biased;
+            changed = view.changed() => if changed.is_err() {
+                return Err(goes_on(id, "the daemon is being stopped, or lost the swarm's actor"));
+            },
+            () = tokio::time::sleep_until(soon) => {
+                return Err(goes_on(id, "the call's time is over"));
+            }
+            () = cx.cancel.cancelled() => {
+                if Instant::now() >= soon {
+                    return Err(goes_on(id, "the call's time is over"));
+                }
+                return Err(cancel(id, &address, &mut view).await);
+            }
+        }
+    }
+}
+
+/// Answers when nothing of it runs any more.
+async fn cancel(
+    id: SwarmId,
+    address: &Address<swarm::Msg>,
+    view: &mut watch::Receiver<Story>,
+) -> ToolError {
+    let asked = address.ask(CANCELLING, swarm::Msg::Cancel).await;
+    if let Err(error) = asked.map_err(ToolError::from).and_then(|written| written) {
+        tracing::warn!(swarm = %id, %error, "a swarm was not cancelled");
+        return error.detail("swarm_id", id.to_string());
+    }
+    // A view that ends says that the daemon is being stopped: the next one goes on with it.
+    let _ = view.wait_for(|story| matches!(story, Story::Over(_))).await;
+    ToolError::cancelled().detail("swarm_id", id.to_string())
+}
+
+fn goes_on(id: SwarmId, why: &str) -> ToolError {
+    let message = format!("{why}; the swarm {id} goes on");
+    ToolError::new(Layer::Actor, "deadline_exceeded", message)
+        .next("swarm_status with this swarm_id and wait_secs answers its results; swarm_cancel ends it")
+        .detail("swarm_id", id.to_string())
+}
+
+/// What has been told of the way.
+#[derive(Default)]
+struct Told {
+    steps: Vec<u8>,
+    merging: bool,
+}
+
+impl Told {
+    fn tell(&mut self, state: &State, progress: &Progress) {
+        let total = state.tasks.len();
+        self.steps.resize(total, 0);
+        for (at, task) in state.tasks.iter().enumerate() {
+            let now = match task {
+                task if task.end.is_some() => 3,
+                task if task.started => 2,
+                task => u8::from(task.worker.is_some()),
+            };
+            let name = &state.plan.tasks[at].name;
+            while self.steps[at] < now {
+                self.steps[at] += 1;
+                let done: u32 = self.steps.iter().map(|step| u32::from(*step)).sum();
+                let ended = self.steps.iter().filter(|step| **step == 3).count();
+                let message = match self.steps[at] {
+                    1 if task.worker.is_none() => continue,
+                    1 => format!("{name}: forked"),
+                    2 if task.worker.is_none() => continue,
+                    2 => format!("{name}: started"),
+                    _ => {
+                        let end = task.end.as_ref().is_some_and(|end| end.success());
+                        let word = if end { "succeeded" } else { "failed" };
+                        format!("{name}: {word}, {ended} of {total} are over")
+                    }
+                };
+                progress.report(done.into(), Some(3.0 * total as f64), message);
+            }
+        }
+        if state.merging && !self.merging {
+            self.merging = true;
+            progress.report(3.0 * total as f64, Some(3.0 * total as f64), "merging");
+        }
+    }
+}

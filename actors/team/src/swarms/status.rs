@@ -1,0 +1,136 @@
+//! `swarm_status` and `swarm_cancel`.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
+
+use super::{Place, Swarms};
+use crate::{
+    house::House,
+    refuse,
+    swarm::{
+        self,
+        records::{self, Story},
+    },
+    tools::swarm::{
+        SwarmCancel, SwarmCancelled, SwarmResult, SwarmRow, SwarmStatus, SwarmStatusResult,
+    },
+};
+
+/// Longest wait of one call.
+const LONGEST_WAIT_SECS: u64 = 300;
+/// For a cancellation to be written down.
+const CANCELLING: Duration = Duration::from_secs(60);
+
+impl Swarms {
+    pub(crate) fn status(
+        &mut self,
+        cx: &CallCx,
+        input: &SwarmStatus,
+    ) -> Result<Reply<SwarmStatusResult>, ToolError> {
+        let wait_secs = input.wait_secs.unwrap_or(0);
+        if wait_secs > LONGEST_WAIT_SECS {
+            let message = format!("wait_secs is at most {LONGEST_WAIT_SECS}");
+            return Err(ToolError::invalid(message));
+        }
+        // Those that grew too old since anything else happened.
+        self.prune();
+        let Some(id) = input.swarm_id else {
+            let rows: Vec<_> = self
+                .swarms
+                .values()
+                .map(|entry| entry.place.row(entry.owner == cx.session))
+                .collect();
+            let (count, swarms) = (Some(rows.len()), Some(rows));
+            return Ok(Reply::Now(SwarmStatusResult { swarms, count, swarm: None }));
+        };
+        let entry = self.find(id)?;
+        let (house, cx, owner) = (self.house.clone(), cx.clone(), entry.owner);
+        let going = match &entry.place {
+            Place::Planned(_) => return Err(planned(id)),
+            Place::Going(going) => Some(going.view.clone()),
+            Place::Over(_) => None,
+        };
+        Ok(Reply::later(async move {
+            authorize(&house, &cx, owner, id).await?;
+            let result = match going {
+                None => kept(&house, id).await?,
+                Some(mut view) => {
+                    let over = view.wait_for(|story| matches!(story, Story::Over(_)));
+                    let wait = Duration::from_secs(wait_secs);
+                    let waited =
+                        cx.guard(async { Ok(tokio::time::timeout(wait, over).await.is_ok()) });
+                    waited.await?;
+                    view.borrow().result()
+                }
+            };
+            Ok(SwarmStatusResult { swarm: Some(result), ..SwarmStatusResult::default() })
+        }))
+    }
+
+    pub(crate) fn cancel(
+        &mut self,
+        cx: &CallCx,
+        input: &SwarmCancel,
+    ) -> Result<Reply<SwarmCancelled>, ToolError> {
+        let swarm_id = input.swarm_id;
+        let entry = self.find(swarm_id)?;
+        let (house, cx, owner) = (self.house.clone(), cx.clone(), entry.owner);
+        let going = match &entry.place {
+            Place::Planned(_) => return Err(planned(swarm_id)),
+            Place::Going(going) => Some(going.clone()),
+            Place::Over(_) => None,
+        };
+        Ok(Reply::later(async move {
+            authorize(&house, &cx, owner, swarm_id).await?;
+            let Some(going) = going.filter(|it| matches!(&*it.view.borrow(), Story::Going(_)))
+            else {
+                return Ok(SwarmCancelled { swarm_id, cancelled: false });
+            };
+            going.address.ask(CANCELLING, swarm::Msg::Cancel).await??;
+            Ok(SwarmCancelled { swarm_id, cancelled: true })
+        }))
+    }
+}
+
+impl Place {
+    fn row(&self, owned: bool) -> SwarmRow {
+        let row = match self {
+            Self::Planned(row) | Self::Over(row) => row.clone(),
+            Self::Going(going) => {
+                let story = going.view.borrow();
+                story.row(story.owner())
+            }
+        };
+        SwarmRow { owned, ..row }
+    }
+}
+
+/// Of a session that is over anybody may see what came of its swarms, and end them.
+async fn authorize(
+    house: &House,
+    cx: &CallCx,
+    owner: SessionId,
+    id: SwarmId,
+) -> Result<(), ToolError> {
+    if owner == cx.session || house.sessions.standing(owner).await.ended {
+        return Ok(());
+    }
+    let message = format!("the swarm `{id}` belongs to another session");
+    Err(ToolError::new(Layer::Policy, "not_owner", message))
+}
+
+fn planned(id: SwarmId) -> ToolError {
+    let message = format!("the swarm `{id}` is being written down");
+    ToolError::new(Layer::Actor, "swarm_state", message).retry_after(Duration::from_millis(200))
+}
+
+async fn kept(house: &House, id: SwarmId) -> Result<SwarmResult, ToolError> {
+    let (journal, stream) = (house.journal.clone(), records::stream(id));
+    let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
+    let loaded = loaded.map_err(|error| ToolError::internal(error.to_string()))?;
+    match loaded.map_err(ToolError::internal)? {
+        Some((story, _)) => Ok(story.result()),
+        None => Err(refuse::no_swarm(id)),
+    }
+}

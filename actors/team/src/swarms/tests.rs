@@ -1,0 +1,7 @@
+//! Swarms against workspaces and guests that are only told of.
+
+pub(crate) mod fake;
+mod life;
+mod refusals;
+mod stage;
+mod survive;

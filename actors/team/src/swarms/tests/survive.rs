@@ -1,0 +1,249 @@
+//! What is cancelled, runs out of time, fails to be removed or dies.
+
+use std::time::Duration;
+
+use hivekeep_kernel::SwarmId;
+use serde_json::{Value, json};
+
+use super::stage::{Stage, eventually, swarm};
+use crate::swarm::records::{self, Record, Story};
+
+const TWO: [(&str, &str); 2] = [("a", "ok"), ("b", "ok")];
+
+/// Each task took its effect once, and nothing is left.
+fn once(stage: &Stage, tasks: usize) {
+    let effects = stage.fake.with(|world| world.effects.clone());
+    assert!(effects.len() == tasks && effects.values().all(|count| *count == 1), "{effects:?}");
+    assert!(stage.fake.forks().is_empty(), "{:?}", stage.fake.forks());
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_the_swarm_and_removes_its_forks() {
+    let stage = Stage::new().await;
+    let mut args = swarm(&[("a", "hang"), ("b", "hang"), ("c", "hang")]);
+    args["max_parallel"] = json!(2);
+    args["merge_strategy"] = json!("sequential");
+    let running = stage.begin(args);
+    eventually("two run", async || stage.fake.with(|world| world.effects.len()) == 2).await;
+    running.cancel.cancel();
+    let error = running.answer().await.expect_err("cancelled");
+    assert_eq!(error.code, "cancelled");
+    assert!(stage.fake.forks().is_empty() && stage.fake.with(|world| world.merges.is_empty()));
+    let done = stage.over(&error.details["swarm_id"]).await;
+    assert_eq!(done["state"], "cancelled");
+    let outcomes: Vec<_> =
+        done["tasks"].as_array().expect("rows").iter().map(|row| &row["outcome"]).collect();
+    assert_eq!(outcomes, ["cancelled"; 3]);
+    assert_eq!(stage.fake.with(|world| world.begun), 2, "the third was not forked for it");
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_while_it_forks_waits_for_the_forks() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(200));
+    let running = stage.begin(swarm(&TWO));
+    eventually("it forks", async || stage.fake.with(|world| world.forking) > 0).await;
+    running.cancel.cancel();
+    running.answer().await.expect_err("cancelled");
+    assert_eq!(stage.fake.with(|world| world.forking), 0, "nothing comes to light afterwards");
+    assert!(stage.fake.forks().is_empty());
+}
+
+#[tokio::test]
+async fn kept_forks_have_their_tasks_cancelled() {
+    let stage = Stage::new().await;
+    let mut args = swarm(&[("a", "hang")]);
+    args["cleanup"] = json!(false);
+    let running = stage.begin(args);
+    eventually("it runs", async || stage.fake.with(|world| world.effects.len()) == 1).await;
+    let id = stage.only().await;
+    let told = stage.call("swarm_cancel", json!({ "swarm_id": id })).await.expect("told");
+    assert_eq!(told["cancelled"], true);
+    assert_eq!(running.answer().await.expect_err("cancelled").code, "cancelled");
+    let done = stage.over(&id).await;
+    assert_eq!((&done["tasks"][0]["outcome"], stage.fake.forks().len()), (&json!("cancelled"), 1));
+}
+
+#[tokio::test]
+async fn the_end_of_the_calls_time_is_not_the_swarms() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.work = Duration::from_millis(600));
+    let limit = Duration::from_millis(200);
+    let call = stage.begin_as(stage.session, "swarm_run", swarm(&TWO), limit);
+    let error = call.answer().await.expect_err("too late");
+    assert_eq!(error.code, "deadline_exceeded");
+    let id = &error.details["swarm_id"];
+    assert!(error.to_text().contains("swarm_status"), "{error}");
+    assert_eq!(stage.over(id).await["summary"]["succeeded"], 2);
+    once(&stage, 2);
+}
+
+#[tokio::test]
+async fn a_daemon_that_dies_while_it_forks_makes_no_second_fork() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(100));
+    let running = stage.begin(swarm(&TWO));
+    eventually("it forks", async || stage.fake.with(|world| world.forking) == 2).await;
+    let stage = stage.crashed().await;
+    drop(running);
+    // What the dead daemon had begun comes to its end before its successor takes calls.
+    let id = stage.only().await;
+    assert_eq!(stage.over(&id).await["summary"]["total_tasks"], 2);
+    assert!(stage.fake.forks().is_empty());
+}
+
+#[tokio::test]
+async fn a_daemon_that_dies_while_tasks_run_goes_on_with_them() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.work = Duration::from_millis(400));
+    let running = stage.begin(swarm(&TWO));
+    eventually("they run", async || stage.fake.with(|world| world.effects.len()) == 2).await;
+    let stage = stage.crashed().await;
+    drop(running);
+    let id = stage.only().await;
+    assert_eq!(stage.over(&id).await["summary"]["succeeded"], 2);
+    once(&stage, 2);
+}
+
+#[tokio::test]
+async fn a_swarm_whose_actor_dies_goes_on_and_its_call_is_answered() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(300));
+    let running = stage.begin(swarm(&TWO));
+    eventually("it forks", async || stage.fake.with(|world| world.forking) == 2).await;
+    stage.kill_swarms();
+    let done = running.answer().await.expect("a result");
+    assert_eq!(done["summary"]["succeeded"], 2);
+    assert_eq!(stage.fake.with(|world| world.begun), 2, "what was begun is waited for and found");
+    once(&stage, 2);
+}
+
+#[tokio::test]
+async fn a_machine_that_goes_down_is_started_and_tells_what_became_of_its_task() {
+    let stage = Stage::new().await;
+    let running = stage.begin(swarm(&[("a", "hang"), ("b", "ok")]));
+    eventually("it runs", async || stage.fake.with(|world| world.effects.len()) == 2).await;
+    stage.fake.crash("-a");
+    let done = running.answer().await.expect("a result");
+    assert_eq!(done["tasks"][0]["outcome"], "interrupted");
+    assert_eq!(done["tasks"][1]["success"], true);
+    once(&stage, 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_is_told_and_removed_later() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.work = Duration::from_millis(200));
+    let running = stage.begin(swarm(&TWO));
+    eventually("they run", async || stage.fake.with(|world| world.effects.len()) == 2).await;
+    let stuck = stage.fake.forks()[0].clone();
+    stage.fake.with(|world| world.stuck.insert(stuck.clone()));
+    let done = running.answer().await.expect("a result");
+    assert_eq!(done["workers_left"][0]["workspace_name"], json!(stuck));
+    let counts = (&done["summary"]["workers_destroyed"], &done["summary"]["workers_left"]);
+    assert_eq!(counts, (&json!(1), &json!(1)));
+    let stage = stage.crashed().await;
+    assert_eq!(stage.rows().await[0]["summary"]["workers_left"], 1, "it is still so");
+    stage.fake.with(|world| world.stuck.clear());
+    let stage = stage.crashed().await;
+    let id = done["swarm_id"].clone();
+    eventually("it is gone", async || stage.over(&id).await["summary"]["workers_left"] == 0).await;
+    assert!(stage.fake.forks().is_empty());
+    let stage = stage.crashed().await;
+    let told = stage.over(&id).await;
+    assert_eq!(
+        (&told["workers_left"], &told["summary"]["workers_destroyed"]),
+        (&json!(null), &json!(2))
+    );
+}
+
+/// Writes what a daemon that died had written, with the forks that it had made.
+async fn left_behind(stage: &Stage, args: &Value, step: usize) -> SwarmId {
+    // The keeper has read its records: it does not see these.
+    assert!(stage.rows().await.is_empty());
+    let id = SwarmId::new();
+    let wish = serde_json::from_value(args.clone()).expect("an input");
+    let plan = stage.plan(id, wish).await;
+    let owner = stage.session;
+    let mut written = vec![Record::Planned(Box::new(plan.clone()))];
+    let mut workers = Vec::new();
+    for (task, job) in plan.tasks.iter().enumerate() {
+        // 1: a fork that is not recorded. 2: one that is. 3: its task has run.
+        let made = step >= 2 || (step == 1 && task == 0);
+        if made {
+            workers.push(stage.fake.add(&job.workspace, owner));
+        }
+        if step >= 2 {
+            written.push(Record::WorkerMade { task, workspace: workers[task], fork_ms: 1 });
+        }
+        if step >= 3 {
+            let end = stage.fake.run_now(&job.workspace, &plan, task);
+            if step >= 4 {
+                written.push(Record::TaskEnded { task, end });
+            }
+        }
+    }
+    if step >= 5 {
+        written.push(Record::Merging);
+    }
+    if step >= 6 {
+        let merge =
+            json!({ "strategy": "sequential", "target_workspace": plan.golden, "success": true });
+        let merge = serde_json::from_value(merge).expect("a merge");
+        written.push(Record::Merged { merge });
+    }
+    if step >= 7 {
+        stage.fake.with(|world| world.workspaces.retain(|name, _| !name.starts_with("swarm-")));
+        written.push(Record::Cleaned { left: Vec::new() });
+    }
+    let pieces = written.iter().flat_map(records::encode).collect();
+    stage.journal.append(&records::stream(id), pieces).await.expect("written");
+    id
+}
+
+#[tokio::test]
+async fn every_point_of_a_swarm_is_gone_on_from() {
+    for step in 0..=7 {
+        let stage = Stage::new().await;
+        let mut args = swarm(&TWO);
+        args["merge_strategy"] = json!("sequential");
+        let id = left_behind(&stage, &args, step).await;
+        let stage = stage.crashed().await;
+        let done = stage.over(&json!(id)).await;
+        assert_eq!(
+            (&done["state"], &done["summary"]["succeeded"]),
+            (&json!("completed"), &json!(2)),
+            "{step}"
+        );
+        once(&stage, 2);
+        assert_eq!(done["merge"]["success"], true, "{step}");
+        assert_eq!(done["merge"].get("repeated").is_some(), step == 5, "{step}: {done}");
+        let merges = stage.fake.with(|world| world.merges.len());
+        assert_eq!(merges, usize::from(step < 6), "{step}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancellation_is_remembered() {
+    let stage = Stage::new().await;
+    let id = left_behind(&stage, &swarm(&TWO), 2).await;
+    let pieces = records::encode(&Record::Cancelled);
+    stage.journal.append(&records::stream(id), pieces).await.expect("written");
+    let stage = stage.crashed().await;
+    assert_eq!(stage.over(&json!(id)).await["state"], "cancelled");
+    assert!(stage.fake.forks().is_empty() && stage.fake.with(|world| world.effects.is_empty()));
+}
+
+#[tokio::test]
+async fn a_plan_larger_than_a_record_comes_back_whole() {
+    let stage = Stage::new().await;
+    let many: Vec<_> = (0..20).map(|n| (format!("t{n}"), "\u{1}".repeat(100_000))).collect();
+    let tasks: Vec<_> = many.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let mut args = swarm(&tasks);
+    args["shared_context"] = json!("\u{2}".repeat(1024 * 1024));
+    let id = left_behind(&stage, &args, 0).await;
+    let story = records::load(&stage.journal, &records::stream(id)).expect("read").expect("there");
+    let Story::Going(state) = story.0 else { panic!("it is not over") };
+    assert_eq!(state.plan.tasks[19].command, many[19].1);
+    assert_eq!(state.plan.contexts[0].content.len(), 1024 * 1024);
+}
