@@ -12,6 +12,7 @@ pub mod pool;
 pub mod prepare;
 pub mod run;
 pub mod snapshots;
+pub mod swarm;
 pub mod team;
 pub mod team_storm;
 pub mod team_tasks;
@@ -56,6 +57,8 @@ macro_rules! snapshot_scenes {
         crate::scenes::scenes!(@ Vm merge_git: forks_come_together);
         crate::scenes::scenes!(@ Vm prepare: a_golden_workspace_is_forked, what_fails_leaves_nothing,
             every_point_of_a_preparation);
+        crate::scenes::scenes!(@ Vm swarm: tasks_run_in_forks_and_come_together,
+            every_point_of_a_swarm);
     };
 }
 

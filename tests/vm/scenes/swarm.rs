@@ -1,0 +1,96 @@
+//! Swarms of real forks, and the daemon killed at each point of their lives.
+
+use serde_json::{Value, json};
+
+use super::crash::die_at;
+use crate::{house::House, leaks};
+
+/// A repository with one commit, and a snapshot of it with everything that runs.
+fn golden(house: &House) {
+    house.create("w");
+    house.exec(
+        "w",
+        "cd /workspace && git init -q -b main . && git config user.name Ada \
+         && git config user.email ada@example.org && echo base > base && git add . \
+         && git commit -q -m base",
+    );
+    let args = json!({
+        "workspace_id": "w", "action": "create", "name": "s", "include_memory": true,
+    });
+    house.call("snapshot", args);
+}
+
+/// A task that adds a line to a file of its own and commits it.
+fn task(name: &str) -> Value {
+    let file = format!("{name}-$ROUND");
+    let command = format!("echo done >> {file} && git add {file} && git commit -q -m {file}");
+    json!({ "name": name, "command": command })
+}
+
+fn wish(tasks: &[Value], round: usize) -> Value {
+    json!({
+        "golden_workspace": "w", "snapshot_name": "s", "tasks": tasks,
+        "env_vars": { "ROUND": round.to_string() }, "merge_strategy": "sequential",
+        "timeout_secs": 60,
+    })
+}
+
+fn nothing_is_left(house: &House, point: &str) {
+    assert_eq!(house.list().len(), 1, "{point}: forks are left: {:?}", house.list());
+    leaks::check(house);
+}
+
+pub fn tasks_run_in_forks_and_come_together(house: House) {
+    golden(&house);
+    let failing = json!({ "name": "c", "command": "cat $SHARED_CONTEXT; pwd; exit 3" });
+    let mut args = wish(&[task("a"), task("b"), failing], 1);
+    args["shared_context"] = json!("to all\n");
+    let done = house.call("swarm_run", args);
+    let rows = done["tasks"].as_array().expect("rows");
+    let exits: Vec<_> = rows.iter().map(|row| row["exit_code"].as_i64()).collect();
+    assert_eq!(exits, [Some(0), Some(0), Some(3)], "{done}");
+    assert_eq!(rows[2]["stdout"], "to all\n/workspace\n");
+    let summary = &done["summary"];
+    assert_eq!((&summary["succeeded"], &summary["workers_destroyed"]), (&json!(2), &json!(3)));
+    assert_eq!(done["merge"]["success"], true, "{done}");
+    assert_eq!(house.exec("w", "cd /workspace && cat a-1 b-1 base"), "done\ndone\nbase\n");
+    let log = house.exec("w", "cd /workspace && git log --format=%s && git status --short");
+    assert_eq!(log, "b-1\na-1\nbase\n");
+    nothing_is_left(&house, "a run");
+    let told = house.call("swarm_status", json!({ "swarm_id": done["swarm_id"] }));
+    assert_eq!(told["swarm"], done);
+}
+
+pub fn every_point_of_a_swarm(mut house: House) {
+    golden(&house);
+    let points = [
+        "swarm.after_plan",
+        "swarm.after_fork",
+        "swarm.after_put",
+        "swarm.after_result",
+        "swarm.before_merge",
+        "swarm.after_merge",
+        "swarm.after_cleanup",
+        "swarm.before_end",
+    ];
+    for (round, point) in points.into_iter().enumerate() {
+        die_at(&mut house, point, |house| {
+            house.wait_state("w", "running");
+            let answer = house.try_call("swarm_run", wish(&[task("a"), task("b")], round));
+            assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
+        });
+        let listed = house.call("swarm_status", json!({}));
+        let rows = listed["swarms"].as_array().expect("rows");
+        assert_eq!(rows.len(), round + 1, "{point}: {listed}");
+        let asked = json!({ "swarm_id": rows[round]["swarm_id"], "wait_secs": 100 });
+        let told = house.call("swarm_status", asked)["swarm"].take();
+        assert_eq!(told["state"], "completed", "{point}: {told}");
+        assert_eq!(told["summary"]["succeeded"], 2, "{point}: {told}");
+        assert_eq!(told["merge"]["success"], true, "{point}: {told}");
+        // Each task took its effect once, and each commit came once.
+        let look = format!("cd /workspace && cat ?-{round} && git rev-list --count HEAD");
+        let wanted = format!("done\ndone\n{}\n", 1 + 2 * (round + 1));
+        assert_eq!(house.exec("w", &look), wanted, "{point}");
+        nothing_is_left(&house, point);
+    }
+}
