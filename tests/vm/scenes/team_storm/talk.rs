@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     sync::atomic::Ordering::{Relaxed, SeqCst},
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     MEMBERS, Storm,
     ledger::{Fate, Received, Sent},
+    tasks::{Outcome, outcome},
 };
 
 /// Of a content beside its number.
@@ -20,7 +22,7 @@ pub fn send(storm: &Storm, member: usize) -> Vec<Sent> {
     let mut random = storm.random(1 + member as u64);
     let others: Vec<_> = (0..MEMBERS.len()).filter(|other| *other != member).collect();
     let mut all = Vec::new();
-    for number in 0..storm.each {
+    for number in 0..storm.messages_each {
         let to = match random.u8(..10) {
             0 => others.clone(),
             _ => vec![others[random.usize(..others.len())]],
@@ -45,37 +47,60 @@ pub fn send(storm: &Storm, member: usize) -> Vec<Sent> {
     all
 }
 
-/// Receives until the inbox is empty after the storm. What comes again is told apart by its id.
-pub fn receive(storm: &Storm, member: usize) -> Vec<Received> {
+/// What came to a member, each once.
+#[derive(Default)]
+pub struct Inbox {
+    pub messages: Vec<Received>,
+    pub results: Vec<Outcome>,
+}
+
+/// Receives until nothing is left after the storm. What comes again is told apart by its id; a
+/// result's is that of the message that assigned its task.
+pub fn receive(storm: &Storm, member: usize) -> Inbox {
     let mut random = storm.random(100 + member as u64);
-    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    let (mut inbox, mut seen) = (Inbox::default(), HashSet::new());
     // Came, and the daemon was not told, or its answer to that was lost.
     let mut unconfirmed = BTreeSet::new();
     let mut confirmed = HashSet::new();
+    let mut fresh = |id: &str, confirmed: &HashSet<String>, row: &Value| {
+        assert!(!confirmed.contains(id), "{id} was confirmed and came again: {row}");
+        let fresh = seen.insert(id.to_owned());
+        assert!(fresh || row["redelivered"] == true, "{id} came again, unmarked: {row}");
+        fresh
+    };
+    let mut late = None;
     while !storm.wrecked() {
         let calm = storm.calm.load(SeqCst);
         let more = json!({
-            "agent": MEMBERS[member], "limit": random.usize(1..=100), "wait_secs": u8::from(!calm),
+            "agent": MEMBERS[member], "limit": random.usize(1..=100), "wait_secs": 1,
             "confirm": "explicit", "confirmed": unconfirmed,
         });
         let Some(answer) = storm.call("receive", &more) else { continue };
         confirmed.extend(std::mem::take(&mut unconfirmed));
         for message in answer["messages"].as_array().expect("messages") {
             let id = text(&message["message_id"]);
-            assert!(!confirmed.contains(&id), "{id} was confirmed and came again");
-            if !seen.insert(id.clone()) {
-                assert_eq!(message["redelivered"], true, "{id} came again, unmarked");
-            } else {
+            if fresh(&id, &confirmed, message) {
                 let (from, content) = (text(&message["from"]), text(&message["content"]));
-                all.push(Received { from, id: id.clone(), content });
+                inbox.messages.push(Received { from, id: id.clone(), content });
+            }
+            unconfirmed.insert(id);
+        }
+        for result in answer["daemon_results"].as_array().expect("results") {
+            let id = text(&result["source_message_id"]);
+            if fresh(&id, &confirmed, result) {
+                inbox.results.push(outcome(result));
             }
             unconfirmed.insert(id);
         }
         if calm && unconfirmed.is_empty() {
-            break;
+            if answer["daemon_pending_tasks"] == 0 {
+                break;
+            }
+            let since = *late.get_or_insert_with(Instant::now);
+            assert!(since.elapsed() < Duration::from_secs(90), "tasks do not end: {answer}");
         }
     }
-    all
+    inbox
 }
 
 fn text(value: &Value) -> String {
