@@ -73,6 +73,13 @@ mod sandbox {
     }
 
     #[test]
+    fn the_example_team_shares_work() {
+        if let Some(house) = House::open(Sandbox) {
+            crate::scenes::examples::a_team_shares_work(house);
+        }
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);

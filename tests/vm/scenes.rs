@@ -1,6 +1,7 @@
 //! What has to hold, whatever the isolation.
 
 pub mod crash;
+pub mod examples;
 pub mod files;
 pub mod git;
 pub mod jobs;
