@@ -15,10 +15,10 @@ pub mod run;
 pub mod snapshots;
 pub mod swarm;
 pub mod team;
+pub mod team_cards;
 pub mod team_storm;
 pub mod team_tasks;
 pub mod team_watch;
-pub mod team_cards;
 
 /// Each scene as a test of the surrounding module's kind.
 macro_rules! scenes {

@@ -182,7 +182,7 @@ impl Teams {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// An input that the action needs.
 pub(crate) fn missing(field: &str) -> ToolError {

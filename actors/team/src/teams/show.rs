@@ -29,7 +29,8 @@ impl Teams {
         let (house, cx) = (self.house.clone(), cx.clone());
         Ok(Reply::later(async move {
             let card = authorize(&house, &team, cx.session).await?;
-            let members = look_at_members(&house, Some(&For::call(&cx)), &card.state, &card.desks).await;
+            let members =
+                look_at_members(&house, Some(&For::call(&cx)), &card.state, &card.desks).await;
             let plan = card.plan();
             Ok(TeamResult {
                 action: Some(TeamAction::Status),

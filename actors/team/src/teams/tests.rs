@@ -1,7 +1,7 @@
 //! Teams against workspaces that are only told of.
 
 mod cards;
-mod fake;
+pub(crate) mod fake;
 mod group;
 mod guests;
 mod life;

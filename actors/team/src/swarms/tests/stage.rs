@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, Policy, Progress, ProgressUpdate, Receipt, SessionId, SwarmId,
-    ToolCall, ToolError, entity::spawn_root,
+    Address, CallCx, CallId, Door, Policy, Progress, ProgressUpdate, Receipt, Resources, SessionId,
+    Slot, SwarmId, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
@@ -70,14 +70,18 @@ impl Stage {
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
         let census = hivekeep_kernel::Census::default();
         let swarms = Address::vacant(census.probe("swarms", "swarms", Policy::ESSENTIAL));
+        let teams = crate::teams::tests::fake::Fake::default();
         let house = House::new(Parts {
             options: Options::default(),
             swarm: options.clone(),
             rates: true,
             journal: journal.clone(),
             sessions: Arc::new(fake.clone()),
+            member_size: Resources::default(),
             tools: Arc::new(fake.clone()),
             tasks: Arc::new(fake.clone()),
+            network: Arc::new(teams.clone()),
+            vault: Arc::new(teams.shelf()),
             census,
         });
         let (cell, _) = spawn_root::<Swarms>(&swarms, house.clone()).await.expect("spawns");
@@ -172,6 +176,8 @@ fn cx(session: SessionId, tool: &'static str, limit: Duration, progress: Progres
         cancel: CancellationToken::new(),
         progress,
         receipt: Receipt::default(),
+        reserved: None,
+        slot: Slot::default(),
         span: tracing::Span::none(),
     }
 }

@@ -54,9 +54,14 @@ pub(super) struct World {
 
 /// The world, shared.
 #[derive(Clone, Default)]
-pub(super) struct Fake(pub(super) Arc<Mutex<World>>, pub(super) Shelf);
+pub(crate) struct Fake(pub(super) Arc<Mutex<World>>, pub(super) Shelf);
 
 impl Fake {
+    /// Its vault.
+    pub(crate) fn shelf(&self) -> Shelf {
+        self.1.clone()
+    }
+
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         change(&mut self.0.lock().expect("no test panics in here"))
     }

@@ -100,7 +100,7 @@ impl Network for Fake {
 
 /// Files by path, and how often one was written.
 #[derive(Clone, Default)]
-pub(super) struct Shelf(Arc<Mutex<Inside>>);
+pub(crate) struct Shelf(Arc<Mutex<Inside>>);
 
 #[derive(Default)]
 pub(super) struct Inside {
