@@ -7,7 +7,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, RegistrySeed, Routes, SessionsError, SessionsHandle, View, registry,
+    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle, View,
+    registry,
 };
 use hivekeep_store::{Journal, Recovered};
 use hivekeep_team::{House, TeamsHandle};
@@ -226,6 +227,8 @@ impl Tree {
             address: places.network.clone(),
         })
         .await?;
+        let redactor = Redactor::new(&config.registry.redaction)
+            .map_err(|error| Error::Redaction(error.to_string()))?;
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
             git: config.git.clone(),
@@ -233,6 +236,7 @@ impl Tree {
             run_dir: folders.run.clone(),
             log_dir: folders.logs.clone(),
             journal: journal.clone(),
+            hide: Arc::new(move |text| redactor.text(text).into_owned()),
             sessions: Arc::new(sessions.clone()),
             network: Arc::new(network.clone()),
             census: census.clone(),

@@ -41,7 +41,7 @@ pub use git::{GitOptions, HostCredential};
 pub use open::{Parts, guest_binary, image_dir};
 pub use options::Options;
 pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};
-pub use shared::{Folders, Shared};
+pub use shared::{Folders, Hide, Shared};
 pub use tasks::TasksHandle;
 pub use tools::catalogue;
 pub use workspaces::{Msg, Workspaces};

@@ -20,7 +20,7 @@ use crate::{
         vm::{OverlayMaker, VmDriver},
     },
     image::{ImageName, ImageStore},
-    shared::{Folders, Shared},
+    shared::{Folders, Hide, Shared},
 };
 
 /// How the temporary files of downloads begin.
@@ -40,6 +40,8 @@ pub struct Parts {
     pub log_dir: PathBuf,
     /// The journal.
     pub journal: Journal,
+    /// For what guests say and events pass on.
+    pub hide: Hide,
     /// Who owns what.
     pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.
@@ -95,6 +97,7 @@ impl Shared {
             run_dir,
             log_dir,
             journal,
+            hide,
             sessions,
             network,
             census,
@@ -134,6 +137,7 @@ impl Shared {
             folders,
             journal,
             events,
+            hide,
             sessions,
             network,
             images,

@@ -45,6 +45,9 @@ pub struct Folders {
     pub transfers: PathBuf,
 }
 
+/// Takes credentials out of a text that goes into an event.
+pub type Hide = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
 /// Everything outside one workspace that it works with.
 pub struct Shared {
     /// Configuration.
@@ -57,6 +60,8 @@ pub struct Shared {
     pub journal: Journal,
     /// The event bus.
     pub events: Events,
+    /// For what guests say and events pass on.
+    pub hide: Hide,
     /// Who owns what.
     pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.

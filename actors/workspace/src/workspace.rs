@@ -37,7 +37,7 @@ use hivekeep_kernel::{
     Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, SessionId, ToolCall,
     ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
 };
-use hivekeep_protocol::GuestEvent;
+use hivekeep_protocol::{GuestEvent, TaskNews};
 use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
@@ -58,7 +58,9 @@ use crate::{
     phase::{Phase, Want},
     records::Record,
     shared::{Desk, STREAM, Shared},
-    snapshots, tools,
+    snapshots,
+    tasks::{Pace, Told},
+    tools,
 };
 
 /// What a workspace can be told.
@@ -110,6 +112,8 @@ pub enum Msg {
     Link(LinkNews),
     /// News from the guest.
     Guest(GuestEvent),
+    /// A task's result, told over the link of that number.
+    TaskEnded(u64, TaskNews),
     /// Of the guest's tasks.
     Tasks(TaskAsk),
     /// Take over.
@@ -174,6 +178,11 @@ pub struct Workspace {
     line: watch::Sender<Line>,
     /// Moves when the guest's tasks may have changed.
     task_hints: watch::Sender<u64>,
+    /// Results that it told without being asked.
+    told: Told,
+    /// How often its link came or went.
+    links: u64,
+    pace: Pace,
     /// What the guest takes for its link's secret.
     token: watch::Sender<LinkToken>,
     /// What goes on with disk and snapshots.
@@ -226,6 +235,9 @@ impl Entity for Workspace {
             jobs: Default::default(),
             line,
             task_hints: watch::channel(0).0,
+            told: Told::default(),
+            links: 0,
+            pace: Pace::default(),
             token,
             changing: None,
             forwarding: Arc::default(),
@@ -281,6 +293,10 @@ impl Entity for Workspace {
             Msg::Link(news) => self.link_news(news),
             Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
             Msg::Guest(GuestEvent::TasksChanged) => self.tasks_changed(),
+            Msg::Guest(GuestEvent::TaskProgress(told)) => self.task_progress(&told),
+            // With the number of no link it is a hint.
+            Msg::Guest(GuestEvent::TaskEnded(_)) => self.tasks_changed(),
+            Msg::TaskEnded(links, news) => self.task_ended(links, news),
             Msg::Tasks(ask) => self.task_ask(ask),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,

@@ -157,6 +157,43 @@ pub struct TaskBoard {
     pub results: u32,
 }
 
+/// Which part of a task's output is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskWindow {
+    /// The task.
+    pub task_id: String,
+    /// First byte of stdout; 0 begins.
+    pub stdout_from: u64,
+    /// First byte of stderr.
+    pub stderr_from: u64,
+    /// Most bytes of each, at most 256 KiB.
+    pub max_bytes: u32,
+}
+
+/// A part of one stream of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSpan {
+    /// Where it begins: as asked, or at the end of what is kept when that is nearer.
+    pub from: u64,
+    /// As written; a character may be cut at both ends.
+    pub bytes: Vec<u8>,
+    /// Bytes kept so far, at most 16 MiB: there is more where this is beyond `from` and `bytes`.
+    pub kept_bytes: u64,
+    /// Bytes written so far.
+    pub total_bytes: u64,
+}
+
+/// What a task has written so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskOutput {
+    /// Where it stands. Of one that is done this is all that it wrote.
+    pub state: TaskState,
+    /// Of stdout.
+    pub stdout: TaskSpan,
+    /// Of stderr.
+    pub stderr: TaskSpan,
+}
+
 /// Tells when it is worth asking for results.
 #[derive(Debug, Clone)]
 pub struct TaskHints(watch::Receiver<u64>);
@@ -232,4 +269,15 @@ pub trait Tasks: Send + Sync {
     /// # Errors
     /// `workspace_not_found`.
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError>;
+}
+
+/// What tasks write while they run. How far they are is told by the event `task.progress`.
+#[async_trait]
+pub trait TaskOutputs: Send + Sync {
+    /// Reads a part of what a task has written. Consumes nothing; legal also after its end, until
+    /// its guest has forgotten it.
+    ///
+    /// # Errors
+    /// As [`Tasks::put`]; `unknown_task`.
+    async fn output(&self, id: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError>;
 }

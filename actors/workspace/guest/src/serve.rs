@@ -35,6 +35,7 @@ pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestErr
         ToGuest::TaskResults(it) => FromGuest::TaskResults(tasks::results(cx, it).await?),
         ToGuest::TaskAck(it) => FromGuest::TaskAck(tasks::acknowledge(cx, it).await?),
         ToGuest::TaskCancel(it) => FromGuest::TaskCancel(tasks::cancel(cx, it).await?),
+        ToGuest::TaskRead(it) => FromGuest::TaskRead(tasks::read(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

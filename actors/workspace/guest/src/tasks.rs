@@ -17,6 +17,7 @@
 pub mod book;
 pub mod folder;
 pub mod log;
+mod progress;
 pub mod queue;
 pub mod ready;
 pub mod run;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hivekeep_protocol::{
     GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskPage, TaskPut,
-    TaskResults, TaskTaken, Tasks as Listed, limits,
+    TaskRead, TaskReading, TaskResults, TaskTaken, Tasks as Listed, limits,
 };
 use tokio::sync::Semaphore;
 
@@ -200,6 +201,14 @@ pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
 /// Disk errors.
 pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestError> {
     Ok(ask(cx, move |book| book.results(asked.after, asked.limit)).await?.0)
+}
+
+/// Answers [`TaskRead`].
+///
+/// # Errors
+/// `UnknownTask`, or disk errors.
+pub async fn read(cx: &CallCx, asked: TaskRead) -> Result<TaskReading, GuestError> {
+    Ok(ask(cx, move |book| book.reading(&asked)).await?.0)
 }
 
 /// Answers [`TaskAck`].

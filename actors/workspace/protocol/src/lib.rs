@@ -57,6 +57,7 @@ pub use system::{
     ShuttingDown, Thaw, Thawed, Usage, UsageReport,
 };
 pub use tasks::{
-    TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskList, TaskOutcome, TaskOutput, TaskPage,
-    TaskPut, TaskResult, TaskResults, TaskState, TaskTaken, Tasks,
+    TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskList, TaskNews, TaskOutcome, TaskOutput,
+    TaskPage, TaskProgress, TaskPut, TaskRead, TaskReading, TaskResult, TaskResults, TaskState,
+    TaskTaken, Tasks,
 };

@@ -68,6 +68,15 @@ pub const MAX_TASK_RESULTS: usize = 20;
 /// Most bytes of each stream in a [`crate::TaskResult`].
 pub const TASK_SHOWN_BYTES: usize = 16 * 1024;
 
+/// Most bytes of each stream in a [`crate::TaskReading`].
+pub const MAX_TASK_READ_BYTES: u32 = 256 * 1024;
+
+/// Largest payload of an event. What is larger is not told, but left to be asked for.
+pub const MAX_EVENT_BYTES: usize = 16 * 1024;
+
+/// Most bytes of a [`crate::TaskProgress::tail`].
+pub const MAX_TASK_TAIL_BYTES: usize = 512;
+
 /// Bytes of each stream of a task that are kept; output beyond is counted and dropped.
 pub const TASK_SPOOL_BYTES: u64 = 16 * 1024 * 1024;
 

@@ -88,6 +88,8 @@ requests! {
     TaskAck => TaskAcked,
     /// End a task.
     TaskCancel => TaskCancelled,
+    /// Read a task's output.
+    TaskRead => TaskReading,
 }
 
 /// Payload of a [`Kind::Event`] frame: told by the guest without being asked.
@@ -98,4 +100,8 @@ pub enum GuestEvent {
     JobEnded(JobSummary),
     /// A task was started or has a result: ask by [`TaskResults`].
     TasksChanged,
+    /// A task has a result, which is here.
+    TaskEnded(TaskNews),
+    /// A task goes on.
+    TaskProgress(TaskProgress),
 }

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Exit, GuestError};
+use crate::{Exit, GuestError, Spool};
 
 /// Assigns a task. Durable in the guest before it is answered. Another put with the same
 /// `task_id` starts nothing: it is answered with what became of the first.
@@ -175,4 +175,55 @@ pub struct TaskCancel {
 pub struct TaskCancelled {
     /// Where the task stood before.
     pub state: TaskState,
+}
+
+/// Reads what a task has written so far, or wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRead {
+    /// The task.
+    pub task_id: String,
+    /// Cursor into stdout; 0 begins.
+    pub stdout_from: u64,
+    /// Cursor into stderr.
+    pub stderr_from: u64,
+    /// Most bytes of each stream, and never more than [`crate::limits::MAX_TASK_READ_BYTES`].
+    pub max_bytes: u32,
+}
+
+/// Answer to [`TaskRead`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskReading {
+    /// Where the task stands. What is said to be done has written all that it will.
+    pub state: TaskState,
+    /// stdout from the asked cursor.
+    pub stdout: Spool,
+    /// stderr from the asked cursor.
+    pub stderr: Spool,
+}
+
+/// A result that is told without being asked for, as the answer to a question that its hearer
+/// would ask now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskNews {
+    /// The question: [`TaskResults::after`]. A greater one has the same answer, up to the result's
+    /// number.
+    pub after: u64,
+    /// The answer, of one result.
+    pub page: TaskPage,
+}
+
+/// A running task has written something. At most once a second for each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskProgress {
+    /// The task.
+    pub task_id: String,
+    /// The message that assigned it.
+    pub message_id: String,
+    /// Bytes written so far to stdout.
+    pub stdout_bytes: u64,
+    /// And to stderr.
+    pub stderr_bytes: u64,
+    /// The end of what was written last, at most [`crate::limits::MAX_TASK_TAIL_BYTES`].
+    #[serde(with = "serde_bytes")]
+    pub tail: Vec<u8>,
 }

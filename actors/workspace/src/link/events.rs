@@ -1,8 +1,8 @@
 use hivekeep_protocol::GuestEvent;
 use tokio::sync::broadcast;
 
-/// Largest event payload accepted. An event is a job's summary.
-pub const MAX_EVENT_BYTES: usize = 16 * 1024;
+/// Largest event payload accepted.
+pub const MAX_EVENT_BYTES: usize = hivekeep_protocol::limits::MAX_EVENT_BYTES;
 
 /// Events kept for a receiver that is behind.
 pub(super) const KEPT_EVENTS: usize = 256;

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hivekeep_kernel::{
     Layer, ToolError,
-    ports::{TaskBoard, TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText},
+    ports::{
+        TaskBoard, TaskOutcome, TaskOutput, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken,
+        TaskText,
+    },
 };
 use hivekeep_protocol as wire;
 use hivekeep_protocol::{Exit, limits};
@@ -103,7 +106,32 @@ pub(super) fn board(told: wire::Tasks) -> Result<TaskBoard, ToolError> {
     Ok(TaskBoard { queued, running, results })
 }
 
-fn is_id(id: &str) -> bool {
+/// A part of what a task has written.
+pub(super) fn reading(
+    asked: &wire::TaskRead,
+    told: wire::TaskReading,
+) -> Result<TaskOutput, ToolError> {
+    let span = |asked_from: u64, told: wire::Spool| {
+        let most = asked.max_bytes.min(limits::MAX_TASK_READ_BYTES) as usize;
+        let end = told.from.checked_add(told.bytes.len() as u64);
+        if told.bytes.len() > most
+            || told.from > asked_from
+            || end.is_none_or(|end| end > told.kept_bytes)
+            || told.kept_bytes > told.total_bytes
+        {
+            return Err(misbehaves("a part of an output that is none"));
+        }
+        let wire::Spool { from, bytes, kept_bytes, total_bytes } = told;
+        Ok(TaskSpan { from, bytes, kept_bytes, total_bytes })
+    };
+    Ok(TaskOutput {
+        state: state(told.state),
+        stdout: span(asked.stdout_from, told.stdout)?,
+        stderr: span(asked.stderr_from, told.stderr)?,
+    })
+}
+
+pub(super) fn is_id(id: &str) -> bool {
     id.len() <= limits::MAX_TASK_ID_BYTES && !id.chars().any(char::is_control)
 }
 

@@ -2,9 +2,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use hivekeep_kernel::{
     ToolError,
-    ports::{TaskBoard, TaskPage, TaskState, TaskTaken},
+    ports::{TaskBoard, TaskOutput, TaskPage, TaskState, TaskTaken, TaskWindow},
 };
-use hivekeep_protocol::{TaskAck, TaskCancel, TaskList, TaskPut, TaskResults, limits};
+use hivekeep_protocol::{
+    self as wire, TaskAck, TaskCancel, TaskList, TaskPut, TaskRead, TaskResults, limits,
+};
 
 use super::check;
 use crate::{
@@ -59,8 +61,7 @@ impl Delivery {
         limit: u32,
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError> {
-        let most = u32::try_from(limits::MAX_TASK_RESULTS).unwrap_or(u32::MAX);
-        let asked = TaskResults { after, limit: limit.clamp(1, most) };
+        let asked = question(after, limit);
         let page = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
         check::page(&asked, page, sent, &self.folder)
     }
@@ -89,6 +90,17 @@ impl Delivery {
         Ok(check::state(asked.map_err(link_error)?.state))
     }
 
+    /// Reads a part of what a task has written.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::TaskOutputs::output`].
+    pub async fn output(&self, window: TaskWindow) -> Result<TaskOutput, ToolError> {
+        let TaskWindow { task_id, stdout_from, stderr_from, max_bytes } = window;
+        let asked = TaskRead { task_id, stdout_from, stderr_from, max_bytes };
+        let told = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
+        check::reading(&asked, told)
+    }
+
     /// What has no result.
     ///
     /// # Errors
@@ -97,4 +109,22 @@ impl Delivery {
         let tasks = self.link.ask(TaskList, Self::wait()).await.map_err(link_error)?;
         check::board(tasks)
     }
+}
+
+fn question(after: u64, limit: u32) -> TaskResults {
+    let most = u32::try_from(limits::MAX_TASK_RESULTS).unwrap_or(u32::MAX);
+    TaskResults { after, limit: limit.clamp(1, most) }
+}
+
+/// Results that the guest told before it was asked for them.
+///
+/// # Errors
+/// As [`Delivery::results`].
+pub(super) fn told(
+    after: u64,
+    limit: u32,
+    page: wire::TaskPage,
+    sent: &BTreeMap<String, String>,
+) -> Result<TaskPage, ToolError> {
+    check::page(&question(after, limit), page, sent, limits::TASKS_DIR)
 }

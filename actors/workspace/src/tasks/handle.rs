@@ -3,11 +3,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Address, Layer, ToolError, WorkspaceId,
-    ports::{TaskAssignment, TaskBoard, TaskHints, TaskPage, TaskState, TaskTaken, Tasks},
+    ports::{
+        TaskAssignment, TaskBoard, TaskHints, TaskOutput, TaskOutputs, TaskPage, TaskState,
+        TaskTaken, TaskWindow, Tasks,
+    },
 };
 use hivekeep_protocol::TaskPut;
 
-use super::Delivery;
+use super::{Delivery, delivery};
 use crate::{
     shared::Shared,
     workspace::{self, TaskAsk, Way, usable},
@@ -68,10 +71,17 @@ impl Tasks for TasksHandle {
         limit: u32,
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError> {
-        self.delivery(id).await?.results(after, limit, sent).await
+        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Told { after, limit, reply });
+        match self.address(id)?.ask(ACTOR_PATIENCE, ask).await? {
+            Some(page) => delivery::told(after, limit, page, sent),
+            None => self.delivery(id).await?.results(after, limit, sent).await,
+        }
     }
 
     async fn acknowledge(&self, id: WorkspaceId, task_ids: Vec<String>) -> Result<u32, ToolError> {
+        let ids = task_ids.clone();
+        let ask = |done| workspace::Msg::Tasks(TaskAsk::Acknowledged { task_ids: ids, done });
+        self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
         self.delivery(id).await?.acknowledge(task_ids).await
     }
 
@@ -86,5 +96,12 @@ impl Tasks for TasksHandle {
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError> {
         let ask = |reply| workspace::Msg::Tasks(TaskAsk::Hints(reply));
         Ok(self.address(id)?.ask(ACTOR_PATIENCE, ask).await?)
+    }
+}
+
+#[async_trait]
+impl TaskOutputs for TasksHandle {
+    async fn output(&self, id: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError> {
+        self.delivery(id).await?.output(window).await
     }
 }

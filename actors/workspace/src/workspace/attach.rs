@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{Fault, Policy, supervise::Verdict};
+use hivekeep_protocol::GuestEvent;
 use serde_json::json;
 
 use super::{Line, Msg, Workspace};
@@ -108,6 +109,9 @@ impl Workspace {
         if self.machine.is_none() {
             return;
         }
+        if matches!(news, LinkNews::Up { .. } | LinkNews::Down { .. }) {
+            self.tasks_untold();
+        }
         let line = match news {
             LinkNews::Up { link, welcome } => {
                 probe.set_state(format!("up, guest {}", bounded(&welcome.guest_version)));
@@ -148,10 +152,14 @@ impl Workspace {
 
     /// Passes the guest's events on to the mailbox while this link lasts.
     fn listen(&self, link: &crate::link::Link) {
-        let (mut events, address) = (link.events(), self.me.address.clone());
+        let (mut events, address, links) = (link.events(), self.me.address.clone(), self.links);
         let _detached = self.me.workers.spawn(async move {
             while let Some(event) = events.recv().await {
-                if address.send(Msg::Guest(event)).is_err() {
+                let news = match event {
+                    GuestEvent::TaskEnded(news) => Msg::TaskEnded(links, news),
+                    other => Msg::Guest(other),
+                };
+                if address.send(news).is_err() {
                     return;
                 }
             }

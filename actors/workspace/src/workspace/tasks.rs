@@ -1,8 +1,9 @@
 //! The workspace's part in tasks: its environment, its link, and hints.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use hivekeep_kernel::{ToolError, ports::TaskHints};
+use hivekeep_protocol::{TaskNews, TaskPage, TaskProgress};
 use tokio::sync::{oneshot, watch};
 
 use super::{Line, Workspace};
@@ -15,6 +16,22 @@ pub enum Ask {
         env: BTreeMap<String, String>,
         /// The way, or why there is none.
         reply: oneshot::Sender<Result<Way, ToolError>>,
+    },
+    /// Results beyond a number, if the guest has told them and they need not be asked for.
+    Told {
+        /// The number.
+        after: u64,
+        /// At most so many.
+        limit: u32,
+        /// What it told.
+        reply: oneshot::Sender<Option<TaskPage>>,
+    },
+    /// These results are durable elsewhere: they are not to be told again.
+    Acknowledged {
+        /// The tasks.
+        task_ids: Vec<String>,
+        /// They are not from now on.
+        done: oneshot::Sender<()>,
     },
     /// When to look for results.
     Hints(oneshot::Sender<TaskHints>),
@@ -29,7 +46,7 @@ pub struct Way {
 }
 
 impl Workspace {
-    pub(super) fn task_ask(&self, ask: Ask) {
+    pub(super) fn task_ask(&mut self, ask: Ask) {
         match ask {
             Ask::Way { env, reply } => {
                 let way = self.guest_wanted().and_then(|()| {
@@ -38,9 +55,41 @@ impl Workspace {
                 });
                 let _asker_gone = reply.send(way);
             }
+            Ask::Told { after, limit, reply } => {
+                // What cannot be asked has no answers: whoever asks is told why.
+                let may_ask = self.guest_wanted().is_ok();
+                let page = may_ask.then(|| self.told.answer(after, limit)).flatten();
+                let _asker_gone = reply.send(page);
+            }
+            Ask::Acknowledged { task_ids, done } => {
+                self.told.acknowledged(&task_ids);
+                let _asker_gone = done.send(());
+            }
             Ask::Hints(reply) => {
                 let _asker_gone = reply.send(TaskHints::new(self.task_hints.subscribe()));
             }
+        }
+    }
+
+    /// A result came with the hint, over the link that is up, or over one of before.
+    pub(super) fn task_ended(&mut self, links: u64, news: TaskNews) {
+        if links == self.links {
+            self.told.hear(news);
+        }
+        self.tasks_changed();
+    }
+
+    /// Another link, or none: what a guest told holds no longer than the link it was told over.
+    pub(super) fn tasks_untold(&mut self) {
+        self.links += 1;
+        self.told.clear();
+    }
+
+    /// A running task has written something.
+    pub(super) fn task_progress(&mut self, told: &TaskProgress) {
+        let hide = self.desk.shared.hide.clone();
+        if let Some(data) = self.pace.event(Instant::now(), told, |text| hide(text)) {
+            self.desk.tell("task.progress", data);
         }
     }
 

@@ -264,7 +264,11 @@ impl JobDir {
         totals
     }
 
-    fn part(&self, name: &str, from: u64, max: u64, total: u64) -> io::Result<Spool> {
+    /// Kept output from a cursor; `total` is what is known to have been written.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn part(&self, name: &str, from: u64, max: u64, total: u64) -> io::Result<Spool> {
         let file = match File::open(self.0.join(name)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,13 +1,13 @@
 //! The queue and its folder as one: nothing is settled that was not written down.
 
+mod told;
 mod written;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use hivekeep_protocol::{
-    Exit, GuestCode, GuestError, TaskAcked, TaskOutcome, TaskOutput, TaskPage, TaskPut, TaskResult,
-    TaskState, TaskTaken, Tasks as Listed, limits,
+    Exit, GuestCode, GuestError, TaskAcked, TaskOutcome, TaskPut, TaskState, TaskTaken, limits,
 };
 
 use super::folder::Folder;
@@ -210,60 +210,6 @@ impl Book {
         }
     }
 
-    fn result(&self, task: &Task, ended: &Ended) -> Result<TaskResult, GuestError> {
-        let output = |stream, total| match run_of(task) {
-            Some(run) if total > 0 || ended.outcome == TaskOutcome::Interrupted => {
-                self.folder.output(run, stream, total).map_err(|error| disk(&error))
-            }
-            _ => Ok(TaskOutput { total_bytes: total, ..TaskOutput::default() }),
-        };
-        Ok(TaskResult {
-            number: ended.number,
-            task_id: task.task_id.clone(),
-            message_id: task.message_id.clone(),
-            outcome: ended.outcome.clone(),
-            workdir: ended.workdir.clone(),
-            stdout: output("stdout", ended.totals[0])?,
-            stderr: output("stderr", ended.totals[1])?,
-            elapsed_ms: ended.elapsed_ms,
-        })
-    }
-
-    /// Answers [`hivekeep_protocol::TaskList`].
-    pub fn list(&self) -> Listed {
-        let of = |state| {
-            let mine = self.queue.open().filter(|task| self.queue.state(task) == state);
-            mine.map(|task| task.task_id.clone()).collect()
-        };
-        let results = self.queue.results(0).len();
-        Listed {
-            queued: of(TaskState::Queued),
-            running: of(TaskState::Running),
-            results: count(results),
-        }
-    }
-
-    /// Answers [`hivekeep_protocol::TaskResults`].
-    ///
-    /// # Errors
-    /// Disk errors.
-    pub fn results(&self, after: u64, limit: u32) -> Result<TaskPage, GuestError> {
-        let all = self.queue.results(after);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(limits::MAX_TASK_RESULTS);
-        let taken = all.iter().take(limit);
-        let results =
-            taken.map(|(task, ended)| self.result(task, ended)).collect::<Result<_, _>>()?;
-        let open = self.queue.open().count();
-        let running =
-            self.queue.open().filter(|task| self.queue.state(task) == TaskState::Running).count();
-        Ok(TaskPage {
-            results,
-            more: all.len() > limit,
-            queued: count(open - running),
-            running: count(running),
-        })
-    }
-
     /// Answers [`hivekeep_protocol::TaskAck`].
     ///
     /// # Errors
@@ -310,8 +256,7 @@ impl Book {
     /// # Errors
     /// `UnknownTask`, or disk errors.
     pub fn cancel(&mut self, task_id: &str) -> Result<(TaskState, Option<JobDir>), GuestError> {
-        let unknown = || GuestError::new(GuestCode::UnknownTask, format!("no task {task_id:?}"));
-        let task = self.queue.find(task_id).ok_or_else(unknown)?.clone();
+        let task = self.queue.find(task_id).ok_or_else(|| unknown(task_id))?.clone();
         let state = self.queue.state(&task);
         match state {
             TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
@@ -377,6 +322,10 @@ impl Book {
         let (elapsed_ms, totals) = (ended.elapsed_ms, ended.totals);
         Ended { number: 0, outcome, workdir, elapsed_ms, totals }
     }
+}
+
+fn unknown(task_id: &str) -> GuestError {
+    GuestError::new(GuestCode::UnknownTask, format!("no task {task_id:?}"))
 }
 
 /// A machine without an id is no other.

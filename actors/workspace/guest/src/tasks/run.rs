@@ -5,9 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hivekeep_protocol::{Argv, GuestCode, GuestError, GuestEvent, TaskPut, limits};
+use hivekeep_protocol::{
+    Argv, GuestCode, GuestError, GuestEvent, TaskNews, TaskPut, encode, limits,
+};
 
 use super::book::End;
+use super::progress;
 use super::queue::{Resume, Run};
 use super::ready::{Going, Note, Order, Ready};
 use crate::agent::Agent;
@@ -201,7 +204,10 @@ pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
     let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
     let Gone { run, going } = gone;
     let note = match going {
-        Ok(going) => going.note().await,
+        Ok(going) => tokio::select! {
+            note = going.note() => note,
+            () = progress::tell(agent.clone(), generation, seq, run.clone()) => return,
+        },
         Err(error) if full(&error) => Ok(Some(Note::NotRun(io_error(&error, "the task's folder")))),
         Err(error) => Err(error),
     };
@@ -224,7 +230,10 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
     let Ok(Some(run)) = run else { return };
     loop {
         // Whatever it says, the folder decides.
-        let _ = watch::ended(&run).await;
+        tokio::select! {
+            _ = watch::ended(&run) => {}
+            () = progress::tell(agent.clone(), generation, seq, run.clone()) => return,
+        }
         match agent.tasks.with(generation, move |book| Ok(book.found(seq))).await {
             Ok(Ok(Found::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
             Ok(Ok(Found::Ended(_))) => {
@@ -265,20 +274,33 @@ async fn put_away(agent: &Agent, run: &JobDir) {
 /// Until its end is written down it is said to run.
 async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, end: End) {
     let mut said = false;
-    loop {
+    let told = loop {
         let end = end.clone();
         if agent.tasks.generation() != generation {
             return;
         }
-        match agent.tasks.with(generation, move |book| book.end(seq, &end)).await {
-            Ok(()) => break,
+        let written = agent.tasks.with(generation, move |book| {
+            book.end(seq, &end)?;
+            Ok(book.news(seq))
+        });
+        match written.await {
+            Ok(news) => break news.map_or(GuestEvent::TasksChanged, in_an_event),
             Err(error) => say_once(&mut said, &error),
         }
         tokio::time::sleep(AGAIN).await;
-    }
-    agent.links.tell(&GuestEvent::TasksChanged);
+    };
+    agent.links.tell(&told);
     next(&agent, generation);
     make_ready(&agent, generation);
+}
+
+/// A result that is too much for an event is left to be asked for.
+fn in_an_event(news: TaskNews) -> GuestEvent {
+    let event = GuestEvent::TaskEnded(news);
+    match encode(&event) {
+        Ok(payload) if payload.len() <= limits::MAX_EVENT_BYTES => event,
+        _ => GuestEvent::TasksChanged,
+    }
 }
 
 /// Has a shim made for the next task, unless one waits. Must be called within the runtime.

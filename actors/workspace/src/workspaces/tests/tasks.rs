@@ -2,14 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use hivekeep_kernel::{
     WorkspaceId,
-    ports::{NetworkMode, TaskAssignment, TaskState, Tasks},
+    ports::{NetworkMode, TaskAssignment, TaskOutputs, TaskState, TaskWindow, Tasks},
 };
-use hivekeep_protocol::{FromGuest, TaskPut, TaskTaken, ToGuest};
+use hivekeep_protocol::{
+    Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, Spool, TaskAcked, TaskNews, TaskPage,
+    TaskProgress, TaskPut, TaskReading, TaskTaken, ToGuest, encode,
+};
+use hivekeep_store::Delivery;
 use serde_json::json;
 
 use super::{
@@ -98,4 +105,136 @@ async fn a_new_link_is_a_hint_and_a_gone_workspace_has_no_more() {
     stage.call("workspace_destroy", json!({ "workspace_id": id })).await.unwrap();
     while hints.next().await {}
     assert_eq!(tasks.hints(workspace).await.unwrap_err().code, "workspace_not_found");
+}
+
+fn event(event: &GuestEvent) -> Vec<u8> {
+    let payload = encode(event).expect("small");
+    Frame { kind: Kind::Event, id: 0, payload }.to_bytes()
+}
+
+fn ended(after: u64, number: u64) -> TaskNews {
+    let result = hivekeep_protocol::TaskResult {
+        number,
+        task_id: format!("t{number}"),
+        message_id: "m".into(),
+        outcome: hivekeep_protocol::TaskOutcome::Ended(Exit::Code(0)),
+        workdir: None,
+        stdout: Default::default(),
+        stderr: Default::default(),
+        elapsed_ms: 1,
+    };
+    TaskNews { after, page: TaskPage { results: vec![result], more: false, queued: 1, running: 2 } }
+}
+
+/// A guest that tells of two results and of progress with the answer to a put, and counts how
+/// often it is asked for results, of which it then has none.
+async fn telling() -> (Stage, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
+    let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
+    let stage = Stage::with(network, move |request| match request {
+        ToGuest::TaskPut(_) => Act::raw(|id| {
+            let progress = TaskProgress {
+                task_id: "t1".into(),
+                message_id: "m".into(),
+                stdout_bytes: 14,
+                stderr_bytes: 0,
+                tail: b"key is s3cret\n".to_vec(),
+            };
+            let mut bytes = event(&GuestEvent::TaskProgress(progress));
+            bytes.extend(event(&GuestEvent::TaskEnded(ended(0, 1))));
+            bytes.extend(event(&GuestEvent::TaskEnded(ended(1, 2))));
+            let state = hivekeep_protocol::TaskState::Queued;
+            let taken = TaskTaken { state, repeat: false, differs: false, result: None };
+            let reply = Ok::<_, GuestError>(FromGuest::TaskPut(taken));
+            let payload = encode(&reply).expect("small");
+            bytes.extend(Frame { kind: Kind::Reply, id, payload }.to_bytes());
+            bytes
+        }),
+        ToGuest::TaskResults(_) => {
+            count.fetch_add(1, Ordering::SeqCst);
+            let page = TaskPage { results: vec![], more: false, queued: 0, running: 0 };
+            Act::Reply(Ok(FromGuest::TaskResults(page)))
+        }
+        ToGuest::TaskAck(ack) => {
+            let acknowledged = u32::try_from(ack.task_ids.len()).unwrap();
+            Act::Reply(Ok(FromGuest::TaskAck(TaskAcked { acknowledged })))
+        }
+        ToGuest::TaskRead(read) => {
+            let bytes = vec![b'x'; read.max_bytes as usize + usize::from(read.stderr_from > 0)];
+            let long = bytes.len() as u64 + 5;
+            let part =
+                |from| Spool { from, bytes: bytes.clone(), kept_bytes: long, total_bytes: long };
+            Act::Reply(Ok(FromGuest::TaskRead(TaskReading {
+                state: hivekeep_protocol::TaskState::Running,
+                stdout: part(read.stdout_from),
+                stderr: part(read.stderr_from),
+            })))
+        }
+        other => guest(other),
+    });
+    (stage.await, asked)
+}
+
+#[tokio::test]
+async fn a_result_that_was_told_is_not_asked_for_until_it_is_acknowledged() {
+    let (stage, asked) = telling().await;
+    let workspace: WorkspaceId = stage.create("w").await.parse().unwrap();
+    let tasks = TasksHandle::new(stage.daemon.shared.clone());
+    let sent: BTreeMap<_, _> = [("t1".to_owned(), "m".to_owned())].into();
+    let mut hints = tasks.hints(workspace).await.unwrap();
+    let before = hints.count();
+    tasks.put(workspace, task(&[])).await.unwrap();
+    while hints.count() < before + 2 {
+        assert!(hints.next().await);
+    }
+    let page = tasks.results(workspace, 0, 20, &sent).await.unwrap();
+    assert_eq!((page.results.len(), page.dropped, page.next_after), (1, 1, 2));
+    assert_eq!((page.results[0].task_id.as_str(), page.queued, page.running), ("t1", 1, 2));
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "it was told");
+    assert_eq!(tasks.acknowledge(workspace, vec!["t1".into()]).await.unwrap(), 1);
+    let page = tasks.results(workspace, 0, 20, &sent).await.unwrap();
+    assert_eq!((page.results.len(), asked.load(Ordering::SeqCst)), (0, 1));
+    // What was told over a link of before is asked for again.
+    let id = json!({ "workspace_id": workspace.to_string() });
+    stage.call("workspace_stop", id.clone()).await.unwrap();
+    stage.call("workspace_start", id).await.unwrap();
+    let page = tasks.results(workspace, 1, 20, &sent).await.unwrap();
+    assert_eq!((page.dropped, asked.load(Ordering::SeqCst)), (0, 2));
+}
+
+#[tokio::test]
+async fn progress_is_an_event_without_credentials_and_output_is_read_in_bounds() {
+    let (stage, _asked) = telling().await;
+    let workspace: WorkspaceId = stage.create("w").await.parse().unwrap();
+    let tasks = TasksHandle::new(stage.daemon.shared.clone());
+    let mut events = stage.daemon.shared.events.subscribe(None, 64);
+    tasks.put(workspace, task(&[])).await.unwrap();
+    let told = async {
+        loop {
+            match events.next().await.unwrap() {
+                Delivery::Event(event) if event.kind == "task.progress" => return event,
+                _ => {}
+            }
+        }
+    };
+    let told = tokio::time::timeout(std::time::Duration::from_secs(60), told).await.unwrap();
+    assert_eq!(told.subject, workspace.to_string());
+    let wanted = json!({
+        "task_id": "t1", "message_id": "m", "stdout_bytes": 14, "stderr_bytes": 0,
+        "last_line": "key is [redacted]",
+    });
+    assert_eq!(told.data, wanted);
+
+    let window = |stderr_from| TaskWindow {
+        task_id: "t1".into(),
+        stdout_from: 0,
+        stderr_from,
+        max_bytes: 7,
+    };
+    let output = tasks.output(workspace, window(0)).await.unwrap();
+    assert_eq!((output.state, &output.stdout.bytes[..]), (TaskState::Running, &b"xxxxxxx"[..]));
+    assert_eq!((output.stdout.kept_bytes, output.stdout.total_bytes), (12, 12));
+    let refused = tasks.output(workspace, window(1)).await.unwrap_err();
+    assert_eq!(refused.code, "guest_misbehaves", "more than was asked for");
 }

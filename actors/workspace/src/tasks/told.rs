@@ -1,0 +1,171 @@
+//! Results that a guest told before it was asked for them, kept as answers to that question.
+
+use std::collections::VecDeque;
+
+use hivekeep_protocol::{TaskNews, TaskPage};
+
+/// More are asked for when they are wanted. Each fits an event of the link.
+const MOST: usize = 8;
+
+/// What one guest told over its present link.
+#[derive(Debug, Default)]
+pub(crate) struct Told(VecDeque<TaskNews>);
+
+impl Told {
+    /// Keeps what is an answer; anything else is worth no more than a hint.
+    pub(crate) fn hear(&mut self, news: TaskNews) {
+        let [result] = &news.page.results[..] else { return };
+        let last = self.0.back().map_or(0, number);
+        if news.page.more || result.number <= news.after || result.number <= last {
+            return;
+        }
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(news);
+    }
+
+    /// What the guest would answer to a question for at most `limit` results beyond a number, as
+    /// far as it told that; `None` when it has to be asked.
+    pub(crate) fn answer(&self, after: u64, limit: u32) -> Option<TaskPage> {
+        let mut page: Option<TaskPage> = None;
+        let mut known = after;
+        for news in self.0.iter().filter(|news| number(news) > after) {
+            if news.after > known {
+                break;
+            }
+            let so_far = page.as_ref().map_or(0, |page| page.results.len());
+            if so_far >= limit as usize {
+                page.as_mut()?.more = true;
+                break;
+            }
+            known = number(news);
+            let mut longer = news.page.clone();
+            if let Some(shorter) = page {
+                longer.results.splice(0..0, shorter.results);
+            }
+            page = Some(longer);
+        }
+        page
+    }
+
+    /// The guest is about to be told that these are durable here: it will tell of them no more.
+    pub(crate) fn acknowledged(&mut self, task_ids: &[String]) {
+        let named = |news: &TaskNews| {
+            news.page.results.iter().any(|result| task_ids.contains(&result.task_id))
+        };
+        self.0.retain(|news| !named(news));
+    }
+
+    /// The guest behind the next link may be one of before.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn number(news: &TaskNews) -> u64 {
+    news.page.results.last().map_or(0, |result| result.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_protocol::{Exit, TaskOutcome, TaskOutput, TaskResult};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn result(number: u64) -> TaskResult {
+        TaskResult {
+            number,
+            task_id: format!("t{number}"),
+            message_id: "m".into(),
+            outcome: TaskOutcome::Ended(Exit::Code(0)),
+            workdir: None,
+            stdout: TaskOutput::default(),
+            stderr: TaskOutput::default(),
+            elapsed_ms: 1,
+        }
+    }
+
+    fn news(after: u64, number: u64) -> TaskNews {
+        let page = TaskPage {
+            results: vec![result(number)],
+            more: false,
+            queued: 0,
+            running: number as u32,
+        };
+        TaskNews { after, page }
+    }
+
+    fn numbers(page: Option<TaskPage>) -> Option<(Vec<u64>, bool)> {
+        page.map(|page| (page.results.iter().map(|it| it.number).collect(), page.more))
+    }
+
+    #[test]
+    fn what_follows_one_another_is_one_answer_and_a_gap_is_asked_for() {
+        let mut told = Told::default();
+        assert_eq!(told.answer(0, 20), None);
+        for (after, number) in [(0, 1), (1, 2), (2, 3), (4, 5)] {
+            told.hear(news(after, number));
+        }
+        assert_eq!(numbers(told.answer(0, 20)), Some((vec![1, 2, 3], false)));
+        assert_eq!(told.answer(0, 20).map(|page| page.running), Some(3), "as of the last");
+        assert_eq!(numbers(told.answer(0, 2)), Some((vec![1, 2], true)));
+        assert_eq!(numbers(told.answer(3, 20)), None, "4 was not told");
+        assert_eq!(numbers(told.answer(4, 20)), Some((vec![5], false)));
+        assert_eq!(numbers(told.answer(5, 20)), None);
+        told.acknowledged(&["t1".into(), "t3".into()]);
+        assert_eq!(numbers(told.answer(0, 20)), None, "who begins anew asks");
+        assert_eq!(numbers(told.answer(1, 20)), Some((vec![2], false)));
+        told.clear();
+        assert_eq!(told.answer(1, 20), None);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_not_kept_and_what_is_kept_is_bounded() {
+        let mut told = Told::default();
+        let (mut none, mut two, mut more) = (news(0, 1), news(0, 1), news(0, 1));
+        none.page.results.clear();
+        two.page.results.push(result(2));
+        more.page.more = true;
+        for lie in [none, two, more, news(3, 3), news(4, 3)] {
+            told.hear(lie);
+            assert!(told.0.is_empty());
+        }
+        for number in 1..100 {
+            told.hear(news(number - 1, number));
+        }
+        told.hear(news(0, 5));
+        assert_eq!(told.0.len(), MOST);
+        assert_eq!(numbers(told.answer(97, 20)), Some((vec![98, 99], false)));
+    }
+
+    proptest! {
+        /// Against a guest whose results end, are told unless the event is lost, and acknowledged.
+        #[test]
+        fn an_answer_is_what_the_guest_would_say_of_all_it_told(
+            steps in proptest::collection::vec((0u8..4, any::<bool>()), 0..40),
+            after in 0u64..20,
+        ) {
+            let (mut told, mut kept, mut last) = (Told::default(), Vec::new(), 0);
+            for (step, lucky) in steps {
+                if step < 3 {
+                    let before = kept.last().copied().unwrap_or(0);
+                    last += 1;
+                    kept.push(last);
+                    if lucky {
+                        told.hear(news(before, last));
+                    }
+                } else if !kept.is_empty() {
+                    let gone = kept.remove(if lucky { 0 } else { kept.len() - 1 });
+                    told.acknowledged(&[format!("t{gone}")]);
+                }
+            }
+            if let Some((numbers, more)) = numbers(told.answer(after, 20)) {
+                let would: Vec<_> = kept.into_iter().filter(|number| *number > after).collect();
+                prop_assert!(!numbers.is_empty() && would.starts_with(&numbers), "{would:?}");
+                prop_assert!(!more);
+            }
+        }
+    }
+}
