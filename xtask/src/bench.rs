@@ -23,6 +23,7 @@ mod raw;
 mod report;
 mod restore;
 mod rig;
+mod swarm;
 mod team;
 mod vault;
 
@@ -33,7 +34,7 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 21] = [
+const FIGURES: [&str; 23] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -55,6 +56,8 @@ const FIGURES: [&str; 21] = [
     "policy_change",
     "vault_search",
     "message_delivery_p50",
+    "task_roundtrip",
+    "swarm_8",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -62,7 +65,7 @@ const FIGURES: [&str; 21] = [
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
 /// What is measured together, because it needs the same things running.
-const GROUPS: [(&[&str], Measure); 11] = [
+const GROUPS: [(&[&str], Measure); 13] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -85,6 +88,8 @@ const GROUPS: [(&[&str], Measure); 11] = [
     (&["policy_change"], policy::measure),
     (&["vault_search"], vault::measure),
     (&["message_delivery_p50"], team::messages),
+    (&["task_roundtrip"], team::tasks),
+    (&["swarm_8"], swarm::measure),
 ];
 
 #[derive(Args)]

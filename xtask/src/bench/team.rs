@@ -1,5 +1,7 @@
 //! What goes between the members of a team.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -13,6 +15,9 @@ const TEAM: &str = "bench";
 const BARE_TOOL: &str = "workspace_list";
 const ROUNDS: usize = 25;
 const MESSAGES_A_ROUND: usize = 100;
+const TASKS_A_ROUND: usize = 10;
+/// A task that is lost is an error, and not a bench that never ends.
+const PATIENCE_SECS: u64 = 60;
 
 pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     let house = House::open(kit, "isolation = \"sandbox\"\n")?;
@@ -47,6 +52,55 @@ pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
             round(append)
         ),
     }])
+}
+
+pub(super) fn tasks(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+    let house =
+        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let mut client = house.attach()?;
+    let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "bench" }));
+    let team = client.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;
+    let exec = json!({ "workspace_id": team["member_workspace_ids"][1], "command": "true" });
+    let mut next = 0..;
+    let mut rounds = |client: &mut Client, many: usize| -> Result<Vec<f64>> {
+        next.by_ref().take(many).map(|n| task_us(client, n)).collect()
+    };
+    // Emulated code is translated on first use, on both ways.
+    rounds(&mut client, TASKS_A_ROUND)?;
+    client.round_trips_us("exec", &exec, TASKS_A_ROUND)?;
+    let (mut ours, mut execs) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        execs.extend(client.round_trips_us("exec", &exec, TASKS_A_ROUND)?);
+        ours.extend(rounds(&mut client, TASKS_A_ROUND)?);
+    }
+    Ok(vec![Figure {
+        name: "task_roundtrip",
+        unit: "us",
+        value: median(ours),
+        baseline: Some(median(execs)),
+        target: Target::AtMostTimes(2.0),
+        remark: "two tool calls of one client, one after the other".to_owned(),
+    }])
+}
+
+/// Time from the assignment of a task until its result is received.
+fn task_us(client: &mut Client, nth: u64) -> Result<f64> {
+    let id = format!("task-{nth}");
+    let content = json!({ "task_id": id, "command": "true" }).to_string();
+    let assign = json!({
+        "action": "message", "name": TEAM, "agent": "a", "to": "b",
+        "message_type": "task_assignment", "content": content,
+    });
+    let receive =
+        json!({ "action": "receive", "name": TEAM, "agent": "b", "wait_secs": PATIENCE_SECS });
+    let began = Instant::now();
+    client.call("team", &assign)?;
+    let received = client.call("team", &receive)?;
+    let took = began.elapsed();
+    let results = received["daemon_results"].as_array().context("receive has results")?;
+    let [result] = &results[..] else { anyhow::bail!("one task, and these results: {received}") };
+    ensure!(result["task_id"] == id && result["success"] == true, "{result}");
+    Ok(took.as_secs_f64() * 1e6)
 }
 
 /// Median time of a durable append of one caller.
