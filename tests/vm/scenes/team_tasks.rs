@@ -172,9 +172,16 @@ pub fn a_stopped_workspace_keeps_its_tasks(house: House) {
         json!({ "task_id": "nowhere", "command": "true", "workdir": "/nowhere" }).to_string()
     );
     house.call("team", nowhere);
+    let mut preload = mark("a", "preload");
+    preload["content"] = json!(
+        json!({ "task_id": "preload", "command": "true", "env": { "LD_PRELOAD": "x" } })
+            .to_string()
+    );
+    house.call("team", preload);
     house
         .call("team", assignment("a", "loud", "head -c 100000 /dev/zero | tr '\\0' x; kill -9 $$"));
-    let told = results(&house, "a", 2);
+    let told = results(&house, "a", 3);
+    assert_eq!(told["preload"]["outcome"], "invalid", "{told:?}");
     let (nowhere, loud) = (&told["nowhere"], &told["loud"]);
     assert_eq!((&nowhere["outcome"], &nowhere["code"]), (&json!("invalid"), &json!("not_found")));
     assert_eq!((&loud["outcome"], &loud["exit_code"]), (&json!("signalled"), &json!(137)));

@@ -1,6 +1,8 @@
 //! The ways between a desk and its guest: tasks there, results back, acknowledgements there. Each
 //! has one thing under way at a time; what fails is begun again at the next hint.
 
+mod hints;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -8,11 +10,10 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, ToolError, WorkspaceId, fault_point,
-    ports::{TASK_POLL, TaskAssignment, TaskResult, TaskTaken, Tasks},
+    ToolError, WorkspaceId, fault_point,
+    ports::{TaskAssignment, TaskResult, TaskTaken, Tasks},
 };
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::{
     Desk, Msg,
@@ -27,14 +28,8 @@ const PUTS: usize = 16;
 const ACKNOWLEDGED: usize = 500;
 /// Pages of one reading; a guest has not more results than these hold.
 const PAGES: usize = 60;
-/// Until a workspace is looked for again that was not found: at a start it is found a little later.
-const AGAIN: Duration = Duration::from_millis(50);
 /// For the list of workspaces.
 const LOOK: Duration = Duration::from_secs(30);
-/// Hints that are followed at once, and how soon one more is allowed: a guest can send any number.
-const HINTS: u32 = 64;
-const HINT_EVERY: Duration = Duration::from_millis(10);
-
 /// What comes back.
 pub(crate) enum News {
     /// It may be worth looking, or trying again.
@@ -106,7 +101,7 @@ impl Desk {
         }
         if !std::mem::replace(&mut self.lanes.watching, true) {
             let (port, desk) = (self.seed.house.tasks.clone(), self.me.address.clone());
-            let _detached = self.me.workers.spawn(watch(port, self.seed.workspace, desk));
+            let _detached = self.me.workers.spawn(hints::watch(port, self.seed.workspace, desk));
         }
         if !self.lanes.held_up {
             self.put();
@@ -333,79 +328,4 @@ async fn read(
         }
     }
     Ok(reading)
-}
-
-/// Tells the desk when it is worth looking, for as long as that is there.
-async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<Msg>) {
-    let mut pace = Pace { left: HINTS, since: Instant::now() };
-    let mut wait = AGAIN;
-    loop {
-        let Ok(mut hints) = port.hints(id).await else {
-            // Whether the workspace is gone is found by what is asked of it.
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(TASK_POLL);
-            if desk.send(Msg::News(News::Hint)).is_err() {
-                return;
-            }
-            continue;
-        };
-        wait = AGAIN;
-        // What came to be before one listened.
-        let mut more = true;
-        while more {
-            tokio::time::sleep(pace.step(Instant::now())).await;
-            if desk.send(Msg::News(News::Hint)).is_err() {
-                return;
-            }
-            more = hints.next().await;
-        }
-    }
-}
-
-/// How fast hints are followed.
-struct Pace {
-    left: u32,
-    since: Instant,
-}
-
-impl Pace {
-    /// How long to wait before the next is followed.
-    fn step(&mut self, now: Instant) -> Duration {
-        let gained = now.saturating_duration_since(self.since).as_millis() / HINT_EVERY.as_millis();
-        if gained > 0 {
-            let gained = u32::try_from(gained).unwrap_or(HINTS);
-            (self.left, self.since) = (HINTS.min(self.left.saturating_add(gained)), now);
-        }
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                Duration::ZERO
-            }
-            None => {
-                // What is gained while it waits is spent on it.
-                self.since = now + HINT_EVERY;
-                HINT_EVERY
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_of_hints_is_followed_a_hundred_times_a_second() {
-        let begun = Instant::now();
-        let (mut now, mut followed) = (begun, 0);
-        let mut pace = Pace { left: HINTS, since: begun };
-        while now < begun + Duration::from_secs(10) {
-            now += pace.step(now) + Duration::from_micros(50);
-            followed += 1;
-        }
-        assert!((1_000..1_100).contains(&followed), "{followed}");
-        let later = now + Duration::from_secs(60);
-        let burst = (0..HINTS).filter(|_| pace.step(later).is_zero()).count();
-        assert_eq!(burst, HINTS as usize, "after a pause as many at once");
-    }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Desk, Msg, Reply,
-    ledger::{Kept, Stand, Task},
+    ledger::{Kept, Outcome, Stand, Task},
     records::{self, Record},
 };
 use crate::refuse;
@@ -47,14 +47,7 @@ impl Entry {
                     "task_id": task.work.task_id, "message_id": task.message, "from": task.from,
                 }),
             )),
-            Self::Ended(kept) => Some((
-                "task.ended",
-                json!({
-                    "task_id": kept.task_id, "message_id": kept.message,
-                    "outcome": kept.outcome.word(), "success": kept.outcome.is_success(),
-                    "elapsed_ms": kept.elapsed_ms,
-                }),
-            )),
+            Self::Ended(kept) => Some(("task.ended", ended(kept))),
             Self::Taken(ids, _) if !ids.is_empty() => {
                 Some(("task.taken", json!({ "message_ids": ids })))
             }
@@ -69,6 +62,20 @@ impl Entry {
             Self::Ended(_) | Self::Taken(_, None) => {}
         }
     }
+}
+
+fn ended(kept: &Kept) -> Value {
+    let mut data = json!({
+        "task_id": kept.task_id, "message_id": kept.message, "outcome": kept.outcome.word(),
+        "elapsed_ms": kept.elapsed_ms,
+    });
+    match &kept.outcome {
+        Outcome::Exited { exit_code } => data["exit_code"] = json!(exit_code),
+        Outcome::Signalled { signal } => data["signal"] = json!(signal),
+        Outcome::Invalid { code, .. } => data["code"] = json!(code),
+        _ => {}
+    }
+    data
 }
 
 impl Desk {

@@ -38,7 +38,7 @@ fn report(kept: &Kept) -> TaskReport {
     };
     TaskReport {
         task_id: kept.task_id.clone(),
-        success: kept.outcome.is_success(),
+        success: kept.outcome == Outcome::Exited { exit_code: 0 },
         exit_code,
         stdout: kept.stdout.text.clone(),
         stderr: kept.stderr.text.clone(),

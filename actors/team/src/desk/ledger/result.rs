@@ -60,11 +60,6 @@ impl Outcome {
             Self::Lost => "lost",
         }
     }
-
-    /// Whether its command exited with 0.
-    pub fn is_success(&self) -> bool {
-        *self == Self::Exited { exit_code: 0 }
-    }
 }
 
 impl From<TaskOutcome> for Outcome {

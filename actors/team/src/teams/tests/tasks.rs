@@ -371,3 +371,26 @@ async fn many_tasks_are_folded_and_none_is_lost() {
     stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     assert_eq!(stage.journal.streams("desk/").expect("read"), []);
 }
+
+#[tokio::test]
+async fn what_happens_to_a_task_is_told_as_events() {
+    let (stage, _) = crew(Options::default()).await;
+    let sent = stage.call(task("a", "t", "secret")).await;
+    stage.call(receive("a", 60)).await;
+    let mut events = stage.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 64);
+    let mut seen = std::collections::BTreeMap::new();
+    while seen.len() < 4 {
+        if let hivekeep_store::Delivery::Event(event) = events.next().await.expect("runs")
+            && event.kind.starts_with("task.")
+        {
+            assert!(!event.data.to_string().contains("secret"), "{}", event.data);
+            assert_eq!(event.data["member"], "a");
+            seen.insert(event.kind.clone(), event.data.clone());
+        }
+    }
+    let kinds: Vec<_> = seen.keys().map(String::as_str).collect();
+    assert_eq!(kinds, ["task.assigned", "task.ended", "task.put", "task.taken"]);
+    assert_eq!(seen["task.put"]["message_id"], sent["message_id"]);
+    let ended = &seen["task.ended"];
+    assert_eq!((&ended["outcome"], &ended["exit_code"]), (&json!("exited"), &json!(0)));
+}

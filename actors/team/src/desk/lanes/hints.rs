@@ -1,0 +1,93 @@
+//! When it is worth looking at a guest: hinted by itself, or time for it.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{
+    Address, WorkspaceId,
+    ports::{TASK_POLL, Tasks},
+};
+use tokio::time::Instant;
+
+use super::News;
+use crate::desk::Msg;
+
+/// Until a workspace is looked for again that was not found: at a start it is found a little later.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Hints that are followed at once, and how soon one more is allowed: a guest can send any number.
+const HINTS: u32 = 64;
+const HINT_EVERY: Duration = Duration::from_millis(10);
+
+/// Tells the desk when it is worth looking, for as long as that is there.
+pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<Msg>) {
+    let mut pace = Pace { left: HINTS, since: Instant::now() };
+    let mut wait = AGAIN;
+    loop {
+        let Ok(mut hints) = port.hints(id).await else {
+            // Whether the workspace is gone is found by what is asked of it.
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(TASK_POLL);
+            if desk.send(Msg::News(News::Hint)).is_err() {
+                return;
+            }
+            continue;
+        };
+        wait = AGAIN;
+        // What came to be before one listened.
+        let mut more = true;
+        while more {
+            tokio::time::sleep(pace.step(Instant::now())).await;
+            if desk.send(Msg::News(News::Hint)).is_err() {
+                return;
+            }
+            more = hints.next().await;
+        }
+    }
+}
+
+/// How fast hints are followed.
+struct Pace {
+    left: u32,
+    since: Instant,
+}
+
+impl Pace {
+    /// How long to wait before the next is followed.
+    fn step(&mut self, now: Instant) -> Duration {
+        let gained = now.saturating_duration_since(self.since).as_millis() / HINT_EVERY.as_millis();
+        if gained > 0 {
+            let gained = u32::try_from(gained).unwrap_or(HINTS);
+            (self.left, self.since) = (HINTS.min(self.left.saturating_add(gained)), now);
+        }
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Duration::ZERO
+            }
+            None => {
+                // What is gained while it waits is spent on it.
+                self.since = now + HINT_EVERY;
+                HINT_EVERY
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_hints_is_followed_a_hundred_times_a_second() {
+        let begun = Instant::now();
+        let (mut now, mut followed) = (begun, 0);
+        let mut pace = Pace { left: HINTS, since: begun };
+        while now < begun + Duration::from_secs(10) {
+            now += pace.step(now) + Duration::from_micros(50);
+            followed += 1;
+        }
+        assert!((1_000..1_100).contains(&followed), "{followed}");
+        let later = now + Duration::from_secs(60);
+        let burst = (0..HINTS).filter(|_| pace.step(later).is_zero()).count();
+        assert_eq!(burst, HINTS as usize, "after a pause as many at once");
+    }
+}
