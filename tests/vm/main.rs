@@ -92,6 +92,7 @@ mod vm {
     use crate::house::{House, Kind::Vm};
     crate::scenes::scenes!(Vm);
     crate::scenes::snapshot_scenes!();
+    crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
 
     #[test]
     fn a_machine_is_there_before_it_is_asked_for() {
