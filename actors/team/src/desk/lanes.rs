@@ -205,7 +205,11 @@ impl Desk {
     fn was_put(&mut self, task: &Task, outcome: Result<TaskTaken, ToolError>) {
         let task_id = &task.work.task_id;
         match outcome {
-            Ok(taken) if taken.differs => {
+            // Whose it is, only a result says: what a guest of another build thinks of the task
+            // does not count.
+            Ok(TaskTaken { differs: true, result: Some(result), .. })
+                if result.message_id != task.message.to_string() =>
+            {
                 let reason = "the guest has run another task of this id, before those that are \
                               remembered here";
                 let invalid =

@@ -85,6 +85,20 @@ impl Default for Guest {
 }
 
 impl Guest {
+    /// A task that was put, ended and acknowledged long ago.
+    pub(super) fn knows(&mut self, task_id: &str, command: &str, message_id: &str) {
+        let asked = TaskAssignment {
+            message_id: message_id.to_owned(),
+            task_id: task_id.to_owned(),
+            command: command.to_owned(),
+            workdir: None,
+            env: BTreeMap::new(),
+            timeout_secs: 300,
+        };
+        self.tasks.push(Given { asked, result: None, acknowledged: true });
+        self.end(task_id, TaskOutcome::Exited { exit_code: 0 });
+    }
+
     /// Ends a task with an outcome, and hints at it.
     pub(super) fn end(&mut self, task_id: &str, outcome: TaskOutcome) {
         self.ended += 1;

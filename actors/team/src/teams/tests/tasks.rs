@@ -373,6 +373,41 @@ async fn many_tasks_are_folded_and_none_is_lost() {
 }
 
 #[tokio::test]
+async fn a_guest_that_knows_the_id_answers_for_it() {
+    let (stage, ids) = crew(Options::default()).await;
+    stage.guests.with(|country| country.down = Some("workspace_state"));
+    let mut messages = Vec::new();
+    for id in ["same", "other", "ours"] {
+        let sent = stage.call(task("a", id, "make")).await;
+        messages.push(sent["message_id"].as_str().expect("an id").to_owned());
+    }
+    // Of before those that are remembered here; the last is the one that was assigned just now.
+    let known =
+        [("same", "make", "old"), ("other", "break", "old"), ("ours", "break", &messages[2])];
+    stage.guests.guest(ids[1], |guest| {
+        for (id, command, message) in known {
+            guest.knows(id, command, message);
+        }
+    });
+    stage.guests.with(|country| country.down = None);
+    let mut results = std::collections::BTreeMap::new();
+    while results.len() < 3 {
+        let got = stage.call(receive("a", 60)).await;
+        for result in got["daemon_results"].as_array().expect("results") {
+            results.insert(result["task_id"].as_str().expect("an id").to_owned(), result.clone());
+        }
+    }
+    assert_eq!(results["same"]["stdout"], "did make");
+    assert_eq!(results["same"]["source_message_id"], messages[0].as_str());
+    assert_eq!(
+        (&results["other"]["outcome"], &results["other"]["code"]),
+        (&json!("invalid"), &json!("task_differs"))
+    );
+    assert_eq!(results["ours"]["outcome"], "exited", "whatever the guest thinks of it");
+    assert_eq!(stage.guests.ran(), [""; 0]);
+}
+
+#[tokio::test]
 async fn what_happens_to_a_task_is_told_as_events() {
     let (stage, _) = crew(Options::default()).await;
     let sent = stage.call(task("a", "t", "secret")).await;
