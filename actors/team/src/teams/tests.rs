@@ -1,6 +1,7 @@
 //! Teams against workspaces that are only told of.
 
 mod cards;
+mod desk;
 pub(crate) mod fake;
 mod group;
 mod guests;

@@ -9,17 +9,17 @@ use super::{
 };
 use crate::Options;
 
-fn task(to: &str, id: &str, command: &str) -> Value {
+pub(super) fn task(to: &str, id: &str, command: &str) -> Value {
     let mut message = speech("boss", to, &json!({ "task_id": id, "command": command }).to_string());
     message["message_type"] = json!("task_assignment");
     message
 }
 
-fn receive(agent: &str, wait_secs: u64) -> Value {
+pub(super) fn receive(agent: &str, wait_secs: u64) -> Value {
     json!({ "action": "receive", "name": "crew", "agent": agent, "wait_secs": wait_secs })
 }
 
-async fn crew(options: Options) -> (Stage, Vec<WorkspaceId>) {
+pub(super) async fn crew(options: Options) -> (Stage, Vec<WorkspaceId>) {
     let stage = Stage::with(options).await;
     let made = stage.create("crew", &["boss", "a", "b"]).await;
     let ids = made["member_workspace_ids"].as_array().expect("ids").iter();
@@ -27,18 +27,18 @@ async fn crew(options: Options) -> (Stage, Vec<WorkspaceId>) {
     (stage, ids)
 }
 
-fn told(received: &Value) -> Vec<(String, String)> {
+pub(super) fn told(received: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let results = received["daemon_results"].as_array().expect("results").iter();
     results.map(|result| (text(&result["task_id"]), text(&result["outcome"]))).collect()
 }
 
-fn of(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn of(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(id, outcome)| ((*id).to_owned(), (*outcome).to_owned())).collect()
 }
 
 /// All results, as they come.
-async fn all(stage: &Stage, agent: &str, count: usize) -> Vec<(String, String)> {
+pub(super) async fn all(stage: &Stage, agent: &str, count: usize) -> Vec<(String, String)> {
     let mut results = Vec::new();
     while results.len() < count {
         let got = stage.call(receive(agent, 60)).await;

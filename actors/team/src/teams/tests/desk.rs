@@ -1,0 +1,88 @@
+//! What a desk owes its guest, and what it leaves there.
+
+use serde_json::json;
+
+use super::{
+    stage::{Stage, eventually},
+    tasks::{all, crew, of, receive, task, told},
+};
+use crate::Options;
+
+async fn until_acknowledged(stage: &Stage) {
+    eventually("every result is acknowledged", async || {
+        stage.guests.with(|country| {
+            let mut tasks = country.guests.values().flat_map(|guest| &guest.tasks);
+            tasks.all(|given| given.acknowledged)
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_kept_is_acknowledged_by_the_next_start_at_the_latest() {
+    let (stage, _) = crew(Options::default()).await;
+    stage.guests.with(|country| country.fails = vec![("acknowledge", "link_lost", false); 1_000]);
+    stage.call(task("a", "t", "make")).await;
+    assert_eq!(all(&stage, "a", 1).await, of(&[("t", "exited")]));
+    let stage = stage.crashed().await;
+    stage.guests.with(|country| country.fails.clear());
+    until_acknowledged(&stage).await;
+    assert_eq!(stage.guests.ran(), ["make"]);
+}
+
+#[tokio::test]
+async fn a_guest_of_before_that_tells_again_what_is_kept_is_told_so() {
+    let (stage, ids) = crew(Options::default()).await;
+    stage.call(task("a", "t", "make")).await;
+    assert_eq!(all(&stage, "a", 1).await, of(&[("t", "exited")]));
+    until_acknowledged(&stage).await;
+    stage.guests.guest(ids[1], |guest| guest.tasks[0].acknowledged = false);
+    stage.call(task("a", "u", "make")).await;
+    assert_eq!(all(&stage, "a", 1).await, of(&[("u", "exited")]), "and not the first again");
+    stage.guests.guest(ids[1], |guest| guest.quick = false);
+    // Results are read only as long as some are awaited.
+    stage.call(task("a", "v", "make")).await;
+    until_acknowledged_but(&stage, "v").await;
+}
+
+async fn until_acknowledged_but(stage: &Stage, task_id: &str) {
+    eventually("all others are acknowledged", async || {
+        stage.guests.with(|country| {
+            let tasks = country.guests.values().flat_map(|guest| &guest.tasks);
+            tasks.filter(|given| given.asked.task_id != task_id).all(|given| given.acknowledged)
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn results_without_room_stay_in_the_guest() {
+    let (stage, ids) = crew(Options { inbox_mb: 1, ..Options::default() }).await;
+    let command = "x".repeat(60_000);
+    let mut pending = 0;
+    for n in 0..10 {
+        eventually("its command has room", async || {
+            stage.begin(task("a", &n.to_string(), &command)).answer().await.is_ok()
+        })
+        .await;
+    }
+    eventually("there is no more room", async || {
+        let status = stage.call(json!({ "action": "status", "name": "crew" })).await;
+        pending = status["members"][1]["pending_tasks"].as_u64().expect("a number");
+        // A third of a MiB.
+        status["members"][1]["waiting_results"] == 6 && pending == 4
+    })
+    .await;
+    let unacknowledged = stage.guests.guest(ids[1], |guest| {
+        guest.tasks.iter().filter(|given| !given.acknowledged).count() as u64
+    });
+    assert!(unacknowledged >= pending, "{unacknowledged} of {pending}");
+    let stage = stage.crashed().await;
+    let mut ids: Vec<_> = Vec::new();
+    while ids.len() < 10 {
+        ids.extend(told(&stage.call(receive("a", 60)).await).into_iter().map(|(id, _)| id));
+    }
+    ids.sort();
+    assert_eq!(ids, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(stage.guests.ran().len(), 10);
+}
