@@ -86,3 +86,33 @@ async fn results_without_room_stay_in_the_guest() {
     assert_eq!(ids, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(stage.guests.ran().len(), 10);
 }
+
+#[tokio::test]
+async fn a_desk_may_die_at_any_time() {
+    let (stage, _) = crew(Options::default()).await;
+    for n in 0..20 {
+        let (id, command) = (format!("t{n:02}"), n.to_string());
+        if n == 7 {
+            stage.kill_members();
+        }
+        // Whether it was taken by one that died is not known: it is assigned again.
+        eventually("it is assigned", async || {
+            stage.begin(task("a", &id, &command)).answer().await.is_ok()
+        })
+        .await;
+        if n == 13 {
+            stage.kill_members();
+        }
+    }
+    let mut results = std::collections::BTreeSet::new();
+    eventually("all have a result", async || {
+        if let Ok(got) = stage.begin(receive("a", 1)).answer().await {
+            results.extend(told(&got));
+        }
+        results.len() == 20
+    })
+    .await;
+    assert!(results.iter().all(|(_, outcome)| outcome == "exited"), "{results:?}");
+    let ran: Vec<_> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(stage.guests.ran(), ran, "once and in order");
+}

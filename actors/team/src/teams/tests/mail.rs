@@ -87,7 +87,7 @@ async fn the_end_of_a_loan_of_before_is_not_that_of_another() {
     let stage = crew(Options::default()).await;
     stage.say("a", "b", "1").await;
     let (_, old) = stage.begin(receive("b")).held().await.expect("handed out");
-    stage.kill_teams();
+    stage.kill_members();
     let mut held = None;
     eventually("it is handed out by the next incarnation", async || {
         let (got, pad) = match stage.begin(receive("b")).held().await {

@@ -119,6 +119,13 @@ impl Stage {
         self.cell.get_children().iter().for_each(ractor::ActorCell::kill);
     }
 
+    /// Kills every inbox and every desk where it stands; they are started again.
+    pub(super) fn kill_members(&self) {
+        let teams = self.cell.get_children();
+        let members = teams.iter().flat_map(ractor::ActorCell::get_children);
+        members.for_each(|member| member.kill());
+    }
+
     pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Running {
         let (reply, answer) = oneshot::channel();
         let (pad, receipt) = Receipt::pair();
