@@ -189,6 +189,10 @@ impl Entity for Team {
             Msg::Owned(by, outcome, reply) => {
                 if outcome.is_ok() {
                     self.change(|state| state.owner = by);
+                    // From now on they are looked at in the new owner's name.
+                    if self.keeping.is_some() {
+                        self.keep_cards();
+                    }
                 }
                 drop(reply.send(outcome));
             }
@@ -224,7 +228,9 @@ impl Team {
     fn keep_cards(&mut self) {
         let (house, state) = (self.seed.house.clone(), self.state.clone());
         let keeping = Keeping::begin(&self.me.workers, house, state, self.cards.clone());
-        self.keeping = Some(keeping);
+        if let Some(before) = self.keeping.replace(keeping) {
+            before.end();
+        }
     }
 
     fn change(&mut self, change: impl FnOnce(&mut State)) {

@@ -72,6 +72,11 @@ impl Keeping {
         Self { stop, worker }
     }
 
+    /// Ends it; another one takes its place.
+    pub(crate) fn end(self) {
+        self.stop.cancel();
+    }
+
     /// Returns when nothing more is written. What the vault was told before is done before what
     /// it is told after this.
     pub(crate) async fn stop(self) {

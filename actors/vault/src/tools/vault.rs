@@ -19,7 +19,7 @@ pub struct VaultCall {
     pub action: Action,
     /// The call is confined to what this member of a team has: `team/member`. Its paths begin at the folder `teams/<team>`, and nothing outside of that is read, found or changed. Default: the whole vault.
     pub as_member: Option<String>,
-    /// read, write, delete, frontmatter, tags, replace, move: the note. list: the folder; default: the whole vault.
+    /// read, write, delete, frontmatter, tags, replace, move: the note. read, and paths of batch_read: also a card that the daemon keeps of a team's member, `teams/<team>/cards/<member>.json`. list: the folder; default: the whole vault.
     pub path: Option<String>,
     /// read: `markdown`, the default, is the text alone; `json` also answers the parsed front matter.
     pub format: Option<Format>,

@@ -143,3 +143,20 @@ async fn without_a_vault_the_team_works_and_says_so_and_is_written_when_there_is
     let gone = stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     assert_eq!(gone.get("cards"), None, "there was none to remove");
 }
+
+#[tokio::test]
+async fn they_are_kept_by_whoever_has_taken_the_team_over() {
+    let stage = Stage::new().await;
+    crew(&stage).await;
+    let other = hivekeep_kernel::SessionId::new();
+    stage.fake.adopt(other);
+    change(&stage, "lead", "running", "workspace.adopted").await;
+    let status_of_a = || stage.shelf.card(A)["status"].clone();
+    eventually("the old owner is not shown it", async || status_of_a() == "unknown").await;
+    let status = json!({ "action": "status", "name": "crew" });
+    stage.begin_as(other, status).answer().await.expect("it is the other's now");
+    eventually("the new one is", async || status_of_a() == "ready").await;
+    let destroy = json!({ "action": "destroy", "name": "crew" });
+    stage.begin_as(other, destroy).answer().await.expect("gone");
+    assert!(stage.shelf.paths().is_empty());
+}
