@@ -123,6 +123,13 @@ mod vm {
         }
     }
 
+    #[test]
+    fn the_example_swarm_changes_this_repository() {
+        if let Some(house) = House::open(Vm) {
+            crate::scenes::examples::a_swarm_changes_this_repository(house);
+        }
+    }
+
     /// With a network of the daemon's own, in namespaces of the test's own.
     mod network {
         crate::scenes::network_scenes! {

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use crate::{house::House, leaks};
@@ -25,13 +25,14 @@ fn run(house: &House, example: &Path, args: &[&str]) -> Output {
         .get_envs()
         .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
         .collect();
-    command = std::process::Command::new(example);
+    command = Command::new(example);
     for (name, value) in environment {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
     command.arg(program).arg("mcp").args(args).stdin(Stdio::null());
     command.output().expect("it runs")
 }
@@ -51,6 +52,22 @@ pub fn a_team_shares_work(house: House) {
     leaks::check(&house);
     // What it prints is what its guide shows.
     assert_guide("a-team.md", &told);
+}
+
+pub fn a_swarm_changes_this_repository(house: House) {
+    let Some(example) = program("swarm") else { return };
+    let shallow = ["rev-parse", "--is-shallow-repository"];
+    let git = Command::new("git").args(shallow).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    if !git.is_ok_and(|output| output.stdout == b"false\n") {
+        return println!("SKIPPED: this checkout is no whole clone of the repository");
+    }
+    let output = run(&house, &example, &["--no-spawn"]);
+    let told = told(&output);
+    assert!(output.status.success(), "{told}\n{}", house.stderr());
+    assert!(told.contains("done: every change is in one history"), "{told}");
+    assert_eq!(house.list().len(), 0, "workspaces are left");
+    leaks::check(&house);
+    assert_guide("a-swarm.md", &told);
 }
 
 /// What an example prints is in its guide, word for word.
