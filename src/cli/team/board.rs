@@ -17,6 +17,8 @@ const LINES: usize = 500;
 const READY: &str = "ready";
 const WORKING: &str = "working";
 const UNKNOWN: &str = "unknown";
+/// The event of a task that has written something.
+const PROGRESS: &str = "task.progress";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -59,6 +61,8 @@ pub(super) struct Line {
     /// Who did it, or to whom it happened.
     pub(super) who: String,
     pub(super) what: String,
+    /// How far a task is: which one.
+    progress: Option<String>,
 }
 
 impl Member {
@@ -122,19 +126,31 @@ impl Board {
         let news = event.seq.get() > self.seq;
         let Some((who, what)) = self.tell(event, news) else { return };
         let time = event.at.format("%H:%M:%S").to_string();
-        if self.lines.len() == LINES {
+        // A task that writes and writes is one line.
+        let task = (event.kind == PROGRESS).then(|| format!("{who} {}", event.data["task_id"]));
+        if task.is_some() && self.lines.back().is_some_and(|last| last.progress == task) {
+            self.lines.pop_back();
+        } else if self.lines.len() == LINES {
             self.lines.pop_front();
         }
-        self.lines.push_back(Line { time, who, what });
+        self.lines.push_back(Line { time, who, what, progress: task });
     }
 
     fn tell(&mut self, event: &Event, news: bool) -> Option<(String, String)> {
         let data = &event.data;
         let field = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
         if event.subject != self.team_id {
-            let owner = self.members.iter();
-            let owner = owner.filter(|one| one.workspace_id.as_ref() == Some(&event.subject));
-            return owner.map(|one| (one.name.clone(), event.kind.clone())).next();
+            let subject = Some(&event.subject);
+            let owner = self.members.iter().find(|one| one.workspace_id.as_ref() == subject)?;
+            let what = match event.kind.as_str() {
+                PROGRESS => {
+                    let bytes = ["stdout_bytes", "stderr_bytes"].map(|key| data[key].as_u64());
+                    let bytes: u64 = bytes.into_iter().flatten().sum();
+                    format!("wrote {bytes} bytes in task {}", field("task_id"))
+                }
+                kind => kind.to_owned(),
+            };
+            return Some((owner.name.clone(), what));
         }
         match event.kind.as_str() {
             "message.put" => {
@@ -164,7 +180,7 @@ impl Board {
             }
             "task.put" => Some((field("member"), format!("has task {}", field("task_id")))),
             "task.ended" => {
-                let (outcome, ms) = (outcome(&data["outcome"]), &data["elapsed_ms"]);
+                let (outcome, ms) = (outcome(data), &data["elapsed_ms"]);
                 Some((
                     field("member"),
                     format!("ended task {}  {outcome}, {ms} ms", field("task_id")),
@@ -210,7 +226,7 @@ impl Board {
 
 /// A task's outcome: its word, and the exit status or signal that belongs to it.
 fn outcome(told: &Value) -> String {
-    let word = told["outcome"].as_str().or(told.as_str()).unwrap_or("somehow").replace('_', " ");
+    let word = told["outcome"].as_str().unwrap_or("somehow").replace('_', " ");
     match told["exit_code"].as_i64().or(told["signal"].as_i64()) {
         Some(number) => format!("{word} {number}"),
         None => word,

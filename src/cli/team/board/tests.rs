@@ -133,11 +133,16 @@ fn a_look_changes_members_and_not_their_inboxes() {
 #[test]
 fn tasks_are_told_and_counted_by_looks() {
     let mut stage = Stage::new();
-    let ended = json!({ "outcome": "exited", "exit_code": 3 });
     let told = [
         ("task.assigned", json!({"from": "a", "member": "b", "task_id": "t1"})),
         ("task.put", json!({"member": "b", "task_id": "t1"})),
-        ("task.ended", json!({"member": "b", "task_id": "t1", "outcome": ended, "elapsed_ms": 12})),
+        (
+            "task.ended",
+            json!({
+                "member": "b", "task_id": "t1", "outcome": "exited", "exit_code": 3,
+                "elapsed_ms": 12,
+            }),
+        ),
         (
             "task.ended",
             json!({"member": "b", "task_id": "t2", "outcome": "timed_out", "elapsed_ms": 9}),
@@ -157,6 +162,16 @@ fn tasks_are_told_and_counted_by_looks() {
         ("b", "2 results received"),
     ];
     assert_eq!(lines, expected);
+
+    // How far one is takes one line, as long as nothing else happens.
+    let subject = stage.workspaces[1].to_string();
+    for (task, bytes) in [("t3", 5), ("t3", 70), ("t4", 1)] {
+        let data = json!({ "task_id": task, "stdout_bytes": bytes, "stderr_bytes": 1 });
+        let event = stage.event("task.progress", subject.clone(), data);
+        stage.board.fold(&event);
+    }
+    let lines: Vec<_> = stage.board.lines.iter().skip(5).map(|line| &*line.what).collect();
+    assert_eq!(lines, ["wrote 71 bytes in task t3", "wrote 2 bytes in task t4"]);
 
     let tasks = |stage: &Stage, running, pending| {
         let mut picture = stage.picture(&[&[], &[]]);
