@@ -162,6 +162,38 @@ fn requests_without_a_handshake_share_the_session_of_their_token() {
 }
 
 #[test]
+fn notes_are_resources_here_too() {
+    let server = Server::start();
+    let write = ["call", "vault", "-a", "action=write", "-a", "path=a.md", "-a", "content=one"];
+    server.home.ok(&write);
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let (_, answer) = server.post(&[auth], &initialize());
+    let declared = json!({ "subscribe": true, "listChanged": true });
+    assert_eq!(message(&answer)["result"]["capabilities"]["resources"], declared, "{answer}");
+    let read = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "resources/read",
+        "params": {
+            "uri": "vault:///a.md",
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    });
+    let headers = [
+        auth,
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "resources/read"),
+        ("Mcp-Name", "vault:///a.md"),
+    ];
+    let (status, answer) = server.post(&headers, &read.to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(message(&answer)["result"]["contents"][0]["text"], "one", "{answer}");
+}
+
+#[test]
 fn the_door_is_shut_unless_it_is_opened() {
     let home = Home::new();
     let _daemon = home.daemon();
