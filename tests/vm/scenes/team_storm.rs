@@ -113,6 +113,13 @@ impl Storm {
         self.wrecked.load(SeqCst)
     }
 
+    /// Waits until so many calls have ended, or somebody has panicked.
+    fn wait_for(&self, progress: usize) {
+        while self.progress.load(Relaxed) < progress && !self.wrecked() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// A call of `team`, made again as long as it is known that nothing was done. `None` when its
     /// answer was lost.
     fn call(&self, action: &str, more: &Value) -> Option<Value> {
@@ -175,9 +182,7 @@ fn blow(house: &mut House, storm: &Storm, workspaces: &[String], strikes: &[Stri
         let assigners = hands(scope, storm, tasks::assign);
         let receivers = hands(scope, storm, talk::receive);
         for strike in strikes {
-            while storm.progress.load(Relaxed) < strike.at && !storm.wrecked() {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            storm.wait_for(strike.at);
             if storm.wrecked() {
                 break;
             }

@@ -25,16 +25,18 @@ pub struct Outcome {
     pub how: String,
 }
 
-/// Gives tasks to the others, one after the other. An id is assigned again until it is
-/// acknowledged, and now and then once more: however often, it is one task.
+/// Gives tasks to the others, one after the other, over all of the storm. An id is assigned again
+/// until it is acknowledged, and now and then once more: however often, it is one task.
 pub fn assign(storm: &Storm, sender: usize) -> Vec<Assigned> {
     let mut random = storm.random(200 + sender as u64);
     let others: Vec<_> = (0..MEMBERS.len()).filter(|other| *other != sender).collect();
     let mut all = Vec::new();
     for number in 0..storm.tasks_each {
+        // Messages alone get there.
+        storm.wait_for(number * storm.messages_each * MEMBERS.len() / storm.tasks_each);
         let member = others[random.usize(..others.len())];
         let task_id = format!("{}{number}", MEMBERS[sender]);
-        let (before, after) = (random.u8(..30), random.u8(..30));
+        let (before, after) = (random.u8(..50), random.u8(..50));
         let command = format!(
             "sleep 0.{before:02}; echo {task_id} >> {EFFECTS} && sync {EFFECTS}; sleep 0.{after:02}"
         );
