@@ -31,6 +31,8 @@ impl Agent {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // A terminal's interruption is for the example alone: it still has to clean up.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start {}", program.to_string_lossy()))?;

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use changes::CHANGES;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A repository is larger than the output of a command.
 const BUNDLE: &str = "/tmp/repo.bundle";
@@ -29,13 +30,18 @@ const BUNDLE: &str = "/tmp/repo.bundle";
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let here = Here::look()?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let agent = Agent::attach("swarm").await?;
     // Unique: others may run this example at the same daemon.
     let repo = format!("repo-{}", std::process::id());
     let swarm = Swarm { agent: &agent, repo: &repo, here: &here };
-    let played = tokio::select! {
-        played = swarm.play() => played,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    // Not to be interrupted: what is half made could not be found.
+    let played = match swarm.make().await {
+        Ok(()) => tokio::select! {
+            played = swarm.play() => played,
+            _ = interrupted.recv() => Err(anyhow::anyhow!("interrupted")),
+        },
+        failed => failed,
     };
     let removed = swarm.remove().await;
     // Both may have failed; the first reason is the one to read first.
@@ -92,9 +98,13 @@ impl Swarm<'_> {
         Ok(())
     }
 
+    /// The machine that gets the repository.
+    async fn make(&self) -> Result<()> {
+        self.agent.call("workspace_create", json!({ "name": self.repo })).await.map(drop)
+    }
+
     /// This repository in a machine, frozen with its memory.
     async fn bring_in(&self) -> Result<()> {
-        self.agent.call("workspace_create", json!({ "name": self.repo })).await?;
         let write = json!({
             "workspace_id": self.repo, "path": format!("{BUNDLE}.b64"),
             "content": BASE64_STANDARD.encode(&self.here.bundle),
@@ -150,8 +160,18 @@ impl Swarm<'_> {
         Ok(())
     }
 
-    /// Removes the machine; a swarm has removed its forks.
+    /// Removes the machine. A swarm removes its forks; one that was interrupted is told to.
     async fn remove(&self) -> Result<()> {
+        let swarms = self.agent.call("swarm_status", json!({})).await?;
+        let swarms = swarms["swarms"].as_array().context("no list")?;
+        let runs = |one: &&Value| one["owned"] == true && one["ended_at"].is_null();
+        for swarm in swarms.iter().filter(runs) {
+            let id = &swarm["swarm_id"];
+            self.agent.call("swarm_cancel", json!({ "swarm_id": id })).await?;
+            let wait = json!({ "swarm_id": id, "wait_secs": 300 });
+            self.agent.call("swarm_status", wait).await?;
+            println!("the swarm is cancelled");
+        }
         let there = || async {
             let list = self.agent.call("workspace_list", json!({})).await?;
             let all = list["workspaces"].as_array().context("no list")?.clone();

@@ -16,6 +16,7 @@ mod agent;
 use agent::{Agent, text};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 const LEAD: &str = "lead";
 /// Each worker and its half of the numbers.
@@ -26,13 +27,18 @@ const WAIT_SECS: u64 = 60;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let agent = Agent::attach("team").await?;
     // Unique: others may run this example at the same daemon.
     let name = format!("primes-{}", std::process::id());
     let team = Team { agent: &agent, name: &name };
-    let played = tokio::select! {
-        played = team.play() => played,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    // Not to be interrupted: what is half made could not be found.
+    let played = match team.make().await {
+        Ok(()) => tokio::select! {
+            played = team.play() => played,
+            _ = interrupted.recv() => Err(anyhow::anyhow!("interrupted")),
+        },
+        failed => failed,
     };
     let removed = team.remove().await;
     // Both may have failed; the first reason is the one to read first.
@@ -49,7 +55,6 @@ struct Team<'a> {
 
 impl Team<'_> {
     async fn play(&self) -> Result<()> {
-        self.make().await?;
         for (worker, range) in &WORKERS {
             let (first, last) = (range.start(), range.end());
             // A prime is what has one factor: itself.
