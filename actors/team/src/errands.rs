@@ -107,7 +107,7 @@ impl House {
     /// What a fork of a workspace takes of its session's quota.
     pub(crate) async fn size(
         &self,
-        team: TeamId,
+        party: impl Into<Party>,
         whom: &For,
         workspace: &str,
     ) -> Result<Resources, ToolError> {
@@ -122,7 +122,7 @@ impl House {
         }
         let tool = "workspace_info";
         let args = json!({ "workspace_id": workspace });
-        let Sized { resources } = read(tool, self.insist(team, whom, tool, args).await?)?;
+        let Sized { resources } = read(tool, self.insist(party, whom, tool, args).await?)?;
         Ok(Resources::workspace(resources.memory_mb, resources.disk_gb))
     }
 

@@ -10,10 +10,13 @@ mod report;
 mod saga;
 mod worker;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::FutureExt;
-use hivekeep_kernel::{Address, Entity, Fault, Me, SwarmId, ToolError};
+use hivekeep_kernel::{Address, Entity, Fault, Me, SwarmId, ToolError, ports::Reservation};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -37,8 +40,9 @@ pub(crate) struct Seed {
     pub(crate) swarms: Address<swarms::Msg>,
     /// How far it is, for whoever looks; outlives incarnations.
     pub(crate) view: Arc<watch::Sender<Story>>,
-    /// Planned just now: no daemon before this one can have made forks for it.
-    pub(crate) fresh: Arc<std::sync::atomic::AtomicBool>,
+    /// Of one that was planned just now, for its first incarnation: room for its forks. Nobody
+    /// before that one can have made any. Never locked across an await.
+    pub(crate) fresh: Arc<Mutex<Option<Reservation>>>,
 }
 
 /// A swarm.
@@ -64,13 +68,15 @@ impl Entity for Swarm {
             stop.cancel();
         }
         seed.view.send_replace(story);
+        let reserved = seed.fresh.lock().unwrap_or_else(PoisonError::into_inner).take();
         let run = Run {
             house: seed.house.clone(),
             id: seed.id,
             view: seed.view.clone(),
             stop: stop.clone(),
             swarms: seed.swarms.clone(),
-            resumed: !seed.fresh.swap(false, std::sync::atomic::Ordering::SeqCst),
+            resumed: reserved.is_none(),
+            reserved,
         };
         let swarm = me.address.clone();
         let _detached = me.workers.spawn(async move {

@@ -10,14 +10,14 @@ pub(crate) mod tests;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::Utc;
 use hivekeep_kernel::{
     Address, ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, SwarmId, ToolCall,
-    ToolError, nursery::Outcome, serve,
+    ToolError, nursery::Outcome, ports::Reservation, serve,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -48,7 +48,7 @@ enum Inner {
     /// It was not planned after all.
     Drop(SwarmId),
     /// Its plan is durable: run it.
-    Hatch(Box<Plan>, oneshot::Sender<Result<Going, Fault>>),
+    Hatch(Box<Plan>, Reservation, oneshot::Sender<Result<Going, Fault>>),
     /// It is over, and so many bytes are kept of it.
     Over(SwarmId, usize),
 }
@@ -124,9 +124,9 @@ impl Entity for Swarms {
             // Whoever asked may have gone; so below.
             Inner::Admit(plan, reply) => drop(reply.send(self.admit(&plan))),
             Inner::Drop(id) => drop(self.swarms.remove(&id)),
-            Inner::Hatch(plan, reply) => {
+            Inner::Hatch(plan, reserved, reply) => {
                 let (id, story) = (plan.id, Story::Going(Arc::new(State::new(*plan))));
-                drop(reply.send(self.hatch(id, story, true)));
+                drop(reply.send(self.hatch(id, story, Some(reserved))));
             }
             Inner::Over(id, bytes) => self.over(id, bytes),
         }
@@ -160,7 +160,7 @@ impl Swarms {
             self.swarms.insert(id, entry);
             return Ok(());
         }
-        self.hatch(id, story, false)?;
+        self.hatch(id, story, None)?;
         if let Some(entry) = self.swarms.get_mut(&id).filter(|_| over) {
             entry.bytes = Some(bytes);
         }
@@ -190,7 +190,12 @@ impl Swarms {
         Ok(())
     }
 
-    fn hatch(&mut self, id: SwarmId, story: Story, fresh: bool) -> Result<Going, Fault> {
+    fn hatch(
+        &mut self,
+        id: SwarmId,
+        story: Story,
+        fresh: Option<Reservation>,
+    ) -> Result<Going, Fault> {
         let (name, owner) = (id.to_string(), story.owner());
         let address = self.nursery.address(&name, "swarm", Policy::ENTITY);
         let (sender, view) = watch::channel(story);
@@ -199,7 +204,7 @@ impl Swarms {
             id,
             swarms: self.me.address.clone(),
             view: Arc::new(sender),
-            fresh: Arc::new(AtomicBool::new(fresh)),
+            fresh: Arc::new(Mutex::new(fresh)),
         };
         self.nursery.start::<Swarm>(&name, Policy::ENTITY, &address, seed)?;
         let going = Going { address, view };

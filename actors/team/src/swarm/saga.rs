@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use futures::{TryStreamExt, stream};
-use hivekeep_kernel::{Address, SwarmId, fault_point};
+use hivekeep_kernel::{Address, SwarmId, fault_point, ports::Reservation};
 use hivekeep_store::{NewEvent, Seq};
 use serde_json::json;
 use tokio::sync::watch;
@@ -26,6 +26,9 @@ pub(super) struct Run {
     pub(super) swarms: Address<swarms::Msg>,
     /// Another incarnation may have been at work before.
     pub(super) resumed: bool,
+    /// Room for the forks; none of a swarm that goes on after a restart, whose forks take their
+    /// room one by one.
+    pub(super) reserved: Option<Reservation>,
 }
 
 /// Lets everybody who looks see a record. One that came too late changes nothing.
@@ -47,12 +50,14 @@ fn change(view: &watch::Sender<Story>, change: impl FnOnce(&mut State)) {
 
 impl Run {
     /// Everything that is left to do.
-    pub(super) async fn go(&self) -> Result<(), Stuck> {
+    pub(super) async fn go(mut self) -> Result<(), Stuck> {
         // What an earlier incarnation began to make would come to light afterwards.
         self.house.quiet(self.id).await;
         let story = self.view.borrow().clone();
         if let Story::Going(state) = story {
             self.tasks(&state).await?;
+            // What no fork drew.
+            self.reserved = None;
             self.merge().await?;
             let seq = self.clean().await?;
             fault_point!("swarm.after_cleanup");

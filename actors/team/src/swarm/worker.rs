@@ -107,7 +107,7 @@ impl Run {
         }
         let plan = &state.plan;
         let begun = Instant::now();
-        let whom = self.whom(plan, FORKING);
+        let whom = For { reserved: self.reserved.clone(), ..self.whom(plan, FORKING) };
         let found = if self.resumed { self.find(task, plan, &whom).await? } else { None };
         if self.stop.is_cancelled() {
             return Err(ToolError::cancelled().into());

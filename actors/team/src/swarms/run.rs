@@ -2,14 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, CallCx, Layer, Progress, Reply, SwarmId, ToolError, fault_point};
+use hivekeep_kernel::{
+    Address, CallCx, Layer, Progress, Reply, SwarmId, ToolError, fault_point, ports::Reservation,
+};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 
 use super::{Going, Inner, Msg, Swarms, plan::Wish};
 use crate::{
-    house::House,
+    house::{For, House},
     refuse,
     swarm::{
         self,
@@ -42,7 +44,8 @@ impl Swarms {
                     return Err(error);
                 }
             };
-            let going = start(&house, &keeper, &cx, plan).await?;
+            let started = start(&house, &keeper, &cx, plan).await;
+            let going = started.inspect_err(|_| house.forget_idle(id))?;
             follow(id, &cx, going).await
         }))
     }
@@ -55,6 +58,7 @@ async fn start(
     plan: Plan,
 ) -> Result<Going, ToolError> {
     let (id, plan) = (plan.id, Box::new(plan));
+    let reserved = reserve(house, cx, &plan).await?;
     if cx.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
@@ -74,9 +78,18 @@ async fn start(
     }
     fault_point!("swarm.after_plan");
     keeper
-        .ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reply)))
+        .ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reserved, reply)))
         .await?
         .map_err(|fault| ToolError::internal(fault.to_string()))
+}
+
+/// Room for all forks that are there at a time. Those that stay until a merge, or for good, are
+/// all of them; otherwise one goes before the next is made, and leaves its room to it.
+async fn reserve(house: &House, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
+    let each = house.size(plan.id, &For::call(cx), &plan.golden.to_string()).await?;
+    let stay = plan.merge.is_some() || !plan.cleanup;
+    let count = if stay { plan.tasks.len() } else { plan.tasks.len().min(plan.max_parallel) };
+    Reservation::take(house.sessions.clone(), plan.owner, each.times(count as u64)).await
 }
 
 /// Waits for the end, tells of the way there, and passes a cancellation on.

@@ -56,6 +56,9 @@ pub(crate) struct World {
     pub(crate) merges: Vec<Value>,
     pub(crate) merge_fails: bool,
     pub(crate) vault: bool,
+    /// What is taken of the quota, and the most workspaces of it.
+    pub(crate) reserved: Resources,
+    pub(crate) room: Option<u64>,
 }
 
 /// The world, shared.
@@ -163,6 +166,14 @@ impl Fake {
         });
         tokio::time::sleep(slow).await;
         self.with(|world| world.forking -= 1);
+        let size = Resources::workspace(256, 2);
+        match &errand.reserved {
+            Some(reserved) => reserved.draw(size).await?,
+            None => self.reserve(errand.session, size).await?,
+        }
+        if fails || self.find(&name).is_ok() {
+            self.release(errand.session, size);
+        }
         if fails {
             return Err(refusal("quota_exceeded"));
         }
@@ -179,6 +190,7 @@ impl Fake {
             return Err(refusal("machine_unkillable"));
         }
         self.with(|world| world.workspaces.remove(&name));
+        self.release(errand.session, Resources::workspace(256, 2));
         Ok(json!({ "destroyed": true }))
     }
 
@@ -238,7 +250,8 @@ impl Tools for Fake {
                 let (name, one) = self.own(&errand, &args)?;
                 let golden = name == GOLDEN;
                 let snapshots = if golden { json!([{ "name": "base" }]) } else { json!([]) };
-                Ok(json!({ "state": one.state, "snapshots": snapshots }))
+                let resources = json!({ "memory_mb": 256, "disk_gb": 2 });
+                Ok(json!({ "state": one.state, "snapshots": snapshots, "resources": resources }))
             }
             "workspace_destroy" => self.destroy(&errand, &args),
             "workspace_start" => {
@@ -359,10 +372,19 @@ impl Tasks for Fake {
 
 #[async_trait]
 impl Sessions for Fake {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
+    async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
+        self.with(|world| {
+            let after = world.reserved.plus(what);
+            if world.room.is_some_and(|room| after.workspaces > room) {
+                return Err(refusal("quota_exceeded"));
+            }
+            world.reserved = after;
+            Ok(())
+        })
     }
-    fn release(&self, _: SessionId, _: Resources) {}
+    fn release(&self, _: SessionId, what: Resources) {
+        self.with(|world| world.reserved = world.reserved.minus(what));
+    }
     fn restore(&self, _: SessionId, _: Resources) {}
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));

@@ -81,6 +81,23 @@ async fn as_many_run_as_configured() {
 }
 
 #[tokio::test]
+async fn room_for_the_whole_swarm_is_taken_before_the_first_fork() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.room = Some(2));
+    let three = [("a", "ok"), ("b", "ok"), ("c", "ok")];
+    assert_eq!(stage.refused(swarm(&three)).await.code, "quota_exceeded");
+    assert_eq!(stage.fake.with(|world| (world.begun, world.reserved)), (0, Default::default()));
+    // Two at a time fit, for each goes before the next one is made; not where they have to stay.
+    let mut args = swarm(&three);
+    args["max_parallel"] = json!(2);
+    let done = stage.run(args.clone()).await;
+    assert_eq!(done["summary"]["succeeded"], 3, "{done}");
+    assert_eq!(stage.fake.with(|world| world.reserved), Default::default(), "it is given back");
+    args["merge_strategy"] = json!("sequential");
+    assert_eq!(stage.refused(args).await.code, "quota_exceeded");
+}
+
+#[tokio::test]
 async fn a_swarm_is_its_sessions() {
     let stage = Stage::new().await;
     let done = stage.run(swarm(&[("a", "ok")])).await;
