@@ -113,4 +113,6 @@ pub struct Settings {
     pub permits: Permits,
     /// How answers take effect.
     pub opens: Arc<dyn Opens>,
+    /// `SO_MARK` of its sockets, [`crate::rules::NAMES_MARK`] wherever rules ask for it.
+    pub mark: Option<u32>,
 }

@@ -38,6 +38,11 @@ use crate::plan::Network;
 /// Set of the interfaces that forward only because we asked for it; kept between renderings.
 pub const GUARDED: &str = "guarded";
 
+/// By this `SO_MARK` the rules know the sockets of [`crate::resolver::Resolver`]. It is also that
+/// of the packets they send, so it has none of the bits that others route or masquerade by
+/// (Kubernetes, Tailscale and Calico use those above the lowest eight).
+pub const NAMES_MARK: u32 = 0xb5;
+
 /// Both tables of a network.
 #[derive(Debug, Clone)]
 pub struct Ruleset {

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::enforce::Order;
 use crate::plan::Network;
 use crate::resolver::{Control, Limits, Opens, Permits, Resolver, Settings};
+use crate::rules::NAMES_MARK;
 use crate::{Error, Opening, Options};
 
 /// How long a guest's answer waits for its addresses to be opened.
@@ -71,6 +72,7 @@ impl Names {
             limits: Limits::default(),
             permits: Permits::of(network),
             opens: Arc::new(Opener(self.worker.clone())),
+            mark: Some(NAMES_MARK),
         })
         .await?;
         self.control = Some(resolver.control());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use hickory_proto::op::{Message, MessageType, ResponseCode};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
@@ -50,6 +51,11 @@ impl Resolver {
         };
         let udp = UdpSocket::bind(at).await.map_err(failed(Protocol::Udp))?;
         let tcp = TcpListener::bind(at).await.map_err(failed(Protocol::Tcp))?;
+        if let Some(mark) = settings.mark {
+            let marked = SockRef::from(&udp).set_mark(mark);
+            let marked = marked.and_then(|()| SockRef::from(&tcp).set_mark(mark));
+            marked.map_err(Error::io("mark the sockets for names"))?;
+        }
         let shared = Shared {
             permits: Arc::new(ArcSwap::from_pointee(settings.permits)),
             buckets: Buckets::new(settings.limits),

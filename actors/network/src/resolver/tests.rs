@@ -214,7 +214,7 @@ async fn resolver(
     let listen = SocketAddrV4::new(HERE, free);
     let permits = Permits { subnet: Subnet::default(), guests: [(HERE, permit)].into() };
     let limits = Limits { burst: 20, per_guest_per_sec: 1, ..Limits::default() };
-    let settings = Settings { listen, upstreams, limits, permits, opens };
+    let settings = Settings { listen, upstreams, limits, permits, opens, mark: None };
     let resolver = Resolver::bind(settings).await.unwrap();
     let control = resolver.control();
     tokio::spawn(resolver.run());

@@ -1,11 +1,12 @@
 //! The few expressions and statements that our rules are made of, short enough to read.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Display;
 
 use nftables::expr::{
     CT, CTDir, Expression, Fib, FibFlag, FibResult, Meta, MetaKey, NamedExpression, Payload,
-    PayloadField, Prefix, Range, SetItem, Verdict,
+    PayloadField, Prefix, Range, SetItem, Socket, SocketAttr, Verdict,
 };
 use nftables::stmt::{
     CTCount, JumpTarget, Mangle, Match, NAT, NATFamily, Operator, Reject, RejectType, Statement,
@@ -82,6 +83,13 @@ pub(super) fn answered(key: &'static str) -> Expr {
 pub(super) fn destination_kind() -> Expr {
     let flags = HashSet::from([FibFlag::Daddr]);
     Expression::Named(NamedExpression::Fib(Fib { result: FibResult::Type, flags }))
+}
+
+/// The mark of the host's socket that the packet would come to. It is none, and equal to
+/// nothing, where no socket would take the packet.
+pub(super) fn socket_mark() -> Expr {
+    let key = Cow::Owned(SocketAttr::Mark);
+    Expression::Named(NamedExpression::Socket(Socket { key }))
 }
 
 pub(super) fn is(left: Expr, right: Expr) -> Stmt {

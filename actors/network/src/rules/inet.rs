@@ -6,9 +6,9 @@ use nftables::types::{NfChainType, NfHook};
 
 use super::expr::{
     Stmt, accept, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump, meta, number,
-    opened, payload, refuse, set, text,
+    opened, payload, refuse, set, socket_mark, text,
 };
-use super::{GUARDED, Table, member};
+use super::{GUARDED, NAMES_MARK, Table, member};
 use crate::plan::Network;
 
 const RAW: i32 = -300;
@@ -38,7 +38,9 @@ pub(super) fn render(network: &Network, table: &mut Table) {
     let bridge = network.tag().bridge();
     let from = is(meta(MetaKey::Iifname), text(&bridge));
     let to = is(meta(MetaKey::Oifname), text(&bridge));
-    for chain in ["from_guest", "to_host", "served", "crossing", "between", "reach", "forwarded"] {
+    for chain in
+        ["from_guest", "to_host", "names", "served", "crossing", "between", "reach", "forwarded"]
+    {
         table.chain(chain);
     }
     table.base("raw", NfChainType::Filter, NfHook::Prerouting, RAW);
@@ -64,6 +66,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
 
     from_guest(table);
     to_host(network, table);
+    names(table);
     served(network, table);
     crossing(network, table);
     between(network, table);
@@ -104,20 +107,33 @@ fn about_a_connection() -> [Stmt; 3] {
 /// does.
 fn to_host(network: &Network, table: &mut Table) {
     let gateway = || is(payload("ip", "daddr"), text(network.subnet().gateway()));
-    let names = is(payload("th", "dport"), number(53u32));
+    let asked = is(payload("th", "dport"), number(53u32));
     let carriers = is(meta(MetaKey::L4proto), set(["tcp", "udp"].map(text)));
     table.rule("to_host", [has(ct("state"), "invalid"), drop()]);
     table.rule("to_host", about_a_connection());
     table.rule("to_host", [has(ct("status"), "dnat"), goto("forwarded")]);
     table.rule("to_host", [is(ct("direction"), text("reply")), accept()]);
     if network.serves_names() {
-        table.rule("to_host", [gateway(), carriers, names, goto("served")]);
+        table.rule("to_host", [gateway(), carriers, asked, goto("names")]);
     }
     table.rule(
         "to_host",
         [gateway(), is(payload("icmp", "type"), text("echo-request")), goto("served")],
     );
     refuse().into_iter().for_each(|refusal| table.rule("to_host", refusal));
+}
+
+/// Questions for names come to our resolver's sockets and to no others: while it does not run,
+/// whoever has the port then is reached by nobody. Of TCP the first segment is asked for; those
+/// that follow it find the connection that it made, or none.
+fn names(table: &mut Table) {
+    let tcp = || is(meta(MetaKey::L4proto), text("tcp"));
+    let [reset, refusal] = refuse();
+    table.rule("names", [is(socket_mark(), number(NAMES_MARK)), goto("served")]);
+    let opening = [tcp(), has(payload("tcp", "flags"), "syn")];
+    table.rule("names", opening.into_iter().chain(reset.into_iter().skip(1)));
+    table.rule("names", [tcp(), goto("served")]);
+    table.rule("names", refusal);
 }
 
 /// Questions that the host answers, each guest's within its own bounds.

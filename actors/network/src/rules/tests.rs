@@ -167,4 +167,11 @@ fn port_53_is_open_only_while_names_are_served() {
     assert!(!opens(&network));
     network.serve_names(true);
     assert!(opens(&network));
+    // And then to nobody but the resolver.
+    let all = rules(&Ruleset::render(&network).inet);
+    let (_, first) = all.iter().find(|(chain, _)| chain == "names").unwrap();
+    assert_eq!(first[0]["match"]["left"]["socket"]["key"], "mark", "{first}");
+    let asking = all.iter().map(|(_, rule)| rule.to_string());
+    let asking: Vec<_> = asking.filter(|rule| rule.contains("\"right\":53,")).collect();
+    assert!(asking.iter().all(|rule| rule.contains("\"target\":\"names\"")), "{asking:?}");
 }

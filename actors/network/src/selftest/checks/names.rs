@@ -1,6 +1,7 @@
 //! The allow-list by name, with the resolver on the gateway and another one in the world.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,8 +12,9 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::{PORT, Scene, Side};
-use crate::plan::{Policy, Tag};
+use crate::plan::{Policy, Protocol, Tag};
 use crate::resolver::{Limits, Opens, Permits, Resolver, Settings};
+use crate::rules::NAMES_MARK;
 use crate::selftest::stage::{METADATA, PUBLIC, WORLD};
 use crate::selftest::talk::{PATIENCE, Server};
 use crate::{Access, Enforcer, Error, Opening};
@@ -42,18 +44,21 @@ pub(super) fn names(scene: &mut Scene) -> Result<(), Error> {
     let answering = std::thread::spawn(move || answer_all(&socket, &stop));
     let outcome = with_resolver(scene, upstream, |scene, gateway| {
         scene.closed("a to the server, by its address", Side::A, to, &server);
-        let (code, found) = ask(scene, Side::A, gateway, "good.example.")?;
+        let (code, found) = ask(scene, Side::A, Protocol::Udp, gateway, "good.example.")?;
         let known = found == [PUBLIC];
         scene.expect("a asks for its name", known, format!("{code}: {found:?}"));
         scene.open("a to the server, after asking", Side::A, to);
+        let (code, found) = ask(scene, Side::A, Protocol::Tcp, gateway, "good.example.")?;
+        let known = found == [PUBLIC];
+        scene.expect("a asks for its name over TCP", known, format!("{code}: {found:?}"));
         scene.closed("b to the server", Side::B, to, &server);
-        let (code, found) = ask(scene, Side::A, gateway, "other.example.")?;
+        let (code, found) = ask(scene, Side::A, Protocol::Udp, gateway, "other.example.")?;
         let refused = code == ResponseCode::Refused && found.is_empty();
         scene.expect("a asks for another name", refused, format!("{code}: {found:?}"));
-        let (code, found) = ask(scene, Side::B, gateway, "good.example.")?;
+        let (code, found) = ask(scene, Side::B, Protocol::Udp, gateway, "good.example.")?;
         let refused = code == ResponseCode::Refused && found.is_empty();
         scene.expect("b asks for it", refused, format!("{code}: {found:?}"));
-        let (code, found) = ask(scene, Side::A, gateway, "metadata.bad.example.")?;
+        let (code, found) = ask(scene, Side::A, Protocol::Udp, gateway, "metadata.bad.example.")?;
         scene.expect("a name of metadata", found == [METADATA], format!("{code}: {found:?}"));
         let at = SocketAddrV4::new(METADATA, PORT);
         scene.closed("a to metadata, by that name", Side::A, at, &metadata);
@@ -85,7 +90,8 @@ fn with_resolver(
             let opener = Opener(Enforcer::open(Access::default())?.into(), tag);
             let (limits, opens) = (Limits::default(), Arc::new(opener));
             let upstreams = vec![upstream.into()];
-            let settings = Settings { listen: gateway, upstreams, limits, permits, opens };
+            let mark = Some(NAMES_MARK);
+            let settings = Settings { listen: gateway, upstreams, limits, permits, opens, mark };
             Resolver::bind(settings).await
         };
         let resolver = match bound.await {
@@ -112,27 +118,31 @@ fn with_resolver(
     drop(end);
     // It was told to end.
     let _ = thread.join();
-    outcome
+    outcome?;
+    // The rules still let guests ask, as they do while the daemon is down.
+    let stranger = Server::start(&scene.stage.host, gateway)?;
+    scene.closed("a to another program on the port for names", Side::A, gateway, &stranger);
+    Ok(())
 }
 
 /// Asks the gateway as a guest does.
 fn ask(
     scene: &Scene,
     side: Side,
+    by: Protocol,
     gateway: SocketAddrV4,
     name: &'static str,
 ) -> Result<(ResponseCode, Vec<Ipv4Addr>), Error> {
     let asked = scene.side(side).run(move || -> std::io::Result<Message> {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect(gateway)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
         let mut message = Message::new(7, MessageType::Query, OpCode::Query);
         let name = Name::from_ascii(name).map_err(std::io::Error::other)?;
         message.add_query(Query::query(name, RecordType::A));
-        socket.send(&message.to_vec().map_err(std::io::Error::other)?)?;
-        let mut buffer = [0; 2048];
-        let len = socket.recv(&mut buffer)?;
-        Message::from_vec(&buffer[..len]).map_err(std::io::Error::other)
+        let question = message.to_vec().map_err(std::io::Error::other)?;
+        let answer = match by {
+            Protocol::Udp => by_datagram(gateway, &question),
+            Protocol::Tcp => by_stream(gateway, &question),
+        };
+        Message::from_vec(&answer?).map_err(std::io::Error::other)
     });
     let answer = asked.map_err(Error::io(format!("ask the gateway for {name}")))?;
     let found = answer.answers.iter().filter_map(|record| match &record.data {
@@ -140,6 +150,29 @@ fn ask(
         _ => None,
     });
     Ok((answer.metadata.response_code, found.collect()))
+}
+
+fn by_datagram(gateway: SocketAddrV4, question: &[u8]) -> std::io::Result<Vec<u8>> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(gateway)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.send(question)?;
+    let mut buffer = vec![0; 2048];
+    let len = socket.recv(&mut buffer)?;
+    buffer.truncate(len);
+    Ok(buffer)
+}
+
+fn by_stream(gateway: SocketAddrV4, question: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&gateway.into(), PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let len = u16::try_from(question.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&len.to_be_bytes(), question].concat())?;
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let mut answer = vec![0; u16::from_be_bytes(len).into()];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
 }
 
 /// A resolver that knows every name: those of metadata, and all others at the public server.

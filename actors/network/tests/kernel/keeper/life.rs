@@ -31,7 +31,7 @@ fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
         assert_eq!(taps().len(), 1);
         let rules = said("nft list ruleset");
         assert!(rules.contains(&attachment.address.to_string()), "{rules}");
-        assert!(rules.contains("dport 53 goto served"), "names are not served: {rules}");
+        assert!(rules.contains("dport 53 goto names"), "names are not served: {rules}");
         // Again, and with another wish, it stays where it is.
         let again = network.join(id, NetworkWish::default()).await.unwrap();
         assert_eq!(again, attachment);
