@@ -7,6 +7,7 @@
 
 mod door;
 mod house;
+mod https;
 mod leaks;
 mod loopback;
 mod names;
@@ -148,6 +149,20 @@ mod vm {
             let config = format!("{}{}", network::CONFIG, pool::CONFIG);
             if let Some(house) = House::open_networked("bridge", Vm, &config) {
                 network::a_claimed_machine_is_connected(house);
+            }
+        }
+
+        #[test]
+        fn git_works_over_https() {
+            use crate::{
+                house::{House, Kind::Vm},
+                https::Authority,
+                scenes::network,
+            };
+            let ours = Authority::new("an operator's own");
+            let config = network::https_config(&ours);
+            if let Some(house) = House::open_networked("bridge", Vm, &config) {
+                network::git_works_over_https(house, &ours);
             }
         }
     }

@@ -48,7 +48,8 @@ pub fn a_repository_goes_round(house: House) {
 }
 
 /// The way of a credential into a machine, where the daemon's own binary is the askpass and
-/// has no other name. What stands in for git's http is a script: the small image has no curl.
+/// has no other name. What stands in for git's http is a script, which tells what it was told;
+/// the real one goes to a real server in `network/https.rs`.
 pub fn a_secret_is_asked_for_over_the_link(house: House) {
     house.create("w");
     let script = "#!/bin/sh\n\
