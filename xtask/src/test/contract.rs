@@ -12,23 +12,6 @@ use super::passed;
 use crate::repo::Repo;
 use crate::steps::Outcome;
 
-/// The families that are built whole.
-const FAMILIES: [&str; 10] = [
-    "workspace lifecycle",
-    "execution",
-    "file operations",
-    "snapshots & forking",
-    "networking",
-    "diagnostics",
-    "session management",
-    "git",
-    "teams",
-    "vault",
-];
-
-/// Tools of families that are built in part.
-const TOOLS: [&str; 1] = ["workspace_prepare"];
-
 pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     let shared = repo.root.join("../shared");
     let checker = shared.join("bin/contract-check");
@@ -47,7 +30,7 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     ensure!(same(&frozen, &reference, &dialect)?, "tests/contract/tools.json is not the reference");
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
     let listing = cmd!(shell, "{hivekeep} tools --json").output()?.stdout;
-    // The frozen one is the reference's part that is built.
+    // The frozen one is the reference's part that is ours.
     let verdict =
         cmd!(shell, "{checker} --contract {contract}").stdin(listing).ignore_status().output()?;
     let text = String::from_utf8_lossy(&verdict.stdout);
@@ -58,15 +41,10 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     Ok(passed(text.lines().last().unwrap_or_default()))
 }
 
-/// Whether the frozen contract is what the reference says of the tools that are built, but for the
-/// name of the dialect.
+/// Whether the frozen contract is what the reference says of the dialect, but for its name.
 fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
     let mut wanted: Vec<Value> = serde_json::from_str(reference)?;
-    let built = |row: &Value| {
-        FAMILIES.iter().any(|family| row["family"] == *family)
-            || TOOLS.iter().any(|tool| row["name"] == *tool)
-    };
-    wanted.retain(|row| row["dialect"] == dialect && built(row));
+    wanted.retain(|row| row["dialect"] == dialect);
     for row in wanted.iter_mut().filter_map(Value::as_object_mut) {
         row.remove("dialect");
     }
@@ -89,13 +67,12 @@ mod tests {
     const REFERENCE: &str = r#"[
         {"name": "exec", "dialect": "one", "family": "execution", "params": []},
         {"name": "exec", "dialect": "two", "family": "execution", "params": []},
-        {"name": "workspace_prepare", "dialect": "one", "family": "others", "params": []},
         {"name": "fork", "dialect": "one", "family": "others", "params": []}]"#;
 
     #[test]
-    fn the_frozen_contract_is_compared_with_its_dialect_families_and_tools_only() {
+    fn the_frozen_contract_is_compared_with_its_dialect_only() {
         let frozen = r#"[{"name": "exec", "family": "execution", "params": []},
-            {"name": "workspace_prepare", "family": "others", "params": []}]"#;
+            {"name": "fork", "family": "others", "params": []}]"#;
         assert!(same(frozen, REFERENCE, "one").unwrap());
         assert!(!same("[]", REFERENCE, "one").unwrap());
         assert_eq!(dialect_of(REFERENCE, "fork").unwrap(), "one");
