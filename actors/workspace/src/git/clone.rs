@@ -109,7 +109,7 @@ async fn failure(git: &mut Git, wish: &CloneWish, done: &GitDone, asked: &Asked)
     }
     let message = format!("{} could not be cloned", wish.url.plain());
     git.failed("git_clone_failed", message, done)
-        .next("git's output says why: the address, the network policy of the workspace, the server")
+        .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
 }
 
 /// Whether the server is there and has no such branch. It says so by an exit code of its own.

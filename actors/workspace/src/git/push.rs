@@ -150,6 +150,6 @@ fn failure(
     }
     git.not_let_in(done, asked).unwrap_or_else(|| {
         git.failed("git_push_failed", format!("`{branch}` could not be pushed to `{remote}`"), done)
-            .next("git's output says why: the address, the network policy of the workspace, the server")
+            .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
     })
 }
