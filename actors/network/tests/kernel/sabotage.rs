@@ -111,3 +111,20 @@ fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     assert!(arrives(send, || servers[0].heard("to loopback"), PATIENCE));
     assert!(talk::tcp(&stage.guest(a).inside, service, PATIENCE).is_ok());
 }
+
+#[test]
+fn the_port_for_names_is_closed_to_other_programs_by_the_mark() {
+    needs_root!();
+    let (stage, mut network, [a, _]) = scene();
+    // As the rules are while the daemon is down.
+    network.serve_names(true);
+    stage.ensure(&network).unwrap();
+    let at = SocketAddrV4::new(network.subnet().gateway(), 53);
+    let stranger = Server::start(&stage.host, at).unwrap();
+    let inside = &stage.guest(a).inside;
+    assert!(talk::tcp(inside, at, QUIET).is_err() && talk::udp(inside, at, QUIET).is_err());
+    assert_eq!(stranger.heard(""), 0);
+    let table = network.tag().table();
+    run(&stage.host, &format!("nft insert rule inet {table} names goto served"));
+    assert!(talk::tcp(inside, at, PATIENCE).is_ok() && talk::udp(inside, at, PATIENCE).is_ok());
+}
