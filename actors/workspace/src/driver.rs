@@ -129,16 +129,14 @@ pub trait Driver: Send + Sync {
         Err(Error::NoInterface { workspace: handle.workspace.clone() })
     }
 
-    /// Changes the forwards of a running machine whose cable ends in [`NicEnd::User`]: first those
-    /// in `remove` end, then those in `add` begin. What is so already is no failure. After a
-    /// failure all of it can be asked for again.
+    /// Brings the forwards of a running machine whose cable ends in [`NicEnd::User`] to these,
+    /// whatever it has: all others end first. After a failure it can be asked for again.
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        add: &[PortForward],
-        remove: &[PortForward],
+        wanted: &[PortForward],
     ) -> Result<(), Error> {
-        let _there_are_none = (add, remove);
+        let _there_are_none = wanted;
         Err(Error::NoInterface { workspace: handle.workspace.clone() })
     }
 

@@ -106,6 +106,7 @@ struct State {
     kills_refused: bool,
     guests: HashMap<String, tokio::task::AbortHandle>,
     save_failures: Vec<Error>,
+    forward_failures: Vec<Error>,
     paused: HashSet<String>,
     tops: HashMap<String, PathBuf>,
     next_pid: i32,
@@ -159,6 +160,11 @@ impl FakeDriver {
     /// The next re-attachment fails with this, whether or not the machine runs.
     pub fn fail_next_reattach(&self, gone: Gone) {
         self.state().reattach_failures.push(gone);
+    }
+
+    /// The next change of forwards fails with this.
+    pub fn fail_next_forwards(&self, error: Error) {
+        self.state().forward_failures.push(error);
     }
 
     /// Calls of this name, such as `launch`, wait until they are let go on.
@@ -357,15 +363,14 @@ impl Driver for FakeDriver {
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        add: &[PortForward],
-        remove: &[PortForward],
+        wanted: &[PortForward],
     ) -> Result<(), Error> {
-        let ends = |forwards: &[PortForward], sign: char| -> String {
-            forwards.iter().map(|one| format!(" {sign}{}", one.host())).collect()
-        };
-        let changes = ends(remove, '-') + &ends(add, '+');
-        self.note("set_forwards", &format!("{}{changes}", handle.workspace));
-        self.with_interface(handle)
+        let ends: String = wanted.iter().map(|one| format!(" {}", one.host())).collect();
+        self.note("set_forwards", &format!("{}{ends}", handle.workspace));
+        match self.state().forward_failures.pop() {
+            Some(error) => Err(error),
+            None => self.with_interface(handle),
+        }
     }
 
     async fn memory(&self, _handle: &MachineHandle) -> Result<Memory, Error> {

@@ -192,10 +192,9 @@ impl Driver for VmDriver {
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        add: &[PortForward],
-        remove: &[PortForward],
+        wanted: &[PortForward],
     ) -> Result<(), Error> {
-        forwards::set(&control_of_nic(handle).await?, add, remove).await
+        forwards::set(&control_of_nic(handle).await?, wanted).await
     }
 
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {

@@ -17,7 +17,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
-use super::line;
+use super::{line, policy::has_its_forwards};
 use crate::{
     driver::{Driver, Isolation, MachineHandle, Nic, NicEnd},
     link::{Link, Wait},
@@ -157,8 +157,13 @@ pub(super) async fn verify(
         return Ok(());
     }
     let seat = settled(desk, seat(desk, plan).await?, handle).await?;
-    // A crash may have come before it was plugged in.
-    configure(seat, link, Some((driver, handle))).await
+    // A crash may have come before it was plugged in, or was told of a forward.
+    let has_a_place = seat.is_some();
+    configure(seat, link, Some((driver, handle))).await?;
+    match has_a_place {
+        true => has_its_forwards(desk, driver, handle).await,
+        false => Ok(()),
+    }
 }
 
 /// Gives up the place of a workspace that could not be made.

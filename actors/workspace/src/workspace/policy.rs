@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{
     Layer, Reply, ToolError, WorkspaceId,
-    ports::{self, NetworkMode, NetworkView, NetworkWish},
+    ports::{NetworkMode, NetworkView, NetworkWish},
 };
 
 use super::Workspace;
@@ -139,7 +139,7 @@ async fn add(
     let network = &desk.shared.network;
     let added = network.add_forward(desk.id, protocol, guest_port, host_port).await;
     let added = added.map_err(|error| name_holder(desk, error))?;
-    if let Err(error) = tell_machine(desk, machine, &[added], &[]).await {
+    if let Err(error) = tell_machine(desk, machine).await {
         // Not promised, so it must not come with the machine's next start either.
         network.remove_forward(desk.id, protocol, guest_port, Some(added.host_port)).await?;
         return Err(error);
@@ -162,7 +162,13 @@ async fn remove(
     let PortForward { guest_port, host_port, protocol, .. } = *input;
     let network = &desk.shared.network;
     let removed = network.remove_forward(desk.id, protocol, guest_port, host_port).await?;
-    tell_machine(desk, machine, &[], &removed).await?;
+    if let Err(error) = tell_machine(desk, machine).await {
+        // It may still lead somewhere, so it is still listed, and can be removed again.
+        for one in &removed {
+            network.add_forward(desk.id, protocol, one.guest_port, Some(one.host_port)).await?;
+        }
+        return Err(error.next("the forward is still there: repeat the call"));
+    }
     let removed: Vec<_> = removed.iter().map(Forwarded::of).collect();
     Ok(ForwardResult {
         guest_port: Some(guest_port),
@@ -175,19 +181,33 @@ async fn remove(
 /// The machine that has to be told.
 type Running = (Arc<dyn Driver>, MachineHandle);
 
-/// In user mode the forwards are the hypervisor's own.
-async fn tell_machine(
+/// In user mode the forwards are the hypervisor's own. It is brought to what is promised, also
+/// where an earlier call could not, and again while others change that meanwhile.
+async fn tell_machine(desk: &Desk, machine: Option<&Running>) -> Result<(), ToolError> {
+    let Some((driver, handle)) = machine else { return Ok(()) };
+    has_its_forwards(desk, driver.as_ref(), handle).await
+}
+
+/// See [`tell_machine`]. Nothing where the forwards are the kernel's.
+///
+/// # Errors
+/// When the hypervisor has others afterwards.
+pub(super) async fn has_its_forwards(
     desk: &Desk,
-    machine: Option<&Running>,
-    add: &[ports::PortForward],
-    remove: &[ports::PortForward],
+    driver: &dyn Driver,
+    handle: &MachineHandle,
 ) -> Result<(), ToolError> {
-    match (machine, desk.shared.network.mode().await?) {
-        (Some((driver, handle)), NetworkMode::User { .. }) => {
-            Ok(driver.set_forwards(handle, add, remove).await?)
+    const CHANGES: usize = 64;
+    let NetworkMode::User { .. } = desk.shared.network.mode().await? else { return Ok(()) };
+    let promised = || desk.shared.network.view(desk.id).map_or(Vec::new(), |view| view.forwards);
+    for _ in 0..CHANGES {
+        let wanted = promised();
+        driver.set_forwards(handle, &wanted).await?;
+        if promised() == wanted {
+            return Ok(());
         }
-        _ => Ok(()),
     }
+    Err(ToolError::new(Layer::Actor, "busy", "the forwards change all the time").retryable())
 }
 
 /// The network knows ids; people know names.

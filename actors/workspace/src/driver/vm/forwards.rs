@@ -14,25 +14,20 @@ use super::qmp;
 use crate::driver::Error;
 
 /// [`crate::driver::Driver::set_forwards`].
-pub(super) async fn set(
-    control: &Control,
-    add: &[PortForward],
-    remove: &[PortForward],
-) -> Result<(), Error> {
+pub(super) async fn set(control: &Control, wanted: &[PortForward]) -> Result<(), Error> {
     let mut said = String::new();
     let before = table(control).await?;
-    for gone in remove.iter().filter(|one| before.contains(one)) {
+    for gone in before.iter().filter(|one| !wanted.contains(one)) {
         let command = format!("hostfwd_remove {CABLE} {}", nic::host_end(gone));
         said.push_str(&tell(control, command).await?);
     }
-    let kept = |one: &&PortForward| before.contains(one) && !remove.contains(one);
-    for new in add.iter().filter(|one| !kept(one)) {
+    for new in wanted.iter().filter(|one| !before.contains(one)) {
         let command = format!("hostfwd_add {CABLE} {}", nic::rule(new, ""));
         said.push_str(&tell(control, command).await?);
     }
     let after = table(control).await?;
-    let missing = add.iter().find(|one| !after.contains(one));
-    let left = remove.iter().find(|one| after.contains(one) && !add.contains(one));
+    let missing = wanted.iter().find(|one| !after.contains(one));
+    let left = after.iter().find(|one| !wanted.contains(one));
     match missing.or(left) {
         None => Ok(()),
         Some(one) => {

@@ -254,28 +254,48 @@ async fn forwards_stay_over_stops_and_a_port_has_one_holder() {
 
 #[tokio::test]
 async fn in_user_mode_a_machine_that_runs_is_told_of_its_forwards() {
-    let (stage, _, flaw) = open(user()).await;
+    let (mut stage, _, flaw) = open(user()).await;
     // Nobody plays a gateway that would have to answer.
     flaw.store(Flaw::Gateway as u8, SeqCst);
     let refused = stage.call("workspace_create", json!({ "allow_internet": true })).await;
     assert_eq!(refused.unwrap_err().code, "policy_unavailable");
     let id = stage.create("w").await;
-    let forward = |action: &str| {
+    let forward = async |stage: &Stage, action: &str| {
         let args =
             json!({ "workspace_id": id, "action": action, "guest_port": 80, "host_port": 8080 });
-        stage.call("port_forward", args)
+        stage.call("port_forward", args).await
     };
-    let told = || {
+    let told = |stage: &Stage| {
         let calls = stage.driver.calls().into_iter();
         let told = calls.filter_map(|call| Some(call.strip_prefix("set_forwards ")?.to_owned()));
         told.map(|told| told.replace(&id, "")).collect::<Vec<_>>()
     };
-    forward("add").await.unwrap();
-    forward("remove").await.unwrap();
-    assert_eq!(told(), [" +127.0.0.1:8080", " -127.0.0.1:8080"]);
+    forward(&stage, "add").await.unwrap();
+    forward(&stage, "remove").await.unwrap();
+    assert_eq!(told(&stage), [" 127.0.0.1:8080", ""]);
+    // What could not be taken from the machine is listed until it can.
+    forward(&stage, "add").await.unwrap();
+    let broken = || Error::NoInterface { workspace: "w".to_owned() };
+    stage.driver.fail_next_forwards(broken());
+    let refused = forward(&stage, "remove").await.unwrap_err();
+    assert!(refused.next_step.as_ref().is_some_and(|it| it.contains("repeat")), "{refused:?}");
+    let listed = forward(&stage, "list").await.unwrap();
+    assert_eq!(listed["forwards"][0]["host_port"], 8080, "{listed}");
+    forward(&stage, "remove").await.unwrap();
+    assert_eq!(told(&stage)[2..], [" 127.0.0.1:8080", "", ""]);
+    // And none that the machine could not be given.
+    stage.driver.fail_next_forwards(broken());
+    forward(&stage, "add").await.unwrap_err();
+    assert_eq!(forward(&stage, "list").await.unwrap()["forwards"], json!([]));
     stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
-    forward("add").await.unwrap();
-    assert_eq!(told().len(), 2, "a machine that is not there was told");
+    forward(&stage, "add").await.unwrap();
+    assert_eq!(told(&stage).len(), 6, "a machine that is not there was told");
+    stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(told(&stage).len(), 6, "it is started with them");
+    // The daemon may have died between its record and the machine.
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "running").await;
+    assert_eq!(told(&stage)[6..], [" 127.0.0.1:8080"]);
 }
 
 #[tokio::test]

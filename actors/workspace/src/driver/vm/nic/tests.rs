@@ -215,16 +215,18 @@ async fn forwards_lead_to_a_guest_whose_network_is_qemus_own() {
     let said = |forward: PortForward| tokio::task::spawn_blocking(move || greeting(forward.host()));
     assert!(said(first).await.unwrap().unwrap().starts_with("guest"));
 
-    driver.set_forwards(&machine.handle, &[second], &[]).await.unwrap();
-    driver.set_forwards(&machine.handle, &[second], &[]).await.unwrap();
+    driver.set_forwards(&machine.handle, &[first, second]).await.unwrap();
+    driver.set_forwards(&machine.handle, &[first, second]).await.unwrap();
+    assert!(said(first).await.unwrap().unwrap().starts_with("guest"));
     assert!(said(second).await.unwrap().unwrap().starts_with("guest"));
-    driver.set_forwards(&machine.handle, &[], &[first]).await.unwrap();
-    driver.set_forwards(&machine.handle, &[], &[first]).await.unwrap();
+    driver.set_forwards(&machine.handle, &[second]).await.unwrap();
+    driver.set_forwards(&machine.handle, &[second]).await.unwrap();
+    assert!(said(second).await.unwrap().unwrap().starts_with("guest"));
     let refused = TcpStream::connect(first.host()).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let clash = forward(taken.local_addr().unwrap().port(), 80);
-    let refused = driver.set_forwards(&machine.handle, &[clash], &[]).await.unwrap_err();
+    let refused = driver.set_forwards(&machine.handle, &[second, clash]).await.unwrap_err();
     assert!(matches!(&refused, Error::Qmp(_)), "{refused}");
     assert!(refused.to_string().contains(&clash.host_port.to_string()), "{refused}");
 
