@@ -3,7 +3,7 @@
 //! | path | holds |
 //! |---|---|
 //! | `owner` | the machine id of whose tasks these are; there before all else |
-//! | `log` | every [`Task`], and what it asks for, by what became of it one after the other |
+//! | `log` | every [`Task`](super::queue::Task), and what it asks for, by what became of it one after the other |
 //! | `runs/rNUMBER/` | the [`JobDir`] of a command, made before it is known whose |
 //!
 //! A machine that began as a copy of another finds that one's tasks: they are put aside as a
