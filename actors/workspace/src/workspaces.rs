@@ -11,6 +11,7 @@ mod merge;
 mod network;
 mod parallel;
 mod prepare;
+mod stop_all;
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use crate::{
         self,
         lifecycle::{Size, WorkspaceRow},
     },
-    workspace::{self, MachineProcess},
+    workspace,
 };
 
 /// What the keeper can be told.
@@ -156,22 +157,9 @@ impl Workspaces {
 
     fn stop_all(&self, done: oneshot::Sender<()>) {
         let _pool_is_down = self.pool.send(pool::Msg::Halt);
-        let running: Vec<_> = self
-            .shared
-            .directory
-            .all()
-            .into_iter()
-            .filter(|card| card.phase == Phase::Running || card.process != MachineProcess::None)
-            .map(|card| card.address)
-            .collect();
+        let directory = self.shared.directory.clone();
         let _detached = self.me.workers.spawn(async move {
-            let patience = std::time::Duration::from_secs(60);
-            let stops = running.iter().map(|address| address.ask(patience, workspace::Msg::Stop));
-            for outcome in futures::future::join_all(stops).await {
-                if let Err(error) = outcome {
-                    tracing::warn!(%error, "a workspace did not stop");
-                }
-            }
+            stop_all::stop_all(&directory).await;
             let _asker_gone = done.send(());
         });
     }

@@ -124,6 +124,26 @@ async fn a_stop_of_all_machines_takes_what_a_failed_recovery_left() {
 }
 
 #[tokio::test]
+async fn a_stop_of_all_machines_takes_one_that_is_being_started() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
+    stage.driver.hold("launch", true);
+    let seen = stage.driver.calls().len();
+    let start = stage.send("workspace_start", json!({ "workspace_id": id }), |_| {}).unwrap();
+    stage.driver.called(&format!("launch {id}"), seen).await;
+    let keeper = stage.daemon.keeper.clone();
+    let patience = std::time::Duration::from_secs(110);
+    let stopping = tokio::spawn(async move { keeper.ask(patience, Msg::StopAll).await });
+    // It is asked while the machine does not run.
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    stage.driver.hold("launch", false);
+    start.await.unwrap().unwrap();
+    stopping.await.unwrap().unwrap();
+    assert!(!stage.driver.is_running(&id));
+}
+
+#[tokio::test]
 async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_up_nobody() {
     let mut stage = Stage::open().await;
     let stopped = stage.create("stopped").await;
