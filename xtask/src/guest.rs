@@ -14,6 +14,10 @@ use xshell::cmd;
 
 use crate::repo::{Repo, TRIPLE};
 
+/// No loader; and fixed addresses, so that nothing is relocated when a process starts, and an
+/// emulator, which keeps its translations by address, finds those of the process before.
+const FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
+
 /// Builds the guest and returns where it was put.
 pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
     let built = build_static(repo, "hivekeep-guest", "--bin", "hivekeep-guest")?;
@@ -40,7 +44,7 @@ fn build_static(repo: &Repo, package: &str, kind: &str, name: &str) -> Result<Pa
         shell,
         "cargo build --package {package} {kind} {name} --profile guest --target {TRIPLE} --target-dir {folder}"
     )
-    .env("RUSTFLAGS", "-C target-feature=+crt-static")
+    .env("RUSTFLAGS", FLAGS)
     .run()?;
     let products = folder.join(TRIPLE).join("guest");
     let built = if kind == "--example" { products.join("examples") } else { products }.join(name);

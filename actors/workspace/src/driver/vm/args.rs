@@ -12,8 +12,9 @@ use crate::driver::plan::{Carrier, Plan};
 pub(super) const PORT_NAME: &str = "hivekeep.0";
 /// `-append` under emulation. In order: no calibration (it would hang), no self-tests of ciphers
 /// (a second of boot), no mitigations: the emulator's translated code is what speculates, so the
-/// guest's own count for nothing here.
-const TCG_KERNEL: &str = "tsc=reliable cryptomgr.notests mitigations=off \
+/// guest's own count for nothing here; no random addresses, for code is translated again for each
+/// address that it runs at.
+const TCG_KERNEL: &str = "tsc=reliable cryptomgr.notests mitigations=off norandmaps \
     initcall_blacklist=init_kprobe_trace,crypto_kdf108_init,load_system_certificate_list,init_encrypted";
 /// `-append` under KVM: the guest's clock is KVM's, and its mitigations are real.
 const KVM_KERNEL: &str = "cryptomgr.notests";
