@@ -3,7 +3,7 @@
 //! | file | holds | written by |
 //! |---|---|---|
 //! | `spec.json` | the request, when and in which boot (a job's) | the daemon, before all else |
-//! | `lock` | locked while the shim lives; of a task, a byte once it may have begun | the daemon, handed to the shim |
+//! | `lock` | locked while its shim sees to it; of a task, a byte once it may have begun | a job's: the daemon, handed to the shim; a run's: the shim |
 //! | `cancelled` | nothing: its end was ordered (a task's) | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output | the shim |
@@ -53,7 +53,7 @@ impl Spec {
 pub struct Process {
     /// The shim.
     pub shim_pid: i32,
-    /// The job's first process; 0 for a task's, which has none yet.
+    /// The first process of the job or task.
     pub leader_pid: i32,
 }
 
@@ -79,7 +79,7 @@ pub struct Ended {
 /// What a folder says of a task's run to a daemon that did not start it.
 #[derive(Debug, Clone, Copy)]
 pub enum Found {
-    /// There is no such run.
+    /// There is no such run, and in this boot there was none.
     Nothing,
     /// It was made in this boot, its command has not been started, and nobody is left who would.
     NeverBegan,
@@ -176,7 +176,8 @@ impl JobDir {
     /// When the folder cannot be read.
     pub fn found(&self, of_this_boot: bool) -> io::Result<Found> {
         if !self.0.try_exists()? {
-            return Ok(Found::Nothing);
+            // A machine's end takes folders with it that were not flushed.
+            return Ok(if of_this_boot { Found::Nothing } else { Found::Lost });
         }
         if let Some(ended) = untorn(self.ended())? {
             return Ok(Found::Ended(ended));
@@ -324,6 +325,8 @@ mod tests {
         let job = JobDir::new(temp.path().join("job"));
         let found = || job.found(true).expect("readable");
         assert!(matches!(found(), Found::Nothing));
+        let after_a_boot = job.found(false).expect("readable");
+        assert!(matches!(after_a_boot, Found::Lost), "its folder was not flushed");
         std::fs::create_dir(job.path()).expect("made");
         let lock = || std::fs::write(job.path().join("lock"), "").expect("written");
         lock();
