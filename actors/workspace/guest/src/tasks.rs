@@ -51,7 +51,7 @@ pub struct Tasks {
     turn: Arc<Semaphore>,
     shelf: Shelf,
     /// Another one with each machine that this becomes.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
 }
 
 impl Tasks {
@@ -65,7 +65,7 @@ impl Tasks {
             book: Arc::new(Mutex::new(book)),
             turn: Arc::new(Semaphore::new(1)),
             shelf: Shelf::default(),
-            generation: AtomicU64::new(0),
+            generation: Arc::default(),
         }
     }
 
@@ -92,14 +92,15 @@ impl Tasks {
     ) -> Result<T, GuestError> {
         let closed = |_| GuestError::new(GuestCode::Internal, "the tasks are closed");
         let turn = self.turn.clone().acquire_owned().await.map_err(closed)?;
-        if self.generation() != generation {
-            let text = "this has become another machine";
-            return Err(GuestError::new(GuestCode::Cancelled, text));
-        }
-        let book = self.book.clone();
+        let (book, current) = (self.book.clone(), self.generation.clone());
         off_thread(move || {
             let _turn = turn;
-            work(&mut book.lock().unwrap_or_else(PoisonError::into_inner))
+            let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+            if current.load(Ordering::SeqCst) != generation {
+                let text = "this has become another machine";
+                return Err(GuestError::new(GuestCode::Cancelled, text));
+            }
+            work(&mut book)
         })
         .await
     }

@@ -281,6 +281,10 @@ pub fn pids_below(dir: &Path) -> Vec<i32> {
 /// Kills what is in a cgroup and removes it with the cgroups below it. What cannot
 /// be removed yet is found again at the daemon's next start.
 pub fn remove(dir: &Path) {
+    // Most are empty by now.
+    if std::fs::remove_dir(dir).is_ok() {
+        return;
+    }
     let _ = std::fs::write(dir.join("cgroup.kill"), "1");
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -17,13 +17,16 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, WaitOptions};
 
 use super::dir::{Ended, JobDir, Process, unix_ms};
 use super::disk;
 use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
 use crate::reap::Tree;
+use crate::sys::kill::kill;
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
+use crate::sys::standby::Standby;
 use crate::sys::{fork, signals, stdio};
 
 /// What a shim does not end by.
@@ -45,6 +48,13 @@ pub(crate) struct Stage {
     null: File,
     procs: Option<File>,
     cgroup: PathBuf,
+}
+
+/// The process of a command that is not known yet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    job: Job,
+    standby: Standby,
 }
 
 /// A command that was started.
@@ -91,7 +101,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let dir = JobDir::new(dir.into());
     let started = start(&dir, Path::new(&cgroup));
     let told = tell(&started.as_ref().map(Job::pid).map_err(Clone::clone));
-    let Ok(job) = started else { return ExitCode::SUCCESS };
+    let Ok(mut job) = started else { return ExitCode::SUCCESS };
     let kept = told.and_then(|()| {
         let ended = job.see_to_its_end(Path::new(&run_dir))?;
         with_room(|| dir.store("exit.json", &ended))
@@ -139,8 +149,9 @@ fn start(dir: &JobDir, cgroup: &Path) -> Result<Job, GuestError> {
     // A long script stays in the job's folder, which is removed as a whole.
     std::mem::forget(prepared.script);
     let stage = Stage::open(dir.path(), spec.spool_bytes, cgroup).map_err(failed)?;
-    let started = stage.start(&prepared.program, None);
-    let mut job = started.map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
+    let mut job = stage
+        .start(&prepared.program)
+        .map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
     let shim_pid = raw(rustix::process::getpid());
     let process = Process { shim_pid, leader_pid: raw(job.tree.leader) };
     if let Err(error) = dir.store("process.json", &process) {
@@ -174,24 +185,65 @@ impl Stage {
 
     /// # Errors
     /// When the program cannot be executed; then nothing is left of it.
-    pub(crate) fn start(
-        self,
-        program: &Program,
-        limit: Option<Duration>,
-    ) -> Result<Job, spawn::Error> {
-        let stdio = Stdio {
+    pub(crate) fn start(self, program: &Program) -> Result<Job, spawn::Error> {
+        let leader = spawn::spawn(program, &self.stdio())?.pid;
+        Ok(self.led_by(leader))
+    }
+
+    /// Makes the process of the command that is to come.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub(crate) fn stand_by(self) -> Result<Waiting, spawn::Error> {
+        let (leader, standby) = Standby::start(&self.stdio())?;
+        Ok(Waiting { job: self.led_by(leader.pid), standby })
+    }
+
+    fn stdio(&self) -> Stdio<'_> {
+        Stdio {
             stdin: self.null.as_fd(),
             stdout: self.outputs[0].as_fd(),
             stderr: self.outputs[1].as_fd(),
             extra: None,
             cgroup: self.procs.as_ref().map(AsFd::as_fd),
-        };
-        let begun = Instant::now();
-        let leader = spawn::spawn(program, &stdio)?.pid;
+        }
+    }
+
+    fn led_by(self, leader: Pid) -> Job {
         let Self { children, streams, totals_file, cgroup, .. } = self;
-        let tree = Tree { leader, exit: None };
-        let (timed_out, led_for) = (false, None);
-        Ok(Job { tree, children, streams, totals_file, cgroup, begun, limit, timed_out, led_for })
+        let (tree, begun) = (Tree { leader, exit: None }, Instant::now());
+        let (limit, timed_out, led_for) = (None, false, None);
+        Job { tree, children, streams, totals_file, cgroup, begun, limit, timed_out, led_for }
+    }
+}
+
+impl Waiting {
+    /// Its id.
+    pub(crate) fn pid(&self) -> i32 {
+        raw(self.job.tree.leader)
+    }
+
+    /// Has it execute the program, which is killed after `limit`.
+    pub(crate) fn go(&mut self, program: Program, limit: Duration) -> &mut Job {
+        (self.job.begun, self.job.limit) = (Instant::now(), Some(limit));
+        self.standby.order(program);
+        &mut self.job
+    }
+
+    /// Why the program was not executed, of a command whose end was seen to.
+    pub(crate) fn failure(mut self) -> Option<spawn::Error> {
+        self.standby.ended();
+        self.standby.failure()
+    }
+
+    /// Ends one that was told nothing.
+    pub(crate) fn dismiss(mut self) {
+        let _ = kill(self.pid(), libc::SIGKILL);
+        // It is a child of this process and has just been killed.
+        let gone = rustix::process::waitpid(Some(self.job.tree.leader), WaitOptions::empty());
+        if gone.is_ok() {
+            self.standby.ended();
+        }
     }
 }
 
@@ -204,9 +256,9 @@ impl Job {
     ///
     /// # Errors
     /// When its processes cannot be watched.
-    pub(crate) fn see_to_its_end(mut self, run_dir: &Path) -> io::Result<Ended> {
+    pub(crate) fn see_to_its_end(&mut self, run_dir: &Path) -> io::Result<Ended> {
         loop {
-            let Self { children, streams, .. } = &self;
+            let Self { children, streams, .. } = &*self;
             let mut fds = vec![PollFd::new(children, PollFlags::IN)];
             let open = streams.iter().filter_map(|stream| stream.pipe.as_ref());
             fds.extend(open.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -271,7 +323,7 @@ impl Job {
         }
     }
 
-    fn finish(self, run_dir: &Path) -> io::Result<Ended> {
+    fn finish(&self, run_dir: &Path) -> io::Result<Ended> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
         for stream in self.streams.iter().filter(|stream| stream.total > 0) {
             let _ = stream.file.sync_all();

@@ -9,6 +9,9 @@
 //! Since both run at once, the child must touch nothing of the C library, not even
 //! `errno`, which is the daemon's. It makes its system calls itself, reads one
 //! [`Held`] and writes nothing but that.
+//!
+//! Until it executes it dies with the thread that made it, which is to be one that
+//! lives as long as its process.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -50,6 +53,7 @@ struct Held {
     errno: AtomicI32,
     stdio: [RawFd; 3],
     cgroup: RawFd,
+    parent: i32,
     /// Written by the daemon before `ORDERED`, read by the child after it.
     order: UnsafeCell<Option<Order>>,
     stack: Vec<MaybeUninit<u128>>,
@@ -88,6 +92,7 @@ impl Standby {
             errno: AtomicI32::new(0),
             stdio: [stdio.stdin.as_raw_fd(), stdio.stdout.as_raw_fd(), stdio.stderr.as_raw_fd()],
             cgroup: stdio.cgroup.map_or(-1, |fd| fd.as_raw_fd()),
+            parent: rustix::process::getpid().as_raw_nonzero().get(),
             order: UnsafeCell::new(None),
             stack: Vec::with_capacity(STACK_WORDS),
         };
@@ -192,6 +197,12 @@ extern "C" fn wait_and_exec(held: *mut c_void) -> c_int {
 unsafe fn prepare(held: &Held) -> Option<(u8, c_int)> {
     // SAFETY: system calls on numbers and on memory that outlives them; see `call`.
     unsafe {
+        let die = [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0];
+        call(libc::SYS_prctl, die);
+        // One that died before that sends no signal any more.
+        if call(libc::SYS_getppid, [0; 4]) != held.parent as isize {
+            return Some((STEP_EXEC, libc::ESRCH));
+        }
         if held.cgroup >= 0 {
             let joined =
                 call(libc::SYS_write, [held.cgroup as usize, c"0".as_ptr() as usize, 1, 0]);
@@ -240,6 +251,8 @@ unsafe fn exec(held: &Held) -> (u8, c_int) {
             let limit = ptr::from_ref(&limit) as usize;
             call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, limit, 0]);
         }
+        // A program goes on when the daemon dies; who has it killed then sees to that.
+        call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, 0, 0, 0]);
         let path = order.program.path.as_ptr() as usize;
         let (argv, env) = (order.argv.as_ptr() as usize, order.env.as_ptr() as usize);
         (STEP_EXEC, errno_of(call(libc::SYS_execve, [path, argv, env, 0])))

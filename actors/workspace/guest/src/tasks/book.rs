@@ -103,7 +103,9 @@ impl Book {
 
     fn trace(&self, task: &Task) -> Trace {
         let Some(run) = &task.run else { return Trace::None };
-        match self.folder.run(run.number).found(self.is_of_this_boot(run)) {
+        let dir = self.folder.run(run.number);
+        match dir.found(self.is_of_this_boot(run)) {
+            Ok(Found::NeverBegan) if dir.is_cancelled() => Trace::Over,
             Ok(Found::Nothing | Found::NeverBegan) if self.is_of_this_boot(run) => Trace::None,
             Ok(Found::Running) => Trace::Running,
             // What cannot be read is looked at again when its end is taken. That there is no
@@ -260,6 +262,10 @@ impl Book {
         let state = self.queue.state(&task);
         match state {
             TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
+            // Claimed, and about to begin: it finds out that it must not.
+            TaskState::Running if task.run.is_none() => {
+                self.end(task.seq, &End::Cancelled).map(|()| (TaskState::Queued, None))
+            }
             TaskState::Running => {
                 self.cancelled.insert(task.seq);
                 let run = self.run(task.seq);

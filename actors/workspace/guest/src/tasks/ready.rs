@@ -1,8 +1,13 @@
 //! A shim that waits for its task, so that a lone task waits for no shim.
 //!
-//! Its run's folder is made, locked and filled with all that does not depend on the task. What is
-//! left is to tell it what to run, over a socket, and to hear from it how that ended. The daemon's
-//! death is the socket's end: a shim without an order goes then, one with an order goes on.
+//! Its run's folder is made, locked and filled with all that does not depend on the task; the
+//! command's process waits too. What is left is to tell it what to run, over a socket, and to hear
+//! from it how that ended. The daemon's death is the socket's end: a shim without an order goes
+//! then, one with an order goes on.
+//!
+//! A shim that has told a task's end has nothing left of it, and may prepare another run: to start
+//! one costs more than all of that. Only where runs have cgroups, by which they are killed: without,
+//! that is done by the shim's process id, which is to be of one run only.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,10 +52,12 @@ pub struct Order {
     pub limit_ms: u64,
 }
 
-/// What is sent to a shim.
+/// What is sent to a shim: first where the run is, then its order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Sent {
-    /// All of it.
+    /// The run's folder and its cgroup, both made; the latter empty where there are none.
+    Prepare { run: PathBuf, cgroup: PathBuf },
+    /// All of the order.
     Order(Order),
     /// It is in [`ORDER_FILE`].
     InFile,
@@ -80,7 +87,17 @@ pub struct Ready {
 
 /// A shim that was told what to run.
 #[derive(Debug)]
-pub struct Going(OwnedFd);
+pub struct Going {
+    socket: OwnedFd,
+    generation: u64,
+}
+
+/// A shim whose task has ended.
+#[derive(Debug)]
+pub struct Spent {
+    socket: OwnedFd,
+    generation: u64,
+}
 
 /// Keeps a shim ready.
 #[derive(Debug, Default)]
@@ -88,6 +105,8 @@ pub struct Shelf {
     last_number: AtomicU64,
     /// Held while one is made: who wants one meanwhile waits for that. By threads that may block.
     ready: Mutex<Option<Ready>>,
+    /// Held for a put or a take only.
+    spent: Mutex<Option<Spent>>,
 }
 
 impl Shelf {
@@ -103,7 +122,7 @@ impl Shelf {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        shelf.take().filter(|ready| ready.waits(generation))
+        shelf.take_if(|ready| ready.waits(generation))
     }
 
     /// The one that waits, or a new one. Blocking.
@@ -112,9 +131,14 @@ impl Shelf {
     /// When none can be made.
     pub fn take(&self, agent: &Agent, folder: &Folder, generation: u64) -> io::Result<Ready> {
         let mut shelf = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        match shelf.take().filter(|ready| ready.waits(generation)) {
+        match shelf.take_if(|ready| ready.waits(generation)) {
             Some(ready) => Ok(ready),
-            None => self.make(agent, folder, generation),
+            None => {
+                if let Some(dead) = shelf.take() {
+                    discard(agent, &dead.run);
+                }
+                self.make(agent, folder, generation)
+            }
         }
     }
 
@@ -122,6 +146,9 @@ impl Shelf {
     pub fn fill(&self, agent: &Agent, folder: &Folder, generation: u64) {
         let mut shelf = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if !shelf.as_ref().is_some_and(|ready| ready.waits(generation)) {
+            if let Some(dead) = shelf.take() {
+                discard(agent, &dead.run);
+            }
             *shelf = self.make(agent, folder, generation).ok();
         }
     }
@@ -131,24 +158,57 @@ impl Shelf {
         *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
     }
 
-    /// Lets the one that waits go. Blocking.
+    /// Keeps one whose task has ended, for another run. One at a time: others go.
+    pub fn keep(&self, spent: Spent) {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(spent);
+    }
+
+    /// Lets those that wait go. Blocking.
     pub fn clear(&self) {
         *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn make(&self, agent: &Agent, folder: &Folder, generation: u64) -> io::Result<Ready> {
         let number = self.last_number.fetch_add(1, Ordering::SeqCst) + 1;
         let run = folder.run(number);
         std::fs::create_dir(run.path())?;
-        let made = launch(agent, &run).map(|socket| Ready { number, run, socket, generation });
+        let made = cgroup_for(agent, &run)
+            .and_then(|cgroup| self.prepare(agent, &run, cgroup.unwrap_or_default(), generation))
+            .map(|socket| Ready { number, run, socket, generation });
         if made.is_err() {
-            let run = folder.run(number);
-            let _ = std::fs::remove_dir_all(run.path());
-            if let Some(dir) = super::run::cgroup_of(agent, &run) {
-                cgroup::remove(&dir);
-            }
+            discard(agent, &folder.run(number));
         }
         made
+    }
+
+    /// By the shim that is kept, or by a new one.
+    fn prepare(
+        &self,
+        agent: &Agent,
+        run: &JobDir,
+        cgroup: PathBuf,
+        generation: u64,
+    ) -> io::Result<OwnedFd> {
+        let prepare = Sent::Prepare { run: run.path().to_path_buf(), cgroup };
+        let prepare = encode(&prepare).map_err(io::Error::other)?;
+        let kept = self.spent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Spent { socket, .. }) = kept.filter(|kept| kept.generation == generation)
+            && have_ready(&socket, &prepare).is_ok()
+        {
+            return Ok(socket);
+        }
+        let socket = launch(agent)?;
+        have_ready(&socket, &prepare)?;
+        Ok(socket)
+    }
+}
+
+/// Removes what was made for a run that did not come about.
+pub(super) fn discard(agent: &Agent, run: &JobDir) {
+    let _ = std::fs::remove_dir_all(run.path());
+    if let Some(dir) = super::run::cgroup_of(agent, run) {
+        cgroup::remove(&dir);
     }
 }
 
@@ -171,7 +231,7 @@ impl Ready {
             bytes = encode(&Sent::InFile).map_err(io::Error::other)?;
         }
         rustix::net::send(&self.socket, &bytes, rustix::net::SendFlags::NOSIGNAL)?;
-        Ok(Going(self.socket))
+        Ok(Going { socket: self.socket, generation: self.generation })
     }
 }
 
@@ -180,35 +240,30 @@ impl Going {
     ///
     /// # Errors
     /// When the socket cannot be watched.
-    pub async fn note(self) -> io::Result<Option<Note>> {
-        let socket: AsyncFd<OwnedFd> = watched::readable(self.0)?;
+    pub async fn note(self) -> io::Result<(Option<Note>, Spent)> {
+        let generation = self.generation;
+        let socket: AsyncFd<OwnedFd> = watched::readable(self.socket)?;
         let mut bytes = vec![0; MAX_NOTE_BYTES];
         loop {
             let mut ready = socket.readable().await?;
             match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut bytes[..])?)) {
-                Ok(Ok(n)) => return Ok(serde_json::from_slice(&bytes[..n]).ok()),
-                Ok(Err(_reset)) => return Ok(None),
+                Ok(read) => {
+                    let note = read.ok().and_then(|n| serde_json::from_slice(&bytes[..n]).ok());
+                    drop(ready);
+                    return Ok((note, Spent { socket: socket.into_inner(), generation }));
+                }
                 Err(_would_block) => {}
             }
         }
     }
 }
 
-/// Starts a shim, hands it the lock, and waits until it is ready.
-fn launch(agent: &Agent, run: &JobDir) -> io::Result<OwnedFd> {
-    let cgroup: Option<PathBuf> = cgroup_for(agent, run)?;
-    let lock = run.lock()?;
+/// Starts a shim.
+fn launch(agent: &Agent) -> io::Result<OwnedFd> {
     let text = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
-    let argv = vec![
-        c"hivekeep-guest".to_owned(),
-        SHIM.to_owned(),
-        text(run.path())?,
-        text(&agent.settings.run_dir)?,
-        text(cgroup.as_deref().unwrap_or(Path::new("")))?,
-    ];
     let program = Program {
         path: text(&agent.settings.exe)?,
-        argv,
+        argv: vec![c"hivekeep-guest".into(), SHIM.into(), text(&agent.settings.run_dir)?],
         env: Vec::new(),
         workdirs: vec![c"/".to_owned()],
         max_open_files: None,
@@ -224,20 +279,25 @@ fn launch(agent: &Agent, run: &JobDir) -> io::Result<OwnedFd> {
         stdin: theirs.as_fd(),
         stdout: agent.null.as_fd(),
         stderr: rustix::stdio::stderr(),
-        extra: Some(lock.as_fd()),
+        extra: None,
         cgroup: None,
     };
     let started = spawn(&program, &stdio).map_err(io::Error::other)?;
-    drop((theirs, lock));
     // The process started here ends at once: the shim goes on in its child.
     let _ = rustix::process::waitpid(Pid::from_raw(raw(started.pid)), WaitOptions::empty());
-    if !readable(&ours, READY_WITHIN)? {
+    Ok(ours)
+}
+
+/// Tells a shim of its run, and waits until it has prepared that.
+fn have_ready(socket: &OwnedFd, prepare: &[u8]) -> io::Result<()> {
+    rustix::net::send(socket, prepare, rustix::net::SendFlags::NOSIGNAL)?;
+    if !readable(socket, READY_WITHIN)? {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "the task's shim is silent"));
     }
     let mut bytes = [0; 1024];
-    let n = rustix::io::read(&ours, &mut bytes)?;
+    let n = rustix::io::read(socket, &mut bytes)?;
     match serde_json::from_slice(&bytes[..n]) {
-        Ok(Note::Ready) => Ok(ours),
+        Ok(Note::Ready) => Ok(()),
         _ => Err(io::Error::other("the task's shim died")),
     }
 }

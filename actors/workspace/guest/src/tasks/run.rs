@@ -12,7 +12,7 @@ use hivekeep_protocol::{
 use super::book::End;
 use super::progress;
 use super::queue::{Resume, Run};
-use super::ready::{Going, Note, Order, Ready};
+use super::ready::{Going, Note, Order, Ready, discard};
 use crate::agent::Agent;
 use crate::contain::{Contain, cgroup};
 use crate::exec::command::Prepared;
@@ -203,9 +203,13 @@ pub(super) fn cgroup_of(agent: &Agent, run: &JobDir) -> Option<std::path::PathBu
 pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
     let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
     let Gone { run, going } = gone;
+    let mut spent = None;
     let note = match going {
         Ok(going) => tokio::select! {
-            note = going.note() => note,
+            heard = going.note() => heard.map(|(note, shim)| {
+                spent = Some(shim);
+                note
+            }),
             () = progress::tell(agent.clone(), generation, seq, run.clone()) => return,
         },
         Err(error) if full(&error) => Ok(Some(Note::NotRun(io_error(&error, "the task's folder")))),
@@ -214,6 +218,9 @@ pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
     match note {
         // Its shim has left nothing alive: nobody has to wait for the cgroup.
         Ok(Some(Note::Ended(ended))) => {
+            if let (Some(shim), Contain::Cgroup(_)) = (spent, &agent.contain) {
+                agent.tasks.shelf.keep(shim);
+            }
             conclude(agent.clone(), generation, seq, End::Told(ended)).await;
             put_away(&agent, &run).await;
         }
@@ -241,7 +248,11 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
                 return put_away(&agent, &run).await;
             }
             Ok(Ok(Found::Nothing | Found::NeverBegan)) => {
-                put_away(&agent, &run).await;
+                if run.is_cancelled() {
+                    return conclude(agent, generation, seq, End::Cancelled).await;
+                }
+                let discarding = (agent.clone(), run);
+                off_thread(move || discard(&discarding.0, &discarding.1)).await;
                 return again(&agent, generation, seq).await;
             }
             Ok(Ok(Found::Lost)) => break,

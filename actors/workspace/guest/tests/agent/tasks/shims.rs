@@ -1,12 +1,13 @@
-//! A shim waits for its task: it is used once, goes with its daemon, and may be killed.
+//! A shim waits for its task: it goes with its daemon, and may be killed.
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use hivekeep_protocol::*;
 
 use super::{kill_all, ok, results, task};
 use crate::client::Host;
-use crate::guest::{Guest, eventually, runs, ways};
+use crate::guest::{Guest, Way, eventually, runs, ways};
 
 /// Every run's folder.
 fn folders(guest: &Guest) -> Vec<PathBuf> {
@@ -18,7 +19,7 @@ fn folders(guest: &Guest) -> Vec<PathBuf> {
 fn one_waits(guest: &Guest, beside: usize) {
     eventually("a shim waits", || {
         let folders = folders(guest);
-        folders.len() == beside + 1 && folders.iter().all(|run| run.join("process.json").exists())
+        folders.len() == beside + 1 && folders.iter().all(|run| processes(run).is_some())
     });
 }
 
@@ -41,6 +42,61 @@ async fn the_one_that_waits_takes_the_next_task_and_goes_with_its_daemon() {
         let host = Host::to(&guest).await;
         assert_eq!(results(&host, 2).await.len(), 2);
         one_waits(&guest, 2);
+    }
+}
+
+/// The shim of a run and the first process of its command.
+fn processes(run: &Path) -> Option<(i32, i32)> {
+    let text = std::fs::read(run.join("process.json")).ok()?;
+    let text: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let pid = |name: &str| text[name].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    Some((pid("shim_pid")?, pid("leader_pid")?))
+}
+
+fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.contains(" Z "))
+}
+
+#[tokio::test]
+async fn one_whose_task_has_ended_takes_another_where_it_is_known_by_its_cgroup() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let (mut shims, mut leaders) = (HashSet::new(), HashSet::new());
+        for number in 1..=5 {
+            host.ask(task(&number.to_string(), "true")).await.expect("taken");
+            assert!(ok(&results(&host, number).await[&number.to_string()]));
+            one_waits(&guest, number);
+        }
+        for folder in folders(&guest) {
+            let (shim, leader) = processes(&folder).expect("it waits, or has");
+            shims.insert(shim);
+            leaders.insert(leader);
+        }
+        assert_eq!(leaders.len(), 6, "each run has a process of its own");
+        let expected = if way == Way::Cgroup { 1 } else { 6 };
+        assert_eq!(shims.len(), expected, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_waits_goes_with_its_shim_and_another_is_made() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        host.ask(task("first", "true")).await.expect("taken");
+        results(&host, 1).await;
+        one_waits(&guest, 1);
+        let waiting = folders(&guest).into_iter().max().expect("two runs");
+        let (shim, leader) = processes(&waiting).expect("it waits");
+        assert!(is_alive(shim) && is_alive(leader));
+        let pid = rustix::process::Pid::from_raw(shim).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+        eventually("both are gone", || !is_alive(shim) && !is_alive(leader));
+        host.ask(task("second", "echo $WORD")).await.expect("taken");
+        assert_eq!(results(&host, 2).await["second"].stdout.head, b"given\n");
+        assert!(!waiting.exists(), "what a dead shim had prepared is gone");
     }
 }
 
