@@ -44,7 +44,7 @@ pub(crate) struct Stage {
     children: OwnedFd,
     streams: [Kept; 2],
     outputs: [OwnedFd; 2],
-    totals_file: File,
+    totals: PathBuf,
     null: File,
     procs: Option<File>,
     cgroup: PathBuf,
@@ -63,7 +63,8 @@ pub(crate) struct Job {
     tree: Tree,
     children: OwnedFd,
     streams: [Kept; 2],
-    totals_file: File,
+    totals: PathBuf,
+    totals_file: Option<File>,
     cgroup: PathBuf,
     begun: Instant,
     /// Set for a task: it ends with its leader, at the latest after this time, and what is left
@@ -176,7 +177,7 @@ impl Stage {
             children: signals::descriptor(&[libc::SIGCHLD])?,
             streams: [stdout, stderr],
             outputs: [out, err],
-            totals_file: File::create(dir.join("totals"))?,
+            totals: dir.join("totals"),
             null: File::open("/dev/null")?,
             procs,
             cgroup: cgroup.to_path_buf(),
@@ -210,10 +211,21 @@ impl Stage {
     }
 
     fn led_by(self, leader: Pid) -> Job {
-        let Self { children, streams, totals_file, cgroup, .. } = self;
+        let Self { children, streams, totals, cgroup, .. } = self;
         let (tree, begun) = (Tree { leader, exit: None }, Instant::now());
-        let (limit, timed_out, led_for) = (None, false, None);
-        Job { tree, children, streams, totals_file, cgroup, begun, limit, timed_out, led_for }
+        let (limit, timed_out, led_for, totals_file) = (None, false, None, None);
+        Job {
+            tree,
+            children,
+            streams,
+            totals,
+            totals_file,
+            cgroup,
+            begun,
+            limit,
+            timed_out,
+            led_for,
+        }
     }
 }
 
@@ -319,7 +331,13 @@ impl Job {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&self.streams[0].total.to_be_bytes());
             bytes[8..].copy_from_slice(&self.streams[1].total.to_be_bytes());
-            let _ = self.totals_file.write_all_at(&bytes, 0);
+            // On a full disk it is made as soon as there is room again.
+            if self.totals_file.is_none() {
+                self.totals_file = File::create(&self.totals).ok();
+            }
+            if let Some(file) = &self.totals_file {
+                let _ = file.write_all_at(&bytes, 0);
+            }
         }
     }
 

@@ -31,8 +31,9 @@ use super::spawn::{Error, Program, Started, Stdio, pointers};
 
 /// The child's stack holds a few frames without buffers.
 const STACK_WORDS: usize = 1024;
-/// Signals are numbered up to this.
-const MAX_SIGNAL: usize = 64;
+/// What this program handles or ignores: Rust's runtime does, and the C library's threads (the two
+/// numbers). No handler may run in the child, whose memory is the daemon's.
+pub const HANDLED: [c_int; 5] = [libc::SIGBUS, libc::SIGSEGV, libc::SIGPIPE, 32, 33];
 /// What `ps` shows of it while it waits.
 const NAME: &std::ffi::CStr = c"hivekeep-ready";
 
@@ -221,8 +222,8 @@ unsafe fn prepare(held: &Held) -> Option<(u8, c_int)> {
         call(libc::SYS_close_range, [3, c_int::MAX as usize, 0, 0]);
         // All zero is the default action without flags, in every layout.
         let default = [0_u64; 4];
-        for signal in 1..=MAX_SIGNAL {
-            call(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8]);
+        for signal in HANDLED {
+            call(libc::SYS_rt_sigaction, [signal as usize, default.as_ptr() as usize, 0, 8]);
         }
         let none = 0_u64;
         let none = ptr::from_ref(&none) as usize;

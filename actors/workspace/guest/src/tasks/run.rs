@@ -42,7 +42,7 @@ pub fn resume(agent: &Arc<Agent>) {
                 Ok(open) => {
                     take_up(&agent, generation, open);
                     next(&agent, generation);
-                    return make_ready(&agent, generation);
+                    return tidy(&agent, generation, None);
                 }
                 Err(error) => say_once(&mut said, &error),
             }
@@ -147,7 +147,7 @@ async fn carry(agent: Arc<Agent>, generation: u64, seq: u64) {
             agent.links.tell(&GuestEvent::TasksChanged);
             attend(agent, generation, seq, gone).await;
         }
-        Err(end) => conclude(agent, generation, seq, end).await,
+        Err(end) => conclude(agent, generation, seq, None, end).await,
     }
 }
 
@@ -221,11 +221,10 @@ pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
             if let (Some(shim), Contain::Cgroup(_)) = (spent, &agent.contain) {
                 agent.tasks.shelf.keep(shim);
             }
-            conclude(agent.clone(), generation, seq, End::Told(ended)).await;
-            put_away(&agent, &run).await;
+            conclude(agent, generation, seq, Some(&run), End::Told(ended)).await;
         }
         Ok(Some(Note::NotRun(error))) => {
-            conclude(agent, generation, seq, End::NotRun(error)).await;
+            conclude(agent, generation, seq, None, End::NotRun(error)).await;
         }
         Ok(Some(Note::Ready) | None) | Err(_) => follow(agent, generation, seq).await,
     }
@@ -244,12 +243,11 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
         match agent.tasks.with(generation, move |book| Ok(book.found(seq))).await {
             Ok(Ok(Found::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
             Ok(Ok(Found::Ended(_))) => {
-                conclude(agent.clone(), generation, seq, End::Found).await;
-                return put_away(&agent, &run).await;
+                return conclude(agent, generation, seq, Some(&run), End::Found).await;
             }
             Ok(Ok(Found::Nothing | Found::NeverBegan)) => {
                 if run.is_cancelled() {
-                    return conclude(agent, generation, seq, End::Cancelled).await;
+                    return conclude(agent, generation, seq, Some(&run), End::Cancelled).await;
                 }
                 let discarding = (agent.clone(), run);
                 off_thread(move || discard(&discarding.0, &discarding.1)).await;
@@ -260,8 +258,9 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
             Err(_) => return,
         }
     }
+    // Before its end is told, nothing of it goes on.
     put_away(&agent, &run).await;
-    conclude(agent, generation, seq, End::Found).await;
+    conclude(agent, generation, seq, None, End::Found).await;
 }
 
 /// Its shim died before the command began: another one is made for it.
@@ -282,27 +281,31 @@ async fn put_away(agent: &Agent, run: &JobDir) {
     }
 }
 
-/// Until its end is written down it is said to run.
-async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, end: End) {
+/// Until its end is written down it is said to run. Then its run, if it had one, is put away.
+async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, run: Option<&JobDir>, end: End) {
     let mut said = false;
-    let told = loop {
+    let (told, any_wait) = loop {
         let end = end.clone();
         if agent.tasks.generation() != generation {
             return;
         }
         let written = agent.tasks.with(generation, move |book| {
             book.end(seq, &end)?;
-            Ok(book.news(seq))
+            Ok((book.news(seq), !book.queue.is_idle()))
         });
         match written.await {
-            Ok(news) => break news.map_or(GuestEvent::TasksChanged, in_an_event),
+            Ok((news, any_wait)) => {
+                break (news.map_or(GuestEvent::TasksChanged, in_an_event), any_wait);
+            }
             Err(error) => say_once(&mut said, &error),
         }
         tokio::time::sleep(AGAIN).await;
     };
     agent.links.tell(&told);
-    next(&agent, generation);
-    make_ready(&agent, generation);
+    if any_wait {
+        next(&agent, generation);
+    }
+    tidy(&agent, generation, run);
 }
 
 /// A result that is too much for an event is left to be asked for.
@@ -314,14 +317,19 @@ fn in_an_event(news: TaskNews) -> GuestEvent {
     }
 }
 
-/// Has a shim made for the next task, unless one waits. Must be called within the runtime.
-fn make_ready(agent: &Arc<Agent>, generation: u64) {
-    if starts_nothing(agent) {
-        return;
-    }
+/// Removes a run's cgroup, and has a shim made for the next task, unless one waits. Must be called
+/// within the runtime.
+fn tidy(agent: &Arc<Agent>, generation: u64, run: Option<&JobDir>) {
+    let cgroup = run.and_then(|run| cgroup_of(agent, run));
+    let prepares = !starts_nothing(agent);
     let agent = agent.clone();
     tokio::spawn(off_thread(move || {
-        agent.tasks.shelf.fill(&agent, &agent.tasks.folder, generation);
+        if let Some(dir) = cgroup {
+            cgroup::remove(&dir);
+        }
+        if prepares {
+            agent.tasks.shelf.fill(&agent, &agent.tasks.folder, generation);
+        }
     }));
 }
 

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,7 +89,7 @@ impl Shim {
     }
 
     fn carry_out(&self, prepared: Prepared, order: Order) -> io::Result<()> {
-        let Prepared { dir, cgroup, lock, mut exit, mut command } = prepared;
+        let Prepared { dir, cgroup, lock, exit, mut command } = prepared;
         // From here on it may have begun, whoever dies.
         (&lock).write_all(b"1")?;
         let job = command.go(order.program, Duration::from_millis(order.limit_ms));
@@ -105,11 +106,8 @@ impl Shim {
             return told;
         }
         let text = serde_json::to_vec(&ended)?;
-        with_room(|| {
-            exit.set_len(0)?;
-            io::Seek::rewind(&mut exit)?;
-            exit.write_all(&text)
-        })?;
+        // Over what a full disk took of it before.
+        with_room(|| exit.write_all_at(&text, 0))?;
         drop(lock);
         self.tell(&Note::Ended(ended))
     }

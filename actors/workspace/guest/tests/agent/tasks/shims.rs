@@ -138,3 +138,25 @@ async fn a_task_too_large_for_the_socket_runs_all_the_same() {
         one_waits(&guest, many);
     }
 }
+
+#[tokio::test]
+async fn no_process_has_a_handler_that_those_who_wait_in_its_memory_do_not_know_of() {
+    let known: u64 = hivekeep_guest::sys::standby::HANDLED.iter().map(|n| 1 << (n - 1)).sum();
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        host.ask(task("first", "true")).await.expect("taken");
+        results(&host, 1).await;
+        one_waits(&guest, 1);
+        let waiting = folders(&guest).into_iter().max().expect("two runs");
+        let (shim, _) = processes(&waiting).expect("it waits");
+        for pid in [shim, i32::try_from(guest.pid()).expect("a pid")] {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+            for set in ["SigIgn:", "SigCgt:"] {
+                let line = status.lines().find_map(|line| line.strip_prefix(set)).expect(set);
+                let set = u64::from_str_radix(line.trim(), 16).expect("a set");
+                assert_eq!(set & !known, 0, "{status}");
+            }
+        }
+    }
+}
