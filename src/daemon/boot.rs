@@ -15,6 +15,7 @@ use hivekeep_team::{House, TeamsHandle};
 use hivekeep_vault::VaultHandle;
 use hivekeep_workspace::{Parts, Shared, TasksHandle};
 use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders, heap,
@@ -163,6 +164,7 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
         StopOrder::Stop { workspaces: Some(workspaces) } => workspaces,
         _ => stopping == Stopping::WithWorkspaces,
     };
+    tree.closing.cancel();
     doors.close(ended_by_itself).await;
     let reason = tree.last_error();
     tree.fell(with_workspaces && !ended_by_itself).await;
@@ -204,6 +206,8 @@ struct Tree {
     notes: VaultHandle,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
+    /// Fires before anything is stopped.
+    closing: CancellationToken,
     cell: ractor::ActorCell,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -248,7 +252,7 @@ impl Tree {
             state_dir: folders.state.clone(),
             address: places.vault.clone(),
         });
-        let tools = LateTools::default();
+        let (tools, closing) = (LateTools::default(), CancellationToken::new());
         let teams = House::new(hivekeep_team::Parts {
             options: config.team.clone(),
             swarm: config.swarm.clone(),
@@ -264,6 +268,7 @@ impl Tree {
             network: Arc::new(network.clone()),
             vault: Arc::new(notes.clone()),
             census: census.clone(),
+            closing: closing.clone(),
         });
         let seed = Seed {
             places: places.clone(),
@@ -280,7 +285,19 @@ impl Tree {
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
         let teams = TeamsHandle::new(places.teams.clone(), teams);
-        Ok(Self { places, census, sessions, network, workspaces, teams, notes, tools, cell, ended })
+        Ok(Self {
+            places,
+            census,
+            sessions,
+            network,
+            workspaces,
+            teams,
+            notes,
+            tools,
+            closing,
+            cell,
+            ended,
+        })
     }
 
     /// What the doors need.

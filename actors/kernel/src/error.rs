@@ -123,6 +123,13 @@ impl ToolError {
         Self::new(Layer::Actor, "cancelled", "the call was cancelled")
     }
 
+    /// Nothing new is begun any more: an ordered stop of the daemon is under way.
+    pub fn daemon_stopping() -> Self {
+        Self::new(Layer::Actor, "daemon_stopping", "the daemon is being stopped")
+            .next("repeat it when the daemon is back; nothing was done")
+            .retryable()
+    }
+
     /// The call's own deadline passed.
     pub fn deadline(layer: Layer, after_secs: u64) -> Self {
         Self::new(layer, "deadline_exceeded", format!("no answer within {after_secs} s"))

@@ -44,6 +44,8 @@ pub struct Parts {
     pub vault: Arc<dyn Vault>,
     /// Vital signs of actors.
     pub census: Census,
+    /// Fires when an ordered stop of the daemon begins, before any call is cut short by it.
+    pub closing: CancellationToken,
 }
 
 /// See the module.
@@ -55,6 +57,7 @@ pub struct House {
     pub(crate) events: Events,
     pub(crate) sessions: Arc<dyn Sessions>,
     pub(crate) census: Census,
+    pub(crate) closing: CancellationToken,
     pub(crate) member_size: Resources,
     pub(crate) network: Arc<dyn Network>,
     pub(crate) vault: Arc<dyn Vault>,
@@ -130,6 +133,7 @@ impl House {
             network,
             vault,
             census,
+            closing,
         } = parts;
         Arc::new(Self {
             rates,
@@ -137,6 +141,7 @@ impl House {
             journal,
             sessions,
             census,
+            closing,
             member_size,
             network,
             vault,

@@ -18,6 +18,7 @@ impl Run {
     /// Merges once. Where a daemon died in the middle, it is asked for again: commits that have
     /// arrived are there already.
     pub(super) async fn merge(&self) -> Result<(), Stuck> {
+        self.unless_closing().await;
         let state = self.state();
         let Some(wish) = &state.plan.merge else { return Ok(()) };
         if state.merged.is_some() {
@@ -58,7 +59,10 @@ impl Run {
                     let error = (!success).then(|| why.to_owned());
                     SwarmMerge { success, detail: Some(detail), error, ..blank }
                 }
-                Err(error) => SwarmMerge { error: Some(error.to_text()), ..blank },
+                Err(error) => {
+                    self.unless_closing().await;
+                    SwarmMerge { error: Some(error.to_text()), ..blank }
+                }
             }
         };
         fault_point!("swarm.after_merge");

@@ -55,7 +55,11 @@ impl Run {
         self.house.quiet(self.id).await;
         let story = self.view.borrow().clone();
         if let Story::Going(state) = story {
-            self.tasks(&state).await?;
+            // Work that is let go of tells what it began to stop; what a guest runs goes on.
+            match self.house.closing.run_until_cancelled(self.tasks(&state)).await {
+                Some(done) => done?,
+                None => std::future::pending().await,
+            }
             // What no fork drew.
             self.reserved = None;
             self.merge().await?;
@@ -108,6 +112,14 @@ impl Run {
     pub(super) fn tell(&self, kind: &str, data: serde_json::Value) {
         let event = NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data };
         let _lost_is_counted = self.house.events.publish_later(event);
+    }
+
+    /// Never returns once the daemon stops: what fails from then on says nothing of the swarm, and
+    /// the next start goes on from the records.
+    pub(super) async fn unless_closing(&self) {
+        if self.house.closing.is_cancelled() {
+            std::future::pending().await
+        }
     }
 
     /// How far it is. Legal until its end.

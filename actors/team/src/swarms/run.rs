@@ -8,6 +8,7 @@ use hivekeep_kernel::{
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{Going, Inner, Msg, Swarms, plan::Wish};
 use crate::{
@@ -33,6 +34,9 @@ impl Swarms {
         cx: &CallCx,
         input: SwarmRun,
     ) -> Result<Reply<SwarmResult>, ToolError> {
+        if self.house.closing.is_cancelled() {
+            return Err(ToolError::daemon_stopping());
+        }
         let wish = Wish::of(input)?;
         let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
@@ -46,7 +50,7 @@ impl Swarms {
             };
             let started = start(&house, &keeper, &cx, plan).await;
             let going = started.inspect_err(|_| house.forget_idle(id))?;
-            follow(id, &cx, going).await
+            follow(id, &cx, &house.closing, going).await
         }))
     }
 }
@@ -59,6 +63,9 @@ async fn start(
 ) -> Result<Going, ToolError> {
     let (id, plan) = (plan.id, Box::new(plan));
     let reserved = reserve(house, cx, &plan).await?;
+    if house.closing.is_cancelled() {
+        return Err(ToolError::daemon_stopping());
+    }
     if cx.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
@@ -92,8 +99,14 @@ async fn reserve(house: &House, cx: &CallCx, plan: &Plan) -> Result<Reservation,
     Reservation::take(house.sessions.clone(), plan.owner, each.times(count as u64)).await
 }
 
-/// Waits for the end, tells of the way there, and passes a cancellation on.
-async fn follow(id: SwarmId, cx: &CallCx, going: Going) -> Result<SwarmResult, ToolError> {
+/// Waits for the end, tells of the way there, and passes a cancellation on. A stop of the daemon
+/// cancels calls too, and is none of the swarm: its call is answered before that.
+async fn follow(
+    id: SwarmId,
+    cx: &CallCx,
+    closing: &CancellationToken,
+    going: Going,
+) -> Result<SwarmResult, ToolError> {
     let Going { address, mut view } = going;
     let soon = cx.deadline - MARGIN.min(cx.remaining() / 10);
     let mut told = Told::default();
@@ -109,16 +122,24 @@ async fn follow(id: SwarmId, cx: &CallCx, going: Going) -> Result<SwarmResult, T
         tokio::select! {
             biased;
             changed = view.changed() => if changed.is_err() {
-                return Err(goes_on(id, "the daemon is being stopped, or lost the swarm's actor"));
+                return Err(goes_on(id, "deadline_exceeded", "the swarm's actor was lost"));
             },
+            () = closing.cancelled() => {
+                let why = "the daemon is being stopped, and its next start goes on with the swarm";
+                return Err(goes_on(id, "daemon_stopping", why));
+            }
             () = tokio::time::sleep_until(soon) => {
-                return Err(goes_on(id, "the call's time is over"));
+                return Err(goes_on(id, "deadline_exceeded", "the call's time is over"));
             }
             () = cx.cancel.cancelled() => {
                 if Instant::now() >= soon {
-                    return Err(goes_on(id, "the call's time is over"));
+                    return Err(goes_on(id, "deadline_exceeded", "the call's time is over"));
                 }
-                return Err(cancel(id, &address, &mut view).await);
+                let cancelled = cancel(id, &address, &mut view);
+                return match closing.run_until_cancelled(cancelled).await {
+                    Some(error) => Err(error),
+                    None => Err(ToolError::cancelled().detail("swarm_id", id.to_string())),
+                };
             }
         }
     }
@@ -140,9 +161,10 @@ async fn cancel(
     ToolError::cancelled().detail("swarm_id", id.to_string())
 }
 
-fn goes_on(id: SwarmId, why: &str) -> ToolError {
+/// Not retryable: it would be another swarm.
+fn goes_on(id: SwarmId, code: &'static str, why: &str) -> ToolError {
     let message = format!("{why}; the swarm {id} goes on");
-    ToolError::new(Layer::Actor, "deadline_exceeded", message)
+    ToolError::new(Layer::Actor, code, message)
         .next("swarm_status with this swarm_id and wait_secs answers its results; swarm_cancel ends it")
         .detail("swarm_id", id.to_string())
 }

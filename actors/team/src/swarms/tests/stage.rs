@@ -32,6 +32,7 @@ pub(super) struct Stage {
     house: Arc<House>,
     options: SwarmOptions,
     dir: Arc<TempDir>,
+    pub(super) closing: CancellationToken,
 }
 
 /// A call that was made and is not answered yet.
@@ -68,7 +69,7 @@ impl Stage {
         let store = hivekeep_store::Options::at(dir.path());
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
-        let census = hivekeep_kernel::Census::default();
+        let (census, closing) = (hivekeep_kernel::Census::default(), CancellationToken::new());
         let swarms = Address::vacant(census.probe("swarms", "swarms", Policy::ESSENTIAL));
         let teams = crate::teams::tests::fake::Fake::default();
         let house = House::new(Parts {
@@ -83,9 +84,10 @@ impl Stage {
             network: Arc::new(teams.clone()),
             vault: Arc::new(teams.shelf()),
             census,
+            closing: closing.clone(),
         });
         let (cell, _) = spawn_root::<Swarms>(&swarms, house.clone()).await.expect("spawns");
-        Self { fake, session, journal, swarms, cell, house, options, dir }
+        Self { fake, session, journal, swarms, cell, house, options, dir, closing }
     }
 
     /// The daemon dies where it stands and is started again. What it had begun elsewhere goes on.
@@ -95,6 +97,13 @@ impl Stage {
         let Self { fake, session, options, dir, swarms, journal, house, .. } = self;
         drop((swarms, journal, house));
         Self::open(options, dir, fake, session).await
+    }
+
+    /// The daemon stops in order, with what was told of it before, and is started again.
+    pub(super) async fn stopped(self) -> Self {
+        assert!(self.closing.is_cancelled(), "an ordered stop is told first");
+        self.cell.stop_and_wait(None, None).await.expect("it stops");
+        self.crashed().await
     }
 
     /// Kills every swarm where it stands; they are started again.

@@ -79,6 +79,30 @@ async fn the_end_of_the_calls_time_is_not_the_swarms() {
 }
 
 #[tokio::test]
+async fn an_ordered_stop_is_no_cancellation_and_the_next_daemon_goes_on() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.work = Duration::from_millis(300));
+    let mut args = swarm(&[("a", "ok"), ("b", "ok"), ("c", "ok")]);
+    args["max_parallel"] = json!(2);
+    let running = stage.begin(args.clone());
+    eventually("two run", async || stage.fake.with(|world| world.effects.len()) == 2).await;
+    // As the doors do it: told first, and then every call is cut short.
+    stage.closing.cancel();
+    running.cancel.cancel();
+    let error = running.answer().await.expect_err("the daemon stops");
+    assert_eq!((error.code.as_ref(), error.retryable), ("daemon_stopping", false), "{error}");
+    let id = error.details["swarm_id"].clone();
+    assert_eq!(stage.refused(args).await.code, "daemon_stopping", "and no other is begun");
+    // Tasks end in their guests meanwhile; nothing new is forked for the third.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.fake.with(|world| world.begun), 2);
+    let stage = stage.stopped().await;
+    let done = stage.over(&id).await;
+    assert_eq!((&done["state"], &done["summary"]["succeeded"]), (&json!("completed"), &json!(3)));
+    once(&stage, 3);
+}
+
+#[tokio::test]
 async fn a_daemon_that_dies_while_it_forks_makes_no_second_fork() {
     let stage = Stage::new().await;
     stage.fake.with(|world| world.slow = Duration::from_millis(100));

@@ -94,6 +94,7 @@ impl Stage {
             tasks: Arc::new(guests.clone()),
             network: Arc::new(fake.clone()),
             vault: Arc::new(fake.1.clone()),
+            closing: Default::default(),
             census,
         });
         let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
