@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! Planned ─► Ready ─► Ending ─► (forgotten)
-//!    └── without Ready: undone at the next start ──► (forgotten)
+//!    └── not made, or found without Ready at a start ─► Ending ─► (forgotten)
 //! ```
+
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{SessionId, TeamId, WorkspaceId};
@@ -60,7 +62,19 @@ pub(crate) enum Record {
     /// Another session operates it.
     Owned { by: SessionId },
     /// It is going to be removed.
-    Ending,
+    Ending {
+        /// Numbers of members of which nothing was made, when it was not ready: whatever has the
+        /// name of their workspace is another's.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        unmade: BTreeSet<usize>,
+    },
+}
+
+impl Record {
+    /// Of a team that is whole.
+    pub(crate) fn ending() -> Self {
+        Self::Ending { unmade: BTreeSet::new() }
+    }
 }
 
 /// What the records add up to.
@@ -70,11 +84,13 @@ pub(crate) struct State {
     pub(crate) owner: SessionId,
     pub(crate) workspaces: Option<Vec<WorkspaceId>>,
     pub(crate) ending: bool,
+    /// Members that have no workspace, by number; as far as it is known of a plan that is undone.
+    pub(crate) unmade: BTreeSet<usize>,
 }
 
 impl State {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { owner: plan.owner, plan, workspaces: None, ending: false }
+        Self { owner: plan.owner, plan, workspaces: None, ending: false, unmade: BTreeSet::new() }
     }
 
     /// The word for it.
@@ -108,27 +124,45 @@ pub(crate) fn encode(record: &Record) -> Vec<u8> {
     serde_json::to_vec(record).expect("plain data")
 }
 
+/// What the journal has of teams.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) teams: Vec<State>,
+    /// Streams without a plan, of which nothing can be made.
+    pub(crate) debris: Vec<StreamId>,
+}
+
 /// All teams that are recorded. Blocks.
 ///
 /// # Errors
 /// In words, when a stream cannot be read.
-pub(crate) fn load_all(journal: &Journal) -> Result<Vec<State>, String> {
+pub(crate) fn load_all(journal: &Journal) -> Result<Recorded, String> {
     let streams = journal.streams(&format!("{KIND}/")).map_err(|error| error.to_string())?;
-    let teams = streams.iter().filter_map(|stream| load(journal, stream).transpose());
-    teams.collect()
+    let mut all = Recorded::default();
+    for stream in streams {
+        match load(journal, &stream)? {
+            Some(team) => all.teams.push(team),
+            None => all.debris.push(stream),
+        }
+    }
+    Ok(all)
 }
 
-/// One team; `None` when it is forgotten. Blocks.
+/// One team; `None` when it is forgotten, or was never planned. Blocks.
 ///
 /// # Errors
 /// In words, when its stream cannot be read.
 pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<State>, String> {
     let unreadable = |what: String| format!("the stream {stream}: {what}");
     let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
+    let read = |(_, bytes): &(_, Vec<u8>)| serde_json::from_slice(bytes);
+    let records: Result<Vec<Record>, _> = replay.records.iter().map(read).collect();
+    let records = records.map_err(|error| unreadable(error.to_string()))?;
+    if !records.iter().any(|record| matches!(record, Record::Planned(_))) {
+        return Ok(None);
+    }
     let mut state: Option<State> = None;
-    for (_, bytes) in replay.records {
-        let record =
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+    for record in records {
         match (&mut state, record) {
             (None, Record::Planned(plan)) => state = Some(State::new(*plan)),
             (Some(state), Record::Ready { workspaces })
@@ -137,9 +171,24 @@ pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<State>
                 state.workspaces = Some(workspaces);
             }
             (Some(state), Record::Owned { by }) => state.owner = by,
-            (Some(state), Record::Ending) => state.ending = true,
+            (Some(state), Record::Ending { unmade }) => {
+                state.ending = true;
+                state.unmade.extend(unmade);
+            }
             (_, record) => return Err(unreadable(format!("{record:?} does not follow"))),
         }
     }
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_was_recorded_without_what_was_not_made_is_read() {
+        let read = serde_json::from_str(r#"{"record":"ending"}"#).expect("read");
+        assert!(matches!(read, Record::Ending { unmade } if unmade.is_empty()));
+        assert_eq!(encode(&Record::ending()), br#"{"record":"ending"}"#);
+    }
 }

@@ -7,6 +7,7 @@ mod build;
 mod end;
 mod speak;
 mod standing;
+mod turn;
 
 use std::sync::{
     Arc,
@@ -14,26 +15,26 @@ use std::sync::{
 };
 
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolError,
-    WorkspaceId,
+    Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolError, WorkspaceId,
 };
-use hivekeep_store::NewEvent;
-use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
 pub(crate) use speak::{Said, Speech};
 pub(crate) use standing::{authorize, members as look_at_members};
+pub(crate) use turn::Takeover;
 
 use crate::{
     cards::keep::{Keeping, Told},
     desk::{self, Desk},
     house::House,
     mailbox::{self, Mailbox},
-    records::{self, Plan, Record, State},
+    records::{self, Plan, State},
     refuse, teams,
 };
+use build::Unmade;
 use speak::Limiters;
+use turn::Wrote;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
@@ -44,17 +45,15 @@ pub(crate) enum Msg {
     /// Make the members.
     Build(CallCx, oneshot::Sender<Result<Card, NotBuilt>>),
     /// They are made, and it is recorded; or not.
-    Built(Result<Vec<WorkspaceId>, ToolError>),
+    Built(Result<Vec<WorkspaceId>, Unmade>),
     /// A session has all members' workspaces: it operates the team from now on.
-    Own(SessionId, Reply<()>),
-    /// It is recorded.
-    Owned(SessionId, Result<(), ToolError>, Reply<()>),
+    Own(Takeover, Reply<()>),
     /// A member says something.
     Speak(Speech, Reply<Said>),
     /// It is going to be removed.
     WantEnd(Reply<()>),
-    /// That is recorded, or not.
-    EndWanted(Result<(), ToolError>, Reply<()>),
+    /// A record is written, or not.
+    Wrote(Wrote, Result<(), ToolError>, Reply<()>),
     /// Remove it.
     End(oneshot::Sender<Ended>),
     /// What came of it.
@@ -131,12 +130,21 @@ pub(crate) struct Team {
     nursery: Nursery,
     cards: Told,
     keeping: Option<Keeping>,
+    /// Planned just now, and not told to build yet.
+    unbuilt: bool,
     /// Who waits for it to be made.
     building: Option<oneshot::Sender<Result<Card, NotBuilt>>>,
     /// It is being removed; who waits for that.
     ending: Option<Vec<oneshot::Sender<Ended>>>,
+    /// That it is to be removed is durable.
+    end_recorded: bool,
+    /// It is removed: nothing is written of it any more.
+    gone: Option<Ended>,
     /// Why its making failed, while it is being undone.
     failed: Option<ToolError>,
+    /// A record is being written; what waits for that, as many as the calls that are admitted.
+    writing: bool,
+    held: Vec<Msg>,
 }
 
 impl Entity for Team {
@@ -144,6 +152,8 @@ impl Entity for Team {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+        // Whatever comes of this one, the next is not told to build.
+        let unbuilt = seed.fresh.swap(false, SeqCst);
         let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
         let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
         let state = loaded
@@ -162,16 +172,21 @@ impl Entity for Team {
             nursery,
             cards: Told::default(),
             keeping: None,
+            unbuilt,
             building: None,
             ending: None,
+            end_recorded: false,
+            gone: None,
             failed: None,
+            writing: false,
+            held: Vec::new(),
             seed,
         };
-        let fresh = team.seed.fresh.swap(false, SeqCst);
+        team.end_recorded = team.state.ending;
         if team.state.word() == "ready" {
             team.open_mailboxes()?;
             team.keep_cards();
-        } else if !fresh {
+        } else if !unbuilt {
             tracing::info!(team = %team.state.plan.name, state = team.state.word(), "is removed");
             team.end(None);
         }
@@ -185,25 +200,17 @@ impl Entity for Team {
             Msg::Look(reply) => drop(reply.send(self.card())),
             Msg::Build(cx, reply) => self.build(cx, reply),
             Msg::Built(outcome) => self.built(outcome)?,
-            Msg::Own(by, reply) => self.own(by, reply),
-            Msg::Owned(by, outcome, reply) => {
-                if outcome.is_ok() {
-                    self.change(|state| state.owner = by);
-                    // From now on they are looked at in the new owner's name.
-                    if self.keeping.is_some() {
-                        self.keep_cards();
-                    }
+            waits @ (Msg::Own(..) | Msg::WantEnd(..) | Msg::End(..)) if self.writing => {
+                self.held.push(waits);
+            }
+            Msg::Own(take, reply) => self.own(take, reply),
+            Msg::WantEnd(reply) => self.want_end(reply),
+            Msg::Wrote(what, outcome, reply) => {
+                for held in self.wrote(what, outcome, reply) {
+                    self.handle(held)?;
                 }
-                drop(reply.send(outcome));
             }
             Msg::Speak(speech, reply) => self.speak(speech, reply),
-            Msg::WantEnd(reply) => self.want_end(reply),
-            Msg::EndWanted(outcome, reply) => {
-                if outcome.is_ok() {
-                    self.change(|state| state.ending = true);
-                }
-                drop(reply.send(outcome));
-            }
             Msg::End(reply) => self.end(Some(reply)),
             Msg::Done(ended) => self.done(ended),
         }
@@ -227,10 +234,8 @@ impl Team {
 
     fn keep_cards(&mut self) {
         let (house, state) = (self.seed.house.clone(), self.state.clone());
-        let keeping = Keeping::begin(&self.me.workers, house, state, self.cards.clone());
-        if let Some(before) = self.keeping.replace(keeping) {
-            before.end();
-        }
+        let (workers, before) = (&self.me.workers, self.keeping.take());
+        self.keeping = Some(Keeping::begin(workers, house, state, self.cards.clone(), before));
     }
 
     fn change(&mut self, change: impl FnOnce(&mut State)) {
@@ -276,53 +281,5 @@ impl Team {
             self.desks.push(address);
         }
         Ok(())
-    }
-
-    fn own(&mut self, by: SessionId, reply: Reply<()>) {
-        let event = ("team.adopted", json!({ "by": by, "from": self.state.owner }));
-        let write = commit(self.seed.house.clone(), &self.state, Record::Owned { by }, Some(event));
-        let team = self.me.address.clone();
-        let _detached = self.me.workers.spawn(async move {
-            let outcome = write.await;
-            // A team that is gone is followed by one that reads the journal.
-            let _ = team.send(Msg::Owned(by, outcome, reply));
-        });
-    }
-
-    fn want_end(&mut self, reply: Reply<()>) {
-        if self.building.is_some() {
-            return drop(reply.send(Err(refuse::creating(&self.state.plan.name))));
-        }
-        // Recorded already, or as good as: a plan without its end is undone.
-        if self.state.ending {
-            return drop(reply.send(Ok(())));
-        }
-        let write = commit(self.seed.house.clone(), &self.state, Record::Ending, None);
-        let team = self.me.address.clone();
-        let _detached = self.me.workers.spawn(async move {
-            let outcome = write.await;
-            hivekeep_kernel::fault_point!("team.after_destroy_wanted");
-            let _ = team.send(Msg::EndWanted(outcome, reply));
-        });
-    }
-}
-
-/// Writes a record of a team.
-fn commit(
-    house: Arc<House>,
-    state: &State,
-    record: Record,
-    event: Option<(&'static str, Value)>,
-) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
-    let (id, stream) = (state.plan.id, records::stream(state.plan.id));
-    let events = event.map(|(kind, mut data)| {
-        data["name"] = json!(state.plan.name);
-        NewEvent { kind: kind.to_owned(), subject: id.to_string(), data }
-    });
-    async move {
-        let records = vec![records::encode(&record)];
-        let events = events.into_iter().collect();
-        let written = house.journal.append_and_publish(&stream, records, events).await;
-        written.map(drop).map_err(|error| refuse::store(&error))
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     cards,
     directory::{Directory, Limits},
     house::House,
-    records::{self, State},
+    records::{self, Recorded, State},
     refuse,
     team::{self, Team},
     tools::team::FAMILY,
@@ -81,7 +81,14 @@ impl Entity for Teams {
     async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
-        let teams = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        let Recorded { teams, debris } =
+            loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        for stream in debris {
+            tracing::warn!(%stream, "what is recorded of a team without a plan is removed");
+            if let Err(error) = house.journal.forget(&stream).await {
+                tracing::warn!(%stream, %error, "it stays until the next start");
+            }
+        }
         let options = &house.options;
         let directory = Directory::new(Limits {
             teams: options.max_teams,

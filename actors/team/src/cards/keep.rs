@@ -57,24 +57,25 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     /// Keeps the cards of a ready team until it is stopped. They are made whole first: files may
-    /// be missing or old.
+    /// be missing or old. It takes the place of the one before it.
     pub(crate) fn begin(
         workers: &Workers,
         house: Arc<House>,
         state: Arc<State>,
         told: Told,
+        before: Option<Self>,
     ) -> Self {
         let (stop, worker) = (CancellationToken::new(), TaskTracker::new());
         let stopped = stop.clone();
-        let work = async move { stopped.run_until_cancelled(keep(&house, &state, &told)).await };
+        let work = async move {
+            if let Some(before) = before {
+                before.stop().await;
+            }
+            stopped.run_until_cancelled(keep(&house, &state, &told)).await;
+        };
         let _detached = workers.spawn(worker.track_future(work));
         worker.close();
         Self { stop, worker }
-    }
-
-    /// Ends it; another one takes its place.
-    pub(crate) fn end(self) {
-        self.stop.cancel();
     }
 
     /// Returns when nothing more is written. What the vault was told before is done before what

@@ -1,25 +1,44 @@
 //! Making the members: side by side, all of them or none.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use hivekeep_kernel::{CallCx, Fault, ToolError, WorkspaceId, fault_point};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Card, Msg, NotBuilt, Team, commit};
+use super::{Card, Msg, NotBuilt, Team, turn::commit};
 use crate::{
     cards::{self, keep::Told},
     group,
     house::{For, House},
     records::{Record, State},
+    refuse,
 };
 
 /// For what was told to stop to do so: a machine that is booting is not asked.
 const GRACE: Duration = Duration::from_secs(120);
 
+/// Why members were not made.
+pub(crate) struct Unmade {
+    error: ToolError,
+    /// Numbers of those of which nothing was.
+    nothing: BTreeSet<usize>,
+}
+
+impl From<ToolError> for Unmade {
+    fn from(error: ToolError) -> Self {
+        Self { error, nothing: BTreeSet::new() }
+    }
+}
+
 impl Team {
     pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<Card, NotBuilt>>) {
+        if !std::mem::take(&mut self.unbuilt) {
+            // Its first incarnation ended before it was told to; this one undoes the plan.
+            let error = refuse::destroying(&self.state.plan.name);
+            return drop(reply.send(Err(NotBuilt { error, gone: false })));
+        }
         self.building = Some(reply);
         let (house, state, team) =
             (self.seed.house.clone(), self.state.clone(), self.me.address.clone());
@@ -31,10 +50,7 @@ impl Team {
         });
     }
 
-    pub(super) fn built(
-        &mut self,
-        outcome: Result<Vec<WorkspaceId>, ToolError>,
-    ) -> Result<(), Fault> {
+    pub(super) fn built(&mut self, outcome: Result<Vec<WorkspaceId>, Unmade>) -> Result<(), Fault> {
         match outcome {
             Ok(workspaces) => {
                 self.change(|state| state.workspaces = Some(workspaces));
@@ -46,9 +62,9 @@ impl Team {
                     drop(reply.send(Ok(card)));
                 }
             }
-            Err(error) => {
+            Err(Unmade { error, nothing }) => {
                 self.failed = Some(error);
-                self.change(|state| state.ending = true);
+                self.change(|state| state.unmade = nothing);
                 self.end(None);
             }
         }
@@ -61,7 +77,7 @@ async fn build(
     state: &State,
     cx: &CallCx,
     cards: &Told,
-) -> Result<Vec<WorkspaceId>, ToolError> {
+) -> Result<Vec<WorkspaceId>, Unmade> {
     fault_point!("team.after_plan");
     let plan = &state.plan;
     // The first that fails stops the others.
@@ -74,36 +90,43 @@ async fn build(
         let (member, whom) = (&plan.members[number], &whom);
         async move {
             if whom.cancel.is_cancelled() {
-                return (number, Err(ToolError::cancelled()));
+                return (number, None);
             }
             let made = house.make(plan.id, whom, member, plan.stem.as_ref()).await;
-            (number, made)
+            (number, Some(made))
         }
     });
     let mut makes = stream::iter(makes).buffer_unordered(house.options.max_parallel);
     let mut made = vec![None; total];
-    let mut failed: Option<ToolError> = None;
+    let (mut failed, mut nothing) = (None, BTreeSet::new());
     while let Some((number, outcome)) = makes.next().await {
         match outcome {
-            Ok(id) => {
+            Some(Ok(id)) => {
                 fault_point!("team.after_member");
                 made[number] = Some(id);
                 let done = made.iter().flatten().count();
                 let message = format!("{done} of {total} members are made");
                 cx.progress.report(done as f64, Some(total as f64), message);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 stop.cancel();
+                if nothing_was_made(&error) {
+                    nothing.insert(number);
+                }
                 let member = plan.members[number].name.as_str();
                 failed.get_or_insert_with(|| error.detail("member", member));
+            }
+            None => {
+                nothing.insert(number);
+                failed.get_or_insert_with(ToolError::cancelled);
             }
         }
     }
     if let Some(error) = failed {
-        return Err(error);
+        return Err(Unmade { error, nothing });
     }
     if cx.cancel.is_cancelled() {
-        return Err(ToolError::cancelled());
+        return Err(ToolError::cancelled().into());
     }
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
     group::join(house, plan.id, &workspaces).await?;
@@ -112,7 +135,14 @@ async fn build(
     fault_point!("team.before_ready");
     let event = ("team.created", json!({ "owner": plan.owner, "workspaces": workspaces }));
     let record = Record::Ready { workspaces: workspaces.clone() };
-    commit(house.clone(), state, record, Some(event)).await?;
+    commit(house, state, record, Some(event)).await?;
     fault_point!("team.after_ready");
     Ok(workspaces)
+}
+
+/// Whether a refusal says that what has the name, if anything does, is another's. Of any other
+/// error it is not known, and what has the name is taken for the member's.
+fn nothing_was_made(error: &ToolError) -> bool {
+    error.code == "name_taken"
+        || error.details.get("outcome").is_some_and(|outcome| outcome == "nothing_done")
 }

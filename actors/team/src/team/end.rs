@@ -8,13 +8,13 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Card, Msg, NotBuilt, Team};
+use super::{Card, Msg, NotBuilt, Team, turn::commit};
 use crate::{
     cards::{self, TeamCards, keep::Keeping},
     desk,
     house::{For, House},
     mailbox,
-    records::{self, State},
+    records::{self, Record, State},
     refuse, teams,
 };
 
@@ -41,12 +41,25 @@ pub(crate) struct Ended {
     pub(crate) error: Option<ToolError>,
     /// Set when cards could not be removed.
     pub(crate) cards: Option<TeamCards>,
+    /// Whether it is durable that it is to be removed. Nothing was removed if not.
+    recorded: bool,
 }
 
 impl Ended {
     /// Whether nothing is left.
     pub(crate) fn all(&self) -> bool {
         self.error.is_none() && self.members.iter().all(|member| member.outcome.is_ok())
+    }
+
+    /// All of it is left, for this reason.
+    fn not_begun(state: Arc<State>, why: &ToolError) -> Self {
+        let left = |number| Gone {
+            number,
+            workspace: state.workspaces.as_ref().map(|ids| ids[number]),
+            outcome: Err(why.clone()),
+        };
+        let members = (0..state.plan.members.len()).map(left).collect();
+        Self { members, error: Some(why.clone()), cards: None, recorded: false, state }
     }
 
     /// Names of the workspaces that are left.
@@ -57,9 +70,18 @@ impl Ended {
 }
 
 impl Team {
-    /// Begins to remove everything, or joins whoever did.
+    /// Begins to remove everything, or joins whoever did. A record comes before the first removal:
+    /// a start finds no team without its members.
     pub(super) fn end(&mut self, reply: Option<oneshot::Sender<Ended>>) {
+        if let Some(ended) = &self.gone {
+            if let Some(reply) = reply {
+                // Whoever asked may have gone.
+                drop(reply.send(ended.clone()));
+            }
+            return;
+        }
         if let Some(waiting) = &mut self.ending {
+            waiting.retain(|waiting| !waiting.is_closed());
             return waiting.extend(reply);
         }
         self.ending = Some(reply.into_iter().collect());
@@ -67,8 +89,16 @@ impl Team {
         let (house, state) = (self.seed.house.clone(), self.state.clone());
         let (card, team) = (self.card(), self.me.address.clone());
         let keeping = self.keeping.clone();
+        let record = (!self.end_recorded).then(|| Record::Ending { unmade: state.unmade.clone() });
         let _detached = self.me.workers.spawn(async move {
-            let ended = end(&house, state, &card, keeping).await;
+            let recorded = match record {
+                Some(record) => commit(&house, &state, record, None).await,
+                None => Ok(()),
+            };
+            let ended = match recorded {
+                Ok(()) => end(&house, state, &card, keeping).await,
+                Err(error) => Ended::not_begun(state, &error),
+            };
             // A team that is gone is followed by one that goes on.
             let _ = team.send(Msg::Done(ended));
         });
@@ -76,8 +106,11 @@ impl Team {
 
     /// Whoever waited lets the name go; if nobody did, that is done from here.
     pub(super) fn done(&mut self, ended: Ended) {
+        self.end_recorded |= ended.recorded;
         let gone = ended.all();
-        if !gone {
+        if gone {
+            self.gone = Some(ended.clone());
+        } else {
             tracing::warn!(team = %ended.state.plan.name, left = ?ended.left(), "is not gone");
         }
         let mut told = false;
@@ -109,8 +142,11 @@ async fn end(
         let member = &state.plan.members[number];
         let workspace = state.workspaces.as_ref().map(|ids| ids[number]);
         let key = workspace.map_or(member.workspace.clone(), |id| id.to_string());
-        let whom = &whom;
+        let (whom, unmade) = (&whom, state.unmade.contains(&number));
         async move {
+            if unmade {
+                return Gone { number, workspace, outcome: Ok(()) };
+            }
             let outcome = house.remove(id, whom, &key).await;
             if outcome.is_ok() {
                 fault_point!("team.after_member_destroyed");
@@ -120,14 +156,15 @@ async fn end(
     });
     let removes = stream::iter(removes).buffered(house.options.max_parallel);
     let members: Vec<_> = removes.collect().await;
-    let mut ended = Ended { state: state.clone(), members, error: None, cards: None };
+    let mut ended = Ended { members, error: None, cards: None, recorded: true, state };
     if ended.all() {
         if let Some(keeping) = keeping {
             keeping.stop().await;
         }
+        let plan = &ended.state.plan;
         // A team does not stay for its cards: what is left of them goes at a next start.
-        ended.cards = cards::remove(house, &state.plan).await.err().as_ref().and_then(cards::left);
-        ended.error = forget(house, &state, card).await.err();
+        ended.cards = cards::remove(house, plan).await.err().as_ref().and_then(cards::left);
+        ended.error = forget(house, &ended.state, card).await.err();
     }
     ended
 }

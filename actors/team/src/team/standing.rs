@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::{StreamExt, stream};
 use hivekeep_kernel::{Address, SessionId, ToolError};
 
-use super::{Card, Msg};
+use super::{Card, Msg, Takeover};
 use crate::{
     desk::{self, Load},
     errands::{Details, Row},
@@ -24,22 +24,25 @@ const LOOK: Duration = Duration::from_secs(30);
 /// adopted them, takes it over by asking.
 ///
 /// # Errors
-/// `not_owner`.
+/// `not_owner`; `team_state` while it is made or removed for another session.
 pub(crate) async fn authorize(
     house: &Arc<House>,
     team: &Address<Msg>,
     session: SessionId,
 ) -> Result<Card, ToolError> {
     let card = team.ask(PATIENCE, Msg::Look).await?;
-    if card.state.owner == session {
+    let from = card.state.owner;
+    if from == session {
         return Ok(card);
     }
     let rows = house.workspaces(card.plan().id, &For::own(session, LOOK)).await?;
-    let over = house.sessions.standing(card.state.owner).await.ended;
+    let over = house.sessions.standing(from).await.ended;
     if !holds(&card.state, &rows, over) {
         return Err(refuse::not_owner(&card.plan().name));
     }
-    team.ask(PATIENCE + LOOK, |reply| Msg::Own(session, reply)).await??;
+    // What was looked at may be another's meanwhile.
+    let take = Takeover { by: session, from };
+    team.ask(PATIENCE + LOOK, |reply| Msg::Own(take, reply)).await??;
     Ok(team.ask(PATIENCE, Msg::Look).await?)
 }
 

@@ -30,8 +30,12 @@ pub(super) struct World {
     pub(super) workspaces: BTreeMap<String, Workspace>,
     /// Making a workspace of a name that has this in it fails.
     pub(super) fails: Option<&'static str>,
+    /// A workspace of a name that has this in it is made by another call just before.
+    pub(super) claimed: Option<&'static str>,
     /// Making one takes this long, and does not listen meanwhile.
     pub(super) slow: Duration,
+    /// Removing one takes this long.
+    pub(super) slow_end: Duration,
     /// Removing these is refused.
     pub(super) stuck: BTreeSet<String>,
     pub(super) ended: BTreeSet<SessionId>,
@@ -50,6 +54,8 @@ pub(super) struct World {
     pub(super) running: usize,
     pub(super) most: usize,
     pub(super) removed: Vec<String>,
+    /// What somebody wanted to have removed, whether it is there or not.
+    pub(super) asked_to_remove: Vec<String>,
 }
 
 /// The world, shared.
@@ -87,15 +93,19 @@ impl Fake {
         if fails {
             return Err(ToolError::new(Layer::Machine, "boot_failed", "it does not boot"));
         }
-        let one = Resources::workspace(512, 10);
-        match &errand.reserved {
-            Some(reserved) => reserved.draw(one).await?,
-            None => self.reserve(errand.session, one).await?,
+        let (id, owner) = (WorkspaceId::new(), errand.session);
+        let one = Workspace { id, owner, state: "running", link: "up", forked };
+        if self.with(|world| world.claimed.is_some_and(|part| name.contains(part))) {
+            self.reserve(owner, Resources::workspace(512, 10)).await?;
+            self.with(|world| world.workspaces.insert(name.clone(), one));
+            return Err(ToolError::new(Layer::Actor, "name_taken", name));
         }
-        let id = WorkspaceId::new();
-        let owner = errand.session;
-        let made = Workspace { id, owner, state: "running", link: "up", forked };
-        let taken = self.with(|world| world.workspaces.insert(name.clone(), made).is_some());
+        let size = Resources::workspace(512, 10);
+        match &errand.reserved {
+            Some(reserved) => reserved.draw(size).await?,
+            None => self.reserve(owner, size).await?,
+        }
+        let taken = self.with(|world| world.workspaces.insert(name.clone(), one).is_some());
         assert!(!taken, "`{name}` was there already");
         Ok(json!({ "workspace_id": id, "name": name, "state": "running", "ip": null }))
     }
@@ -154,6 +164,11 @@ impl Tools for Fake {
                 }))
             }
             "workspace_destroy" => {
+                let slow = self.with(|world| {
+                    world.asked_to_remove.push(text("workspace_id"));
+                    world.slow_end
+                });
+                tokio::time::sleep(slow).await;
                 let (name, _) = self.own(&errand, &args)?;
                 if self.with(|world| world.stuck.contains(&name)) {
                     return Err(ToolError::new(Layer::Machine, "machine_unkillable", "stuck"));

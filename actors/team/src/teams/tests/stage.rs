@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fake::Fake, guests::Guests, wires::Shelf};
 use crate::{
-    House, Options, Parts, TeamsHandle,
-    teams::{Msg, Teams},
+    House, Options, Parts, TeamsHandle, team,
+    teams::{Inner, Msg, Teams},
     tools::team::FAMILY,
 };
 
@@ -25,8 +25,8 @@ pub(super) struct Stage {
     pub(super) shelf: Shelf,
     pub(super) session: SessionId,
     pub(super) journal: Journal,
-    teams: Address<Msg>,
-    house: Arc<House>,
+    pub(super) teams: Address<Msg>,
+    pub(super) house: Arc<House>,
     cell: ractor::ActorCell,
     options: Options,
     dir: Arc<TempDir>,
@@ -113,6 +113,13 @@ impl Stage {
         let Self { fake, guests, session, options, dir, teams, house, journal, .. } = self;
         drop((teams, house, journal));
         Self::open(options, dir, fake, guests, session).await
+    }
+
+    /// A team, beside its keeper.
+    pub(super) async fn team(&self, name: &str) -> Address<team::Msg> {
+        let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
+        let found = self.teams.ask(Duration::from_secs(60), find).await;
+        found.expect("the keeper answers").expect("there is one")
     }
 
     /// Kills every team where it stands; they are started again.

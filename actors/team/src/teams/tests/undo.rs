@@ -1,11 +1,19 @@
 //! What fails, is cancelled or dies leaves nothing, or says what it left.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
+use hivekeep_kernel::{Address, Census, Policy, TeamId, entity::spawn_root};
 use serde_json::json;
 
 use super::stage::{Stage, eventually, plan};
-use crate::records::{self, Plan, Record, State};
+use crate::{
+    Options,
+    records::{self, Member, Plan, Record, State},
+    team::{self, Team},
+};
 
 #[tokio::test]
 async fn when_one_member_fails_none_is_left() {
@@ -157,7 +165,7 @@ async fn every_point_of_a_creation_and_a_removal_ends_in_nothing_or_in_a_team() 
             written.push(Record::Ready { workspaces });
         }
         if wanted {
-            written.push(Record::Ending);
+            written.push(Record::ending());
         }
         journal
             .append(&stream, written.iter().map(records::encode).collect())
@@ -177,4 +185,108 @@ async fn every_point_of_a_creation_and_a_removal_ends_in_nothing_or_in_a_team() 
             assert_eq!(stage.journal.streams("").expect("read").len(), 0);
         }
     }
+}
+
+#[tokio::test]
+async fn another_workspace_that_has_a_members_name_is_not_removed_with_the_others() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.claimed = Some("-odd-"));
+    let mut args = plan("crew", &["a", "b"]);
+    args["roles"][1]["role"] = json!("odd");
+    // The plan stays, for one member cannot be removed.
+    let every: Vec<_> = (0..=u16::MAX).map(|digits| format!("crew-hand-{digits:04x}")).collect();
+    stage.fake.with(|world| world.stuck.extend(every));
+    let error = stage.refused(args).await;
+    assert_eq!((error.code.as_ref(), &error.details["member"]), ("name_taken", &json!("b")));
+    assert_eq!(error.details["left"].as_array().map(Vec::len), Some(1), "{error}");
+    let another = stage.fake.names().into_iter().find(|name| name.contains("-odd-"));
+    assert!(another.is_some(), "it is another's");
+    // Nor by a daemon that knows it from the journal.
+    let stage = stage.crashed().await;
+    stage.fake.with(|world| world.stuck.clear());
+    stage.call(json!({ "action": "destroy", "name": "crew" })).await;
+    assert_eq!(stage.fake.names(), Vec::from_iter(another));
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_any_more_when_one_fails_is_not_removed_either() {
+    let stage = Stage::with(Options { max_parallel: 1, ..Options::default() }).await;
+    stage.fake.with(|world| world.fails = Some("-bad-"));
+    let mut args = plan("crew", &["a", "b"]);
+    args["roles"][0]["role"] = json!("bad");
+    assert_eq!(stage.refused(args).await.code, "boot_failed");
+    let asked = stage.fake.with(|world| world.asked_to_remove.clone());
+    assert!(asked.iter().all(|name| name.contains("-bad-")) && asked.len() == 1, "{asked:?}");
+}
+
+#[tokio::test]
+async fn that_a_creation_is_undone_is_recorded_before_anything_of_it_is_removed() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| (world.fails, world.slow) = (None, Duration::from_millis(200)));
+    let running = stage.begin(plan("crew", &["a", "b"]));
+    eventually("it makes", async || stage.fake.with(|world| world.running) == 2).await;
+    // The members are made, and that they are is not recorded any more; nor anything else.
+    stage.journal.close().await;
+    let error = running.answer().await.expect_err("it cannot be recorded");
+    assert_eq!(error.code, "journal_failed");
+    assert_eq!(error.details["left"].as_array().map(Vec::len), Some(2), "{error}");
+    assert_eq!(stage.fake.with(|world| world.asked_to_remove.len()), 0);
+    let stage = stage.crashed().await;
+    stage.until_none().await;
+    assert!(stage.fake.names().is_empty());
+}
+
+#[tokio::test]
+async fn a_team_that_was_not_whole_is_never_taken_for_a_ready_one() {
+    let stage = Stage::new().await;
+    let made = stage.create("crew", &["a", "b"]).await;
+    let id = made["team_id"].as_str().expect("an id").parse().expect("an id");
+    // As a plan that is undone for another reason than that of a member.
+    stage.fake.with(|world| world.unruly = Some("-odd-"));
+    let mut args = plan("other", &["a", "b"]);
+    args["roles"][1]["role"] = json!("odd");
+    let every: Vec<_> = (0..=u16::MAX).map(|digits| format!("other-hand-{digits:04x}")).collect();
+    stage.fake.with(|world| world.stuck.extend(every));
+    assert_eq!(stage.refused(args).await.code, "network_failed");
+    let all = records::load_all(&stage.journal).expect("read").teams;
+    let words: Vec<_> = all.iter().map(|team| (team.plan.id == id, team.word())).collect();
+    assert_eq!(words, [(true, "ready"), (false, "destroying")]);
+}
+
+#[tokio::test]
+async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_the_plan() {
+    let stage = Stage::new().await;
+    let (id, fresh) = (TeamId::new(), Arc::new(AtomicBool::new(true)));
+    let seed = team::Seed { house: stage.house.clone(), id, teams: stage.teams.clone(), fresh };
+    let probe = Census::default().probe("team", "team", Policy::TEMPORARY);
+    let place = Address::vacant(probe);
+    // Nothing is recorded of it: it cannot be read.
+    let (_, ended) = spawn_root::<Team>(&place, seed.clone()).await.expect("spawns");
+    ended.await.expect("it ends");
+    let member = Member {
+        name: "a".to_owned(),
+        role: "hand".to_owned(),
+        skills: Vec::new(),
+        description: None,
+        workspace: "late-hand-0000".to_owned(),
+    };
+    let plan = Plan {
+        id,
+        name: "late".to_owned(),
+        owner: stage.session,
+        parent: None,
+        parent_name: None,
+        max_vms: 1,
+        at: chrono::Utc::now(),
+        members: vec![member],
+        stem: None,
+    };
+    let stream = records::stream(id);
+    let record = records::encode(&Record::Planned(Box::new(plan)));
+    stage.journal.append(&stream, vec![record]).await.expect("written");
+    spawn_root::<Team>(&place, seed).await.expect("spawns");
+    eventually("the plan is undone", async || {
+        stage.journal.streams("team/").expect("read").is_empty()
+    })
+    .await;
 }

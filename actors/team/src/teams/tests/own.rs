@@ -1,0 +1,104 @@
+//! Whose a team is, while it is made, taken over and removed.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Address, SessionId, TeamId, ToolError};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::stage::{Stage, eventually, plan};
+use crate::{
+    records::{self, Record},
+    team::{self, Takeover},
+};
+
+async fn own(team: &Address<team::Msg>, by: SessionId, from: SessionId) -> Result<(), ToolError> {
+    let own = |reply| team::Msg::Own(Takeover { by, from }, reply);
+    team.ask(Duration::from_secs(60), own).await.expect("the team answers")
+}
+
+#[tokio::test]
+async fn a_team_that_is_removed_is_not_taken_over_and_leaves_no_stream() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let team = stage.team("crew").await;
+    stage.fake.with(|world| world.slow_end = Duration::from_millis(200));
+    // Its keeper is not told: the team is there yet when it is gone.
+    let (reply, ended) = oneshot::channel();
+    team.send(team::Msg::End(reply)).expect("it is there");
+    eventually("it is being removed", async || {
+        stage.fake.with(|world| !world.asked_to_remove.is_empty())
+    })
+    .await;
+    let other = SessionId::new();
+    let error = own(&team, other, stage.session).await.expect_err("it is being removed");
+    assert_eq!((error.code.as_ref(), error.retryable), ("team_state", true));
+    assert!(ended.await.expect("it answers").all());
+    assert_eq!(own(&team, other, stage.session).await.expect_err("gone").code, "team_state");
+    let want = team.ask(Duration::from_secs(60), team::Msg::WantEnd).await.expect("it answers");
+    want.expect("that is so");
+    // Asked again, it says the same.
+    let again = team.ask(Duration::from_secs(60), team::Msg::End).await.expect("it answers");
+    assert!(again.all());
+    assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+}
+
+#[tokio::test]
+async fn a_removal_waits_for_a_record_that_is_being_written() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let (team, heir) = (stage.team("crew").await, SessionId::new());
+    stage.fake.adopt(heir);
+    // One after the other in the mailbox: the first is being written when the others come.
+    let (owned, ended) = (oneshot::channel(), oneshot::channel());
+    let take = Takeover { by: heir, from: stage.session };
+    team.send(team::Msg::Own(take, owned.0)).expect("there");
+    team.send(team::Msg::End(ended.0)).expect("there");
+    owned.1.await.expect("it answers").expect("it is the heir's");
+    // In the heir's name: the session of before may not.
+    assert!(ended.1.await.expect("it answers").all());
+    assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+}
+
+#[tokio::test]
+async fn a_team_is_taken_only_from_whoever_had_it_when_that_was_looked_at() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let (team, heir, late) = (stage.team("crew").await, SessionId::new(), SessionId::new());
+    let looks = async || {
+        let card = team.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
+        card.state.owner
+    };
+    let (first, second) =
+        tokio::join!(own(&team, heir, stage.session), own(&team, late, stage.session));
+    first.expect("the first has it");
+    assert_eq!(second.expect_err("it is another's by then").code, "not_owner");
+    assert_eq!(looks().await, heir);
+    own(&team, heir, stage.session).await.expect("it has it already");
+}
+
+#[tokio::test]
+async fn a_team_that_is_being_made_is_not_taken_over() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.slow = Duration::from_millis(300));
+    let running = stage.begin(plan("crew", &["a"]));
+    eventually("it makes", async || stage.fake.with(|world| world.running) == 1).await;
+    stage.fake.with(|world| world.ended.insert(stage.session));
+    let status = json!({ "action": "status", "name": "crew" });
+    let error = stage.begin_as(SessionId::new(), status).answer().await.expect_err("not yet");
+    assert_eq!(error.code, "team_state");
+    running.answer().await.expect("made");
+    assert_eq!(stage.teams().await[0]["owned"], true);
+}
+
+#[tokio::test]
+async fn a_stream_without_a_plan_keeps_no_daemon_from_starting() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let debris = records::stream(TeamId::new());
+    let record = records::encode(&Record::Owned { by: SessionId::new() });
+    stage.journal.append(&debris, vec![record]).await.expect("written");
+    let stage = stage.crashed().await;
+    assert_eq!(stage.teams().await.len(), 1);
+    assert!(!stage.journal.streams("team/").expect("read").contains(&debris));
+}
