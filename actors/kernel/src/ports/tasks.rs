@@ -140,6 +140,9 @@ pub struct TaskPage {
     pub queued: u32,
     /// Tasks that run.
     pub running: u32,
+    /// The guest told this by itself, before it was asked: both counts are of when the last of these
+    /// results ended.
+    pub told: bool,
     /// Results that were dropped: for tasks that were not sent, or told twice.
     pub dropped: u32,
     /// Paths that were refused: outside the guest's folder of tasks.

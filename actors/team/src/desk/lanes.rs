@@ -11,7 +11,7 @@ use std::{
 
 use hivekeep_kernel::{
     ToolError, WorkspaceId, fault_point,
-    ports::{TaskAssignment, TaskResult, TaskTaken, Tasks},
+    ports::{TaskAssignment, TaskResult, TaskState, TaskTaken, Tasks},
 };
 use serde_json::json;
 
@@ -52,6 +52,8 @@ pub(crate) struct Reading {
     results: Vec<TaskResult>,
     queued: usize,
     running: usize,
+    /// These are of before: its last page was not asked for.
+    stale: bool,
     /// Results that nobody here awaits.
     dropped: u32,
     /// Some were left, beyond this number.
@@ -72,6 +74,8 @@ pub(super) struct Lanes {
     after: u64,
     /// Something failed: wait for a hint.
     held_up: bool,
+    /// A result that only a put tells had no room: nothing is put until there is some.
+    crowded: bool,
     /// The guest told results that were not awaited.
     strangers: bool,
     /// Results whose guest was not told yet that they are kept.
@@ -113,8 +117,12 @@ impl Desk {
     }
 
     fn put(&mut self) {
+        self.lanes.crowded &= self.lanes.reading || self.ledger.room() == 0;
+        if self.lanes.putting || self.lanes.crowded {
+            return;
+        }
         let tasks = self.ledger.to_put(PUTS);
-        if self.lanes.putting || tasks.is_empty() {
+        if tasks.is_empty() {
             return;
         }
         self.lanes.putting = true;
@@ -216,15 +224,21 @@ impl Desk {
                     Outcome::Invalid { code: "task_differs".to_owned(), reason: reason.to_owned() };
                 self.conclude(task_id, Ended::without_run(invalid));
             }
-            Ok(TaskTaken { result: Some(result), .. }) => self.conclude(task_id, result.into()),
-            Ok(_) => {
-                self.lanes.trouble = None;
-                if self.ledger.put(task_id) {
-                    let data = json!({ "task_id": task_id, "message_id": task.message });
-                    let event = self.event("task.put", data);
-                    let _lost_is_counted = self.seed.house.events.publish_later(event);
+            Ok(TaskTaken { result: Some(result), state, .. }) => {
+                // What a reading brings has its room already; a result told here has none of it.
+                if !self.lanes.reading && self.ledger.room() > 0 {
+                    self.conclude(task_id, result.into());
+                } else if state == TaskState::Done && result.message_id == task.message.to_string()
+                {
+                    // It waits in the guest for a reading, which there is when there is room.
+                    self.is_put(task);
+                    self.read();
+                } else {
+                    // No reading tells it: it is put once more.
+                    self.lanes.crowded = true;
                 }
             }
+            Ok(_) => self.is_put(task),
             Err(error) if is_final(&error) => {
                 let (code, reason) = (error.code.to_string(), error.message);
                 self.conclude(task_id, Ended::without_run(Outcome::Invalid { code, reason }));
@@ -233,8 +247,17 @@ impl Desk {
         }
     }
 
+    fn is_put(&mut self, task: &Task) {
+        self.lanes.trouble = None;
+        if self.ledger.put(&task.work.task_id) {
+            let data = json!({ "task_id": task.work.task_id, "message_id": task.message });
+            let event = self.event("task.put", data);
+            let _lost_is_counted = self.seed.house.events.publish_later(event);
+        }
+    }
+
     fn take_in(&mut self, reading: Reading) {
-        let Reading { results, queued, running, dropped, cut } = reading;
+        let Reading { results, queued, running, stale, dropped, cut } = reading;
         self.lanes.trouble = None;
         self.lanes.running = running;
         self.lanes.strangers = dropped > 0;
@@ -248,7 +271,7 @@ impl Desk {
         }
         if let Some(after) = cut {
             (self.lanes.again, self.lanes.after) = (true, after);
-        } else {
+        } else if !stale {
             let missing = self.ledger.end_reading(queued + running);
             if missing > 0 {
                 tracing::info!(member = %self.seed.member, missing, "its guest has lost tasks: they are put again");
@@ -324,6 +347,7 @@ async fn read(
         after = page.next_after;
         reading.queued = page.queued as usize;
         reading.running = page.running as usize;
+        reading.stale = page.told;
         reading.dropped += page.dropped;
         reading.results.extend(page.results);
         reading.cut = page.more.then_some(after);

@@ -71,6 +71,7 @@ pub(super) fn page(
         more: told.more,
         queued: told.queued.min(most),
         running: told.running.min(most),
+        told: false,
         dropped: 0,
         refused_paths: 0,
     };

@@ -126,5 +126,6 @@ pub(super) fn told(
     page: wire::TaskPage,
     sent: &BTreeMap<String, String>,
 ) -> Result<TaskPage, ToolError> {
-    check::page(&question(after, limit), page, sent, limits::TASKS_DIR)
+    let page = check::page(&question(after, limit), page, sent, limits::TASKS_DIR)?;
+    Ok(TaskPage { told: true, ..page })
 }

@@ -9,6 +9,7 @@ use hivekeep_kernel::{
     },
 };
 use hivekeep_protocol::TaskPut;
+use tokio::sync::oneshot;
 
 use super::{Delivery, delivery};
 use crate::{
@@ -41,9 +42,9 @@ impl TasksHandle {
     async fn way(
         &self,
         id: WorkspaceId,
-        env: BTreeMap<String, String>,
+        ask: impl FnOnce(oneshot::Sender<Result<Way, ToolError>>) -> TaskAsk,
     ) -> Result<(Delivery, Vec<(String, String)>), ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Way { env, reply });
+        let ask = |reply| workspace::Msg::Tasks(ask(reply));
         let way = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
         let Way { mut line, env } = way?;
         let patience = Duration::from_secs(self.0.options.link_wait_secs);
@@ -51,7 +52,7 @@ impl TasksHandle {
     }
 
     async fn delivery(&self, id: WorkspaceId) -> Result<Delivery, ToolError> {
-        Ok(self.way(id, BTreeMap::new()).await?.0)
+        Ok(self.way(id, |reply| TaskAsk::Way { env: BTreeMap::new(), reply }).await?.0)
     }
 }
 
@@ -59,7 +60,7 @@ impl TasksHandle {
 impl Tasks for TasksHandle {
     async fn put(&self, id: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
         let TaskAssignment { message_id, task_id, command, workdir, env, timeout_secs } = task;
-        let (delivery, env) = self.way(id, env).await?;
+        let (delivery, env) = self.way(id, |reply| TaskAsk::Way { env, reply }).await?;
         let put = TaskPut { message_id, task_id, command, workdir, env, timeout_secs };
         delivery.put(put).await
     }
@@ -80,9 +81,8 @@ impl Tasks for TasksHandle {
 
     async fn acknowledge(&self, id: WorkspaceId, task_ids: Vec<String>) -> Result<u32, ToolError> {
         let ids = task_ids.clone();
-        let ask = |done| workspace::Msg::Tasks(TaskAsk::Acknowledged { task_ids: ids, done });
-        self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
-        self.delivery(id).await?.acknowledge(task_ids).await
+        let ask = |reply| TaskAsk::Acknowledged { task_ids: ids, reply };
+        self.way(id, ask).await?.0.acknowledge(task_ids).await
     }
 
     async fn cancel(&self, id: WorkspaceId, task_id: String) -> Result<TaskState, ToolError> {

@@ -30,8 +30,8 @@ pub enum Ask {
     Acknowledged {
         /// The tasks.
         task_ids: Vec<String>,
-        /// They are not from now on.
-        done: oneshot::Sender<()>,
+        /// They are not from now on: the way to tell the guest, or why there is none.
+        reply: oneshot::Sender<Result<Way, ToolError>>,
     },
     /// When to look for results.
     Hints(oneshot::Sender<TaskHints>),
@@ -49,11 +49,7 @@ impl Workspace {
     pub(super) fn task_ask(&mut self, ask: Ask) {
         match ask {
             Ask::Way { env, reply } => {
-                let way = self.guest_wanted().and_then(|()| {
-                    let (line, env) = (self.line.subscribe(), self.environment(env)?);
-                    Ok(Way { line, env })
-                });
-                let _asker_gone = reply.send(way);
+                let _asker_gone = reply.send(self.task_way(env));
             }
             Ask::Told { after, limit, reply } => {
                 // What cannot be asked has no answers: whoever asks is told why.
@@ -61,14 +57,19 @@ impl Workspace {
                 let page = may_ask.then(|| self.told.answer(after, limit)).flatten();
                 let _asker_gone = reply.send(page);
             }
-            Ask::Acknowledged { task_ids, done } => {
+            Ask::Acknowledged { task_ids, reply } => {
                 self.told.acknowledged(&task_ids);
-                let _asker_gone = done.send(());
+                let _asker_gone = reply.send(self.task_way(BTreeMap::new()));
             }
             Ask::Hints(reply) => {
                 let _asker_gone = reply.send(TaskHints::new(self.task_hints.subscribe()));
             }
         }
+    }
+
+    fn task_way(&self, env: BTreeMap<String, String>) -> Result<Way, ToolError> {
+        self.guest_wanted()?;
+        Ok(Way { line: self.line.subscribe(), env: self.environment(env)? })
     }
 
     /// A result came with the hint, over the link that is up, or over one of before.

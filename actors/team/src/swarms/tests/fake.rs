@@ -336,6 +336,7 @@ impl Tasks for Fake {
             more: false,
             queued: 0,
             running: 0,
+            told: false,
             dropped: 0,
             refused_paths: 0,
         })

@@ -1,5 +1,6 @@
 //! What a desk owes its guest, and what it leaves there.
 
+use hivekeep_kernel::ports::TaskOutcome;
 use serde_json::json;
 
 use super::{
@@ -56,6 +57,25 @@ async fn until_acknowledged_but(stage: &Stage, task_id: &str) {
 }
 
 #[tokio::test]
+async fn counts_of_before_have_nothing_put_again() {
+    let (stage, ids) = crew(Options::default()).await;
+    stage.guests.guest(ids[1], |guest| guest.quick = false);
+    for n in ["1", "2", "3"] {
+        stage.call(task("a", n, n)).await;
+    }
+    eventually("they are put", async || stage.guests.ran().len() == 3).await;
+    stage.guests.with(|country| country.told = true);
+    let readings = || stage.guests.with(|country| country.calls["results"]);
+    let exited = TaskOutcome::Exited { exit_code: 0 };
+    stage.guests.guest(ids[1], |guest| guest.end("1", exited));
+    assert_eq!(all(&stage, "a", 1).await, of(&[("1", "exited")]));
+    let before = readings();
+    stage.guests.blink();
+    eventually("it was read again", async || readings() >= before + 2).await;
+    assert_eq!(stage.guests.with(|country| country.calls["put"]), 3);
+}
+
+#[tokio::test]
 async fn results_without_room_stay_in_the_guest() {
     let (stage, ids) = crew(Options { inbox_mb: 1, ..Options::default() }).await;
     let command = "x".repeat(60_000);
@@ -77,7 +97,18 @@ async fn results_without_room_stay_in_the_guest() {
         guest.tasks.iter().filter(|given| !given.acknowledged).count() as u64
     });
     assert!(unacknowledged >= pending, "{unacknowledged} of {pending}");
+    let before = stage.guests.with(|country| country.calls["put"]);
     let stage = stage.crashed().await;
+    // They are put once more, and their guest answers with the results.
+    eventually("they are put again", async || {
+        stage.guests.with(|country| country.calls["put"]) >= before + 4
+    })
+    .await;
+    for _ in 0..20 {
+        let status = stage.call(json!({ "action": "status", "name": "crew" })).await;
+        let waiting = &status["members"][1]["waiting_results"];
+        assert!(waiting.as_u64().is_some_and(|waiting| waiting <= 6), "{waiting}");
+    }
     let mut ids: Vec<_> = Vec::new();
     while ids.len() < 10 {
         ids.extend(told(&stage.call(receive("a", 60)).await).into_iter().map(|(id, _)| id));

@@ -45,6 +45,8 @@ pub(super) struct Country {
     /// Workspaces that are no more.
     pub(super) gone: BTreeSet<WorkspaceId>,
     pub(super) calls: BTreeMap<&'static str, usize>,
+    /// Pages are of what guests told by themselves when a result ended, and nothing ran.
+    pub(super) told: bool,
     /// Put before any guest's own results.
     pub(super) lies: Vec<TaskResult>,
     /// Commands that were run, by workspace and in order.
@@ -213,7 +215,8 @@ impl Tasks for Guests {
                 next_after,
                 more,
                 queued,
-                running,
+                running: if country.told { 0 } else { running },
+                told: country.told,
                 dropped,
                 refused_paths: 0,
             })

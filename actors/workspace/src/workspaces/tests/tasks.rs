@@ -191,10 +191,12 @@ async fn a_result_that_was_told_is_not_asked_for_until_it_is_acknowledged() {
     let page = tasks.results(workspace, 0, 20, &sent).await.unwrap();
     assert_eq!((page.results.len(), page.dropped, page.next_after), (1, 1, 2));
     assert_eq!((page.results[0].task_id.as_str(), page.queued, page.running), ("t1", 1, 2));
+    assert!(page.told, "its counts are of before");
     assert_eq!(asked.load(Ordering::SeqCst), 0, "it was told");
     assert_eq!(tasks.acknowledge(workspace, vec!["t1".into()]).await.unwrap(), 1);
     let page = tasks.results(workspace, 0, 20, &sent).await.unwrap();
     assert_eq!((page.results.len(), asked.load(Ordering::SeqCst)), (0, 1));
+    assert!(!page.told);
     // What was told over a link of before is asked for again.
     let id = json!({ "workspace_id": workspace.to_string() });
     stage.call("workspace_stop", id.clone()).await.unwrap();
