@@ -157,6 +157,30 @@ fn what_is_malformed_is_refused_with_its_place() {
 }
 
 #[test]
+fn aliases_repeat_so_much_text_and_no_more() {
+    let long = "x".repeat(100 * 1024);
+    let aliases = |count: usize| format!("---\na: &x {long}\nb: [{}]\n---\n", "*x,".repeat(count));
+    assert_eq!(read_ok(&aliases(9))["b"][8], long);
+    assert!(read(&aliases(10)).unwrap_err().why.contains("repeat too much"));
+    // The keys of a mapping are text, too, and an anchor around an anchor is held as well.
+    let keys = format!("---\na: &x {{{long}: 1}}\nb: [{}]\n---\n", "*x,".repeat(10));
+    assert!(read(&keys).unwrap_err().why.contains("repeat too much"));
+    let around: String = (0..11).map(|n| format!("&a{n} [")).collect();
+    let around = format!("---\na: {around}{long}{}\n---\n", "]".repeat(11));
+    assert!(read(&around).unwrap_err().why.contains("repeat too much"));
+}
+
+#[test]
+fn aliases_in_each_other_are_as_deep_as_what_is_written_out() {
+    let deeper =
+        |n: usize| format!("k{n}: &a{n} {}*a{}{}\n", "[".repeat(20), n - 1, "]".repeat(20));
+    let chain =
+        |links| format!("---\nk0: &a0 x\n{}---\n", (1..=links).map(deeper).collect::<String>());
+    assert!(read(&chain(3)).is_ok());
+    assert!(read(&chain(4)).unwrap_err().why.contains("deep"));
+}
+
+#[test]
 fn what_cannot_be_changed_alone_is_refused_and_nothing_is_lost() {
     let anchored = "---\na: &x [1, 2]\nb: *x\n---\n";
     assert!(set(anchored, "a", &json!(1)).is_err());

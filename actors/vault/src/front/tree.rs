@@ -12,6 +12,8 @@ use super::{Malformed, resolve};
 const MAX_DEPTH: usize = 64;
 /// Values in all, those that aliases repeat counted each time.
 const MAX_VALUES: usize = 50_000;
+/// Bytes of texts that are held once more for an anchor or an alias.
+const MAX_REPEATED_BYTES: usize = 1024 * 1024;
 
 /// A value and its place.
 #[derive(Debug, Clone)]
@@ -36,7 +38,8 @@ pub(super) enum Shape {
     BlockList(Vec<Node>),
     /// In brackets.
     FlowList(Vec<Node>),
-    Mapping,
+    /// A mapping, or a list that is a part of another value: of neither is a part changed alone.
+    Whole,
     Alias,
 }
 
@@ -78,6 +81,7 @@ pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
         bytes: yaml.char_indices().map(|(at, _)| at).chain([yaml.len()]).collect(),
         anchors: HashMap::new(),
         values: 0,
+        repeated_bytes: 0,
     };
     let mut mapping = Mapping::default();
     let mut documents = 0;
@@ -108,9 +112,17 @@ struct Reader<'y> {
     events: Parser<'y, StrInput<'y>>,
     /// The byte of each character.
     bytes: Vec<usize>,
-    /// What anchors stand for, and how many values that is.
-    anchors: HashMap<usize, (Value, usize)>,
+    anchors: HashMap<usize, Anchor>,
     values: usize,
+    repeated_bytes: usize,
+}
+
+/// What an anchor stands for, and how much that is.
+struct Anchor {
+    value: Value,
+    values: usize,
+    text_bytes: usize,
+    depth: usize,
 }
 
 impl<'y> Reader<'y> {
@@ -133,6 +145,29 @@ impl<'y> Reader<'y> {
             true => Err(wrong(&at.start, "it has too many values")),
             false => Ok(()),
         }
+    }
+
+    /// Before a value is held once more.
+    fn repeat(&mut self, text_bytes: usize, at: &Span) -> Result<(), Malformed> {
+        self.repeated_bytes += text_bytes;
+        match self.repeated_bytes > MAX_REPEATED_BYTES {
+            true => Err(wrong(&at.start, "its aliases repeat too much text")),
+            false => Ok(()),
+        }
+    }
+
+    /// The value of an anchor, if there is room for it once more.
+    fn alias(&mut self, id: usize, depth: usize, at: &Span) -> Result<Value, Malformed> {
+        let Some(anchor) = self.anchors.get(&id) else {
+            return Err(wrong(&at.start, "an alias stands for what it is a part of"));
+        };
+        if depth + anchor.depth > MAX_DEPTH {
+            return Err(wrong(&at.start, "it is nested too deep"));
+        }
+        let (values, text_bytes) = (anchor.values, anchor.text_bytes);
+        self.count(values, at)?;
+        self.repeat(text_bytes, at)?;
+        Ok(self.anchors[&id].value.clone())
     }
 
     /// What is after the anchor and the tag of a value.
@@ -203,10 +238,7 @@ impl<'y> Reader<'y> {
         let (start, end) = (self.byte(span.start), self.byte(span.end));
         let (anchor, mut node) = match event {
             Event::Alias(id) => {
-                let (value, count) = self.anchors.get(&id).cloned().ok_or_else(|| {
-                    wrong(&span.start, "an alias stands for what it is a part of")
-                })?;
-                self.count(count, &span)?;
+                let value = self.alias(id, depth, &span)?;
                 return Ok(Node { value, shape: Shape::Alias, start, end: Some(end) });
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -227,7 +259,10 @@ impl<'y> Reader<'y> {
             _ => return Err(wrong(&span.start, "a value is missing")),
         };
         if anchor > 0 {
-            self.anchors.insert(anchor, (node.value.clone(), self.values - before + 1));
+            let (text_bytes, depth) = measure(&node.value);
+            self.repeat(text_bytes, &span)?;
+            let (value, values) = (node.value.clone(), self.values - before + 1);
+            self.anchors.insert(anchor, Anchor { value, values, text_bytes, depth });
         }
         // A block's scalar takes the line ends after it along.
         if let Some(end) = &mut node.end {
@@ -252,22 +287,45 @@ impl<'y> Reader<'y> {
             }
             items.push(self.node(depth + 1)?);
         };
-        let value = items.iter().map(|item: &Node| item.value.clone()).collect();
-        let end = if flow { Some(end) } else { items.last().and_then(|item| item.end) };
-        let shape = if flow { Shape::FlowList(items) } else { Shape::BlockList(items) };
+        let end = if flow { Some(end) } else { items.last().and_then(|item: &Node| item.end) };
+        let (value, shape) = match (depth, flow) {
+            // The value of a key: the items are changed one by one.
+            (1, true) => (values(&items), Shape::FlowList(items)),
+            (1, false) => (values(&items), Shape::BlockList(items)),
+            _ => (items.into_iter().map(|item| item.value).collect(), Shape::Whole),
+        };
         Ok(Node { value, shape, start, end })
     }
 
     fn mapping(&mut self, start: usize, depth: usize) -> Result<Node, Malformed> {
         let flow = self.past_properties(start).starts_with('{');
         let (entries, brace) = self.entries(depth)?;
-        let value = entries.iter().map(|entry| (entry.key.clone(), entry.node.value.clone()));
-        let value = Value::Object(value.collect());
         let end = match flow {
             true => Some(brace + 1),
             false => entries.last().and_then(|entry| entry.node.end),
         };
-        Ok(Node { value, shape: Shape::Mapping, start, end })
+        let values = entries.into_iter().map(|entry| (entry.key, entry.node.value));
+        Ok(Node { value: Value::Object(values.collect()), shape: Shape::Whole, start, end })
+    }
+}
+
+fn values(items: &[Node]) -> Value {
+    items.iter().map(|item| item.value.clone()).collect()
+}
+
+/// Bytes of the texts in a value, and how many values are in each other.
+fn measure(value: &Value) -> (usize, usize) {
+    let below = |(bytes, depth): (usize, usize), (more, deeper): (usize, usize)| {
+        (bytes + more, depth.max(deeper + 1))
+    };
+    match value {
+        Value::String(text) => (text.len(), 0),
+        Value::Array(items) => items.iter().map(measure).fold((0, 0), below),
+        Value::Object(map) => map.iter().fold((0, 0), |sum, (key, value)| {
+            let (bytes, depth) = measure(value);
+            below(sum, (bytes + key.len(), depth))
+        }),
+        _ => (0, 0),
     }
 }
 
