@@ -75,6 +75,14 @@ pub enum Error {
     /// No regular expression, or too large a one.
     #[error("the pattern: {0}")]
     Pattern(String),
+    /// A pattern whose matches in a note take too long to find. Nothing was changed.
+    #[error("`{path}`: {why}")]
+    PatternTooSlow {
+        /// As given.
+        path: String,
+        /// For people.
+        why: String,
+    },
     /// Another program changed the note each time between reading and writing.
     #[error("`{path}` is being changed by another program")]
     Contended {
@@ -127,6 +135,7 @@ impl Error {
             Self::NotText { .. } => "not_text",
             Self::Malformed { .. } => "malformed_frontmatter",
             Self::Pattern(_) => "invalid_pattern",
+            Self::PatternTooSlow { .. } => "pattern_too_slow",
             Self::Contended { .. } => "note_contended",
             Self::Disabled => "vault_disabled",
             Self::Unavailable { .. } => "vault_unavailable",
@@ -151,6 +160,9 @@ impl Error {
                 "mend it there with the action `replace`, or `write` the note anew"
             }
             Self::Pattern(_) => "mend the pattern, or leave out `regex` to search for plain text",
+            Self::PatternTooSlow { .. } => {
+                "write a smaller pattern, one that stays in a line, or replace plain text"
+            }
             Self::Contended { .. } => "try again",
             Self::Disabled => "set `vault.enabled` and start the daemon anew",
             Self::Unavailable { .. } => {

@@ -54,6 +54,8 @@ impl From<ToolCall> for Msg {
 struct Change {
     notes: Vec<NotePath>,
     scope: Scope,
+    /// It may take long, and takes its turn among those that do as well.
+    slow: bool,
     work: Box<dyn FnOnce(Result<Vault, Error>) + Send + Sync>,
 }
 
@@ -145,17 +147,29 @@ impl Keeper {
         notes: Vec<NotePath>,
         work: impl FnOnce(&Vault) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Reply<T> {
+        self.change_until(by, notes, false, |vault, _| work(vault))
+    }
+
+    /// The same of work that may take long before it changes anything: until then it ends when
+    /// nobody waits for it.
+    fn change_until<T: Send + 'static>(
+        &mut self,
+        by: &Caller,
+        notes: Vec<NotePath>,
+        slow: bool,
+        work: impl FnOnce(&Vault, &dyn Fn() -> bool) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Reply<T> {
         let (reply, answer) = oneshot::channel();
         let Caller { cx, scope } = by.clone();
         let cancel = cx.cancel;
         let work = move |vault: Result<Vault, Error>| {
             let done = match cancel.is_cancelled() {
                 true => Err(Error::Cancelled),
-                false => vault.and_then(|vault| work(&vault)),
+                false => vault.and_then(|vault| work(&vault, &|| cancel.is_cancelled())),
             };
             let _gone = reply.send(done);
         };
-        self.queue(Change { notes, scope, work: Box::new(work) });
+        self.queue(Change { notes, scope, slow, work: Box::new(work) });
         Reply::later(answered(answer))
     }
 
@@ -171,9 +185,13 @@ impl Keeper {
     fn begin(&self, notes: Vec<NotePath>, change: Change) {
         let (house, address) = (self.house.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let permit = house.writers.clone().acquire_owned().await;
+            let slow = match change.slow {
+                true => Some(house.slow_writers.clone().acquire_owned().await),
+                false => None,
+            };
+            let permits = (slow, house.writers.clone().acquire_owned().await);
             let written = tokio::task::spawn_blocking(move || {
-                let _until_it_is_over = permit;
+                let _until_it_is_over = permits;
                 (change.work)(house.vault(change.scope));
             });
             if let Err(error) = written.await {

@@ -26,6 +26,7 @@ mod options;
 mod part;
 mod path;
 mod search;
+mod stretch;
 mod tags;
 pub mod tools;
 mod turns;

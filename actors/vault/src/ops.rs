@@ -3,6 +3,7 @@
 
 mod change;
 mod look;
+mod replace;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,8 @@ use crate::front::{self, Malformed};
 use crate::path::{NotePath, Scope};
 use crate::{Error, tags};
 
-pub(crate) use change::{Mode, Replaced};
+pub(crate) use change::Mode;
+pub(crate) use replace::Replacement;
 
 /// How often a change is tried anew when another program changed the note in between.
 const ATTEMPTS: usize = 3;

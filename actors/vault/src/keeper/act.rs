@@ -7,7 +7,7 @@ use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
 
 use super::{Caller, Keeper, Stop};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
-use crate::ops::{Mode, Replaced, Tags, Vault};
+use crate::ops::{Mode, Replacement, Tags, Vault};
 use crate::path::NotePath;
 use crate::search::{Cut, PROGRESS, Request, Watch, search};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
@@ -288,8 +288,9 @@ impl Keeper {
             return Err(ToolError::invalid("old_string must not be empty"));
         }
         let is_pattern = call.regex.unwrap_or(false);
-        Ok(self.change(by, vec![note.clone()], move |vault| {
-            let count = vault.replace(&note, &Replaced::new(&old, is_pattern)?, &new)?;
+        Ok(self.change_until(by, vec![note.clone()], is_pattern, move |vault, stopped| {
+            let replacement = Replacement::new(&old, &new, is_pattern)?;
+            let count = vault.replace(&note, &replacement, stopped)?;
             Ok(VaultResult {
                 path: Some(given),
                 replacements: Some(count),

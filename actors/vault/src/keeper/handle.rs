@@ -39,7 +39,7 @@ impl VaultHandle {
         let work = move |vault: Result<Vault, Error>| {
             let _gone = reply.send(vault.and_then(|vault| work(&vault, &path)));
         };
-        let change = Change { notes, scope: Scope::whole(), work: Box::new(work) };
+        let change = Change { notes, scope: Scope::whole(), slow: false, work: Box::new(work) };
         self.0.address.send(Msg(Inner::Change(change)))?;
         match tokio::time::timeout(PATIENCE, answered(answer)).await {
             Ok(done) => done,

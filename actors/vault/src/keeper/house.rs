@@ -21,6 +21,8 @@ const CHANGES: usize = 256;
 const SEARCHES: usize = 2;
 /// Notes that are written at a time.
 pub(super) const WRITERS: u32 = 8;
+/// Of these, those that look for what a pattern matches; the others are left for quick ones.
+const SLOW_WRITERS: usize = 2;
 
 /// What the daemon brings.
 pub struct Parts {
@@ -47,6 +49,7 @@ pub(super) struct House {
     pub(super) readers: Arc<Semaphore>,
     pub(super) searches: Arc<Semaphore>,
     pub(super) writers: Arc<Semaphore>,
+    pub(super) slow_writers: Arc<Semaphore>,
 }
 
 /// Makes the vault's handle and the seed of its keeper. Touches no folder yet.
@@ -62,6 +65,7 @@ pub fn open(parts: Parts) -> (VaultHandle, Seed) {
         readers: Arc::new(Semaphore::new(READERS)),
         searches: Arc::new(Semaphore::new(SEARCHES)),
         writers: Arc::new(Semaphore::new(WRITERS as usize)),
+        slow_writers: Arc::new(Semaphore::new(SLOW_WRITERS)),
     });
     (VaultHandle(house.clone()), Seed(house))
 }

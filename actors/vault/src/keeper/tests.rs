@@ -270,6 +270,24 @@ async fn writers_of_one_note_lose_nothing() {
     assert_eq!(text, format!("---\ntags:\n{tags}---\n{body}"));
 }
 
+#[tokio::test]
+async fn patterns_that_take_long_keep_no_quick_writer_out() {
+    let house = House::open(Options::default()).await;
+    house.ok(json!({"action": "write", "path": "n.md", "content": "text"})).await;
+    let crowd = house.handle.0.slow_writers.clone();
+    let busy = crowd.clone().acquire_many_owned(crowd.available_permits() as u32).await.unwrap();
+    let replace = json!({"action": "replace", "path": "n.md", "old_string": "t", "new_string": "T", "regex": true});
+    let waits: Vec<_> = (0..20).map(|_| house.send(house.cx(), replace.clone())).collect();
+    house.ok(json!({"action": "write", "path": "o.md", "content": "text"})).await;
+    house.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(house.at("n.md")).unwrap(), "text");
+    drop(busy);
+    for (nth, answer) in waits.into_iter().enumerate() {
+        let replacements = if nth == 0 { 2 } else { 0 };
+        assert_eq!(answer.await.unwrap().unwrap()["replacements"], replacements);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_back_and_forth_never_wait_for_each_other() {
     let house = House::open(Options::default()).await;

@@ -1,16 +1,12 @@
 //! Changes of notes.
 
-use regex::{NoExpand, Regex, RegexBuilder, Replacer};
 use serde_json::Value;
 
-use super::{ATTEMPTS, Note, Vault, malformed};
+use super::{ATTEMPTS, Note, Replacement, Vault, malformed};
 use crate::Error;
 use crate::folder::Expect;
 use crate::front::{self, Malformed};
 use crate::path::NotePath;
-
-/// The most memory that a compiled pattern takes.
-const PATTERN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Where written text goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,25 +102,17 @@ impl Vault {
         self.edit(path, |text| front::remove_tag(text, tag))
     }
 
-    /// Replaces every occurrence; how many there were.
+    /// Replaces every occurrence; how many there were. Until it is written it can be stopped.
     pub(crate) fn replace(
         &self,
         path: &NotePath,
-        old: &Replaced,
-        new: &str,
+        replacement: &Replacement,
+        stopped: &dyn Fn() -> bool,
     ) -> Result<usize, Error> {
         self.attempt(|| {
             let Note { text, expect } = self.read(path)?;
             let most = self.folder.max_note_bytes;
-            let (replaced, count) = match old {
-                Replaced::Text(pattern) => replace(&text, pattern, NoExpand(new), most),
-                Replaced::Pattern(pattern) => replace(&text, pattern, new, most),
-            }
-            .map_err(|bytes| Error::TooLarge {
-                path: path.to_string(),
-                bytes,
-                most,
-            })?;
+            let (replaced, count) = replacement.apply(path, &text, most, stopped)?;
             if replaced != text {
                 self.folder.save(path, replaced.as_bytes(), expect)?;
             }
@@ -159,52 +147,4 @@ impl Vault {
         }
         done
     }
-}
-
-/// What is replaced.
-pub(crate) enum Replaced {
-    /// This text; what it is replaced with is taken as it is.
-    Text(Regex),
-    /// What the pattern matches; `$1` and `${name}` are its groups.
-    Pattern(Regex),
-}
-
-impl Replaced {
-    /// Compiles what a caller asks for.
-    ///
-    /// # Errors
-    /// [`Error::Pattern`].
-    pub(crate) fn new(text: &str, is_pattern: bool) -> Result<Self, Error> {
-        let build = |pattern: &str| {
-            let built =
-                RegexBuilder::new(pattern).multi_line(true).size_limit(PATTERN_BYTES).build();
-            built.map_err(|error| Error::Pattern(error.to_string()))
-        };
-        match is_pattern {
-            true => build(text).map(Self::Pattern),
-            false => build(&regex::escape(text)).map(Self::Text),
-        }
-    }
-}
-
-/// At most `most` bytes are made of it; the error is how many it would at least be.
-fn replace(
-    text: &str,
-    pattern: &Regex,
-    mut new: impl Replacer,
-    most: u64,
-) -> Result<(String, usize), u64> {
-    let (mut made, mut last, mut count) = (String::with_capacity(text.len()), 0, 0);
-    for captures in pattern.captures_iter(text) {
-        let whole = captures.get_match();
-        made.push_str(&text[last..whole.start()]);
-        new.replace_append(&captures, &mut made);
-        last = whole.end();
-        count += 1;
-        if made.len() as u64 > most {
-            return Err(made.len() as u64);
-        }
-    }
-    made.push_str(&text[last..]);
-    Ok((made, count))
 }

@@ -10,6 +10,8 @@ use super::*;
 use crate::Options;
 use crate::folder::STAGING;
 
+mod replace;
+
 struct Home {
     dir: TempDir,
     vault: Vault,
@@ -44,6 +46,11 @@ impl Home {
 
 fn note(path: &str) -> NotePath {
     NotePath::parse(path).unwrap()
+}
+
+/// Replaces a text with a text.
+fn plain(old: &str, new: &str) -> Replacement {
+    Replacement::new(old, new, false).unwrap()
 }
 
 fn code<T>(done: Result<T, Error>) -> &'static str {
@@ -134,7 +141,7 @@ fn no_symbolic_link_leads_out() {
             code(vault.delete(&at)),
             code(vault.set(&at, "k", &json!(1))),
             code(vault.add_tag(&at, "t")),
-            code(vault.replace(&at, &Replaced::new("s", false).unwrap(), "x")),
+            code(vault.replace(&at, &plain("s", "x"), &|| false)),
             code(vault.rename(&at, &note("got.md"), true)),
             code(vault.rename(&kept, &at, false)),
             code(vault.rename(&kept, &at, true)),
@@ -201,31 +208,13 @@ fn sizes_are_bounded_also_of_what_grows() {
     let big = "x".repeat(1 << 20);
     home.vault.write(&note("a.md"), &big, Mode::Overwrite).unwrap();
     assert_eq!(code(home.vault.write(&note("a.md"), "y", Mode::Append)), "note_too_large");
-    let pattern = Replaced::new("x", false).unwrap();
-    assert_eq!(code(home.vault.replace(&note("a.md"), &pattern, "xx")), "note_too_large");
+    let doubled = home.vault.replace(&note("a.md"), &plain("x", "xx"), &|| false);
+    assert_eq!(code(doubled), "note_too_large");
     assert_eq!(home.text("a.md"), big);
     home.put("b.md", format!("{big}y"));
     assert_eq!(code(home.vault.read(&note("b.md"))), "note_too_large");
     home.put("c.md", b"caf\xe9");
     assert_eq!(code(home.vault.read(&note("c.md"))), "not_text");
-}
-
-#[test]
-fn text_is_replaced_as_it_is_and_patterns_with_their_groups() {
-    let home = Home::new();
-    home.put("a.md", "one.two one-two\n$1 end\n");
-    let replace = |old: &str, regex, new: &str| {
-        home.vault.replace(&note("a.md"), &Replaced::new(old, regex).unwrap(), new).unwrap()
-    };
-    assert_eq!(replace("one.two", false, "$1"), 1);
-    assert_eq!(home.text("a.md"), "$1 one-two\n$1 end\n");
-    assert_eq!(replace("^(.)1", true, "${1}2"), 2);
-    assert_eq!(home.text("a.md"), "$2 one-two\n$2 end\n");
-    let before = fs::metadata(home.at("a.md")).unwrap().ino();
-    assert_eq!(replace("nowhere", false, "x"), 0);
-    assert_eq!(fs::metadata(home.at("a.md")).unwrap().ino(), before, "not written anew");
-    assert_eq!(code(Replaced::new("(", true)), "invalid_pattern");
-    assert_eq!(code(Replaced::new("(x{1000}){1000}", true)), "invalid_pattern");
 }
 
 #[test]

@@ -6,9 +6,8 @@ use memchr::{memchr_iter, memrchr_iter};
 
 use super::{Hit, Request};
 use crate::Error;
+use crate::stretch::PATTERN_BYTES;
 
-/// The most memory that a compiled pattern takes, and its caches.
-const PATTERN_BYTES: usize = 4 * 1024 * 1024;
 /// What is shown of a line at most, in bytes.
 const LINE_BYTES: usize = 1_000;
 

@@ -1,0 +1,263 @@
+//! Replacing text in a note. How much text comes of it is looked at before it is made, and whether
+//! anybody still waits for it at every match.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use regex_automata::Input;
+use regex_automata::meta::{self, Regex};
+use regex_automata::util::interpolate;
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+use crate::Error;
+use crate::path::NotePath;
+use crate::stretch::{PATTERN_BYTES, Stretch};
+
+/// The longest pattern, and what its matches are replaced with, as they are given.
+const MOST_BYTES: usize = 64 * 1024;
+/// How long the matches of a pattern are looked for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is replaced, and with what.
+pub(crate) enum Replacement {
+    /// A text with a text, both taken as they are.
+    Text { old: String, new: String },
+    /// What a pattern matches.
+    Pattern(Box<Pattern>),
+}
+
+/// A compiled pattern with what its matches are replaced with.
+pub(crate) struct Pattern {
+    regex: Regex,
+    stretch: Stretch,
+    /// No match goes over a line's end.
+    in_line: bool,
+    /// The text between the groups.
+    new: String,
+    /// Groups of the match, and where in that text they stand, in order.
+    groups: Vec<(usize, usize)>,
+}
+
+impl Replacement {
+    /// Takes what a caller asks for. `$1` and `${name}` in what replaces a pattern are its groups.
+    ///
+    /// # Errors
+    /// [`Error::Pattern`].
+    pub(crate) fn new(old: &str, new: &str, is_pattern: bool) -> Result<Self, Error> {
+        match is_pattern {
+            true => Pattern::new(old, new).map(|pattern| Self::Pattern(Box::new(pattern))),
+            false => Ok(Self::Text { old: old.to_owned(), new: new.to_owned() }),
+        }
+    }
+
+    /// The same, for a pattern that is shown less text at once.
+    #[cfg(test)]
+    pub(super) fn shown(mut self, most: usize) -> Self {
+        if let Self::Pattern(pattern) = &mut self {
+            pattern.stretch.most = most;
+        }
+        self
+    }
+
+    /// The text with everything replaced, and how often that was. What would be more than `most`
+    /// bytes is not made.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::PatternTooSlow`] or [`Error::Cancelled`].
+    pub(crate) fn apply(
+        &self,
+        path: &NotePath,
+        text: &str,
+        most: u64,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(String, usize), Error> {
+        let mut made = Made {
+            path,
+            text,
+            made: String::with_capacity(text.len()),
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            taken: 0,
+            count: 0,
+            stopped,
+            until: Instant::now() + PATIENCE,
+        };
+        match self {
+            Self::Text { old, new } => {
+                for (at, _) in text.match_indices(old) {
+                    made.begin(at)?;
+                    made.push(new)?;
+                    made.end(at + old.len());
+                }
+            }
+            Self::Pattern(pattern) => pattern.apply(&mut made)?,
+        }
+        made.push(&text[made.taken..])?;
+        Ok((made.made, made.count))
+    }
+}
+
+impl Pattern {
+    fn new(old: &str, new: &str) -> Result<Self, Error> {
+        if old.len().max(new.len()) > MOST_BYTES {
+            let why = format!("it and what replaces it have at most {MOST_BYTES} bytes each");
+            return Err(Error::Pattern(why));
+        }
+        let hir = ParserBuilder::new().multi_line(true).build().parse(old);
+        let hir = hir.map_err(|error| Error::Pattern(error.to_string()))?;
+        let config = Regex::config()
+            .nfa_size_limit(Some(PATTERN_BYTES))
+            .hybrid_cache_capacity(PATTERN_BYTES);
+        let regex = meta::Builder::new().configure(config).build_from_hir(&hir);
+        let regex = regex.map_err(|error| match error.syntax_error() {
+            Some(syntax) => Error::Pattern(syntax.to_string()),
+            None => Error::Pattern(error.to_string()),
+        })?;
+        let (mut between, mut groups) = (String::new(), Vec::new());
+        interpolate::string(
+            new,
+            |group, before| groups.push((group, before.len())),
+            |name| regex.group_info().to_index(regex_automata::PatternID::ZERO, name),
+            &mut between,
+        );
+        groups.retain(|(group, _)| *group < regex.captures_len());
+        let told = if groups.is_empty() { 0 } else { regex.captures_len() };
+        let (stretch, in_line) = (Stretch::of(&hir, told)?, !has_line_end(&hir));
+        Ok(Self { regex, stretch, in_line, new: between, groups })
+    }
+
+    fn apply(&self, made: &mut Made<'_>) -> Result<(), Error> {
+        let text = made.text;
+        let mut from = 0;
+        loop {
+            let end = match self.in_line {
+                true => self.stretch.end(text.as_bytes(), from),
+                false => (text.len() <= self.stretch.most).then_some(text.len()),
+            };
+            let Some(end) = end else {
+                let bytes = match self.in_line {
+                    true => text[from..].split('\n').next().map_or(0, str::len),
+                    false => text.len(),
+                };
+                return Err(made.too_slow(self.stretch.refusal(bytes)));
+            };
+            // A match at the end, which is empty, is the next stretch's, unless there is none.
+            let last = end == text.len();
+            let input = Input::new(text).span(from..end);
+            if self.groups.is_empty() {
+                let found = self.regex.find_iter(input).map(|found| found.range());
+                for range in found.take_while(|range| last || range.start < end) {
+                    made.begin(range.start)?;
+                    made.push(&self.new)?;
+                    made.end(range.end);
+                }
+            } else {
+                for groups in self.regex.captures_iter(input) {
+                    let whole = groups.get_group(0).expect("it matches").range();
+                    if !last && whole.start == end {
+                        break;
+                    }
+                    let group = |nth| groups.get_group(nth).map(|span| span.range());
+                    made.begin(whole.start)?;
+                    self.expand(made, group)?;
+                    made.end(whole.end);
+                }
+            }
+            if last {
+                return Ok(());
+            }
+            made.look()?;
+            from = end;
+        }
+    }
+
+    /// Writes what replaces a match.
+    fn expand(
+        &self,
+        made: &mut Made<'_>,
+        range: impl Fn(usize) -> Option<Range<usize>>,
+    ) -> Result<(), Error> {
+        let mut written = 0;
+        for (group, at) in &self.groups {
+            made.push(&self.new[written..*at])?;
+            written = *at;
+            if let Some(range) = range(*group) {
+                made.push(&made.text[range])?;
+            }
+        }
+        made.push(&self.new[written..])
+    }
+}
+
+/// Whether a match can have a line's end in it.
+fn has_line_end(pattern: &Hir) -> bool {
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) => false,
+        HirKind::Literal(literal) => literal.0.contains(&b'\n'),
+        HirKind::Class(Class::Unicode(class)) => {
+            class.iter().any(|range| (range.start()..=range.end()).contains(&'\n'))
+        }
+        HirKind::Class(Class::Bytes(class)) => {
+            class.iter().any(|range| (range.start()..=range.end()).contains(&b'\n'))
+        }
+        HirKind::Repetition(repetition) => has_line_end(&repetition.sub),
+        HirKind::Capture(capture) => has_line_end(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(has_line_end),
+    }
+}
+
+/// The text that is being made.
+struct Made<'t> {
+    path: &'t NotePath,
+    text: &'t str,
+    made: String,
+    most: usize,
+    /// Up to where the old text was taken over or replaced.
+    taken: usize,
+    count: usize,
+    stopped: &'t dyn Fn() -> bool,
+    until: Instant,
+}
+
+impl Made<'_> {
+    /// A match begins.
+    fn begin(&mut self, at: usize) -> Result<(), Error> {
+        self.look()?;
+        self.push(&self.text[self.taken..at])
+    }
+
+    /// It has been replaced.
+    fn end(&mut self, at: usize) {
+        self.taken = at;
+        self.count += 1;
+    }
+
+    fn push(&mut self, text: &str) -> Result<(), Error> {
+        let bytes = self.made.len() + text.len();
+        if bytes > self.most {
+            let (path, most) = (self.path.to_string(), self.most as u64);
+            return Err(Error::TooLarge { path, bytes: bytes as u64, most });
+        }
+        self.made.push_str(text);
+        Ok(())
+    }
+
+    fn look(&self) -> Result<(), Error> {
+        if (self.stopped)() {
+            return Err(Error::Cancelled);
+        }
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => Err(self.too_slow(format!(
+                "after {} s, {} of {} bytes were looked at",
+                PATIENCE.as_secs(),
+                self.taken,
+                self.text.len()
+            ))),
+        }
+    }
+
+    fn too_slow(&self, why: String) -> Error {
+        Error::PatternTooSlow { path: self.path.to_string(), why }
+    }
+}

@@ -1,0 +1,76 @@
+//! How much of a text a pattern is shown at once.
+//!
+//! Nothing stops the regex engine within a search, and a search takes up to a step for each state
+//! of the pattern and each byte of the text. So a long text is shown in stretches, as long as the
+//! pattern's size allows, and the clock is looked at between them.
+
+use regex_automata::nfa::thompson::{Config, NFA, WhichCaptures};
+use regex_syntax::hir::Hir;
+
+use crate::Error;
+
+/// The most memory that a compiled pattern takes, and the caches of its search.
+pub(crate) const PATTERN_BYTES: usize = 4 * 1024 * 1024;
+/// Steps of one search: some seconds, if each is one of the slowest engine's.
+const STEPS: usize = 1 << 30;
+
+/// The most bytes that a pattern is shown at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) most: usize,
+}
+
+impl Stretch {
+    /// Of a pattern, and how many groups are told of each match, which the engine keeps a state.
+    ///
+    /// # Errors
+    /// [`Error::Pattern`] if the pattern is too large.
+    pub(crate) fn of(pattern: &Hir, groups: usize) -> Result<Self, Error> {
+        let config = Config::new()
+            .nfa_size_limit(Some(PATTERN_BYTES))
+            .which_captures(WhichCaptures::Implicit);
+        let nfa = NFA::compiler().configure(config).build_from_hir(pattern);
+        let states = nfa.map_err(|error| Error::Pattern(error.to_string()))?.states().len();
+        Ok(Self { most: (STEPS / (states * (groups + 1)).max(1)).max(1) })
+    }
+
+    /// Where the stretch ends that begins at a line's start: at the text's end or after a line's.
+    /// `None` if that line alone is too long.
+    pub(crate) fn end(self, text: &[u8], from: usize) -> Option<usize> {
+        if text.len() - from <= self.most {
+            return Some(text.len());
+        }
+        let stretch = &text[from..from + self.most];
+        memchr::memrchr(b'\n', stretch).map(|newline| from + newline + 1)
+    }
+
+    /// For people: why a text of so many bytes is not looked at.
+    pub(crate) fn refusal(self, bytes: usize) -> String {
+        let most = self.most;
+        format!("the pattern is too large for {bytes} bytes without a line's end: {most} at most")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_is_lines_and_the_shorter_the_larger_the_pattern_is() {
+        let of = |pattern: &str| Stretch::of(&regex_syntax::parse(pattern).unwrap(), 1).unwrap();
+        let (small, large) = (of("a"), of("[ab]{1000}"));
+        assert!(small.most > 100 * large.most && large.most > 100_000, "{small:?} {large:?}");
+        let four = Stretch { most: 4 };
+        let ends = |text: &str| {
+            let mut ends = vec![0];
+            while ends[ends.len() - 1] < text.len() {
+                ends.push(four.end(text.as_bytes(), ends[ends.len() - 1])?);
+            }
+            Some(ends)
+        };
+        assert_eq!(ends("a\nb\nc\nd"), Some(vec![0, 4, 7]));
+        assert_eq!(ends("abc\n\n\nab"), Some(vec![0, 4, 8]));
+        assert_eq!(ends("a\nabcd\n"), None, "a line of five bytes");
+        assert!(Stretch::of(&regex_syntax::parse("(x{1000}){1000}").unwrap(), 1).is_err());
+    }
+}
