@@ -21,9 +21,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 pub enum Msg {
     /// Its end was announced: look.
     Look,
-    /// A look found this.
-    Seen(Option<JobSummary>),
+    /// What a look came to, nothing when the guest could not be asked.
+    Looked(Option<Found>),
+    /// Its end could not be recorded.
+    Unrecorded,
 }
+
+/// The job, unless the guest has no such job.
+type Found = Option<JobSummary>;
 
 /// What an incarnation is made from.
 #[derive(Clone)]
@@ -37,6 +42,12 @@ pub(crate) struct Seed {
 pub(crate) struct Job {
     seed: Seed,
     me: Me<Msg>,
+    /// A look is under way. There is one at a time, however often the guest tells of the end.
+    looking: bool,
+    /// The end was told meanwhile: that look may have been too early for it.
+    again: bool,
+    /// Its end is being recorded, or was.
+    ending: bool,
 }
 
 impl Entity for Job {
@@ -52,21 +63,45 @@ impl Entity for Job {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         });
-        Ok(Self { seed, me })
+        Ok(Self { seed, me, looking: false, again: false, ending: false })
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
-            Msg::Look => {
-                let (seed, address) = (self.seed.clone(), self.me.address.clone());
-                let _detached = self.me.workers.spawn(async move {
-                    if let Some(seen) = look(seed).await {
-                        let _gone = address.send(Msg::Seen(seen));
-                    }
-                });
+            Msg::Look if self.looking => self.again = true,
+            Msg::Look => self.look(),
+            Msg::Looked(found) => {
+                self.looking = false;
+                if let Some(found) = found {
+                    self.found(found);
+                }
+                if std::mem::take(&mut self.again) {
+                    self.look();
+                }
             }
-            Msg::Seen(None) => self.end(json!({ "job_id": self.seed.job, "lost": true })),
-            Msg::Seen(Some(summary)) if summary.exit.is_some() || summary.interrupted => {
+            Msg::Unrecorded => self.ending = false,
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    fn look(&mut self) {
+        if self.ending {
+            return;
+        }
+        self.looking = true;
+        let (seed, address) = (self.seed.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let found = look(seed).await;
+            let _gone = address.send(Msg::Looked(found));
+        });
+    }
+
+    fn found(&mut self, found: Found) {
+        match found {
+            None => self.end(json!({ "job_id": self.seed.job, "lost": true })),
+            Some(summary) if summary.exit.is_some() || summary.interrupted => {
                 let (code, signal) = summary.exit.map_or((None, None), |exit| match exit {
                     hivekeep_protocol::Exit::Code(code) => (Some(code), None),
                     hivekeep_protocol::Exit::Signal(signal) => (None, Some(signal)),
@@ -76,26 +111,27 @@ impl Entity for Job {
                     "interrupted": summary.interrupted,
                 }));
             }
-            Msg::Seen(Some(_)) => {}
+            Some(_) => {}
         }
-        Ok(())
     }
-}
 
-impl Job {
-    fn end(&self, event: serde_json::Value) {
+    fn end(&mut self, event: serde_json::Value) {
+        self.ending = true;
         let (desk, job, me) = (self.seed.desk.clone(), self.seed.job, self.me.clone());
         let _detached = self.me.workers.spawn(async move {
             match desk.commit(vec![Record::JobEnded { job }], Some(("job.ended", event))).await {
                 Ok(()) => me.stop("the job ended"),
-                Err(error) => tracing::error!(%job, %error, "a job's end could not be recorded"),
+                Err(error) => {
+                    tracing::error!(%job, %error, "a job's end could not be recorded");
+                    let _gone = me.address.send(Msg::Unrecorded);
+                }
             }
         });
     }
 }
 
 /// `None` when the guest cannot be asked now; `Some(None)` when it has no such job.
-async fn look(mut seed: Seed) -> Option<Option<JobSummary>> {
+async fn look(mut seed: Seed) -> Option<Found> {
     let link = match seed.line.wait_for(|line| matches!(line, Line::Up(_))).await.ok()?.clone() {
         Line::Up(link) => link,
         _ => return None,

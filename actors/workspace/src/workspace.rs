@@ -15,6 +15,7 @@ mod exec;
 mod files;
 mod git;
 mod halt;
+mod hearing;
 mod identity;
 mod jobs;
 mod line;
@@ -37,7 +38,6 @@ use hivekeep_kernel::{
     Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, SessionId, ToolCall,
     ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
 };
-use hivekeep_protocol::{GuestEvent, TaskNews};
 use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
@@ -111,9 +111,7 @@ pub enum Msg {
     /// News of the link.
     Link(LinkNews),
     /// News from the guest.
-    Guest(GuestEvent),
-    /// A task's result, told over the link of that number.
-    TaskEnded(u64, TaskNews),
+    Heard(hearing::Heard),
     /// Of the guest's tasks.
     Tasks(TaskAsk),
     /// Take over.
@@ -291,12 +289,7 @@ impl Entity for Workspace {
             Msg::Exited(exit) => self.machine_exited(exit),
             Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
             Msg::Link(news) => self.link_news(news),
-            Msg::Guest(GuestEvent::JobEnded(summary)) => self.job_ended_in_guest(&summary.job_id),
-            Msg::Guest(GuestEvent::TasksChanged) => self.tasks_changed(),
-            Msg::Guest(GuestEvent::TaskProgress(told)) => self.task_progress(&told),
-            // With the number of no link it is a hint.
-            Msg::Guest(GuestEvent::TaskEnded(_)) => self.tasks_changed(),
-            Msg::TaskEnded(links, news) => self.task_ended(links, news),
+            Msg::Heard(heard) => self.heard(heard),
             Msg::Tasks(ask) => self.task_ask(ask),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,

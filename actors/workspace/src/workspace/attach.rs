@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{Fault, Policy, supervise::Verdict};
-use hivekeep_protocol::GuestEvent;
 use serde_json::json;
 
 use super::{Line, Msg, Workspace};
@@ -148,22 +147,6 @@ impl Workspace {
             // Hints may have been lost with the link before.
             self.tasks_changed();
         }
-    }
-
-    /// Passes the guest's events on to the mailbox while this link lasts.
-    fn listen(&self, link: &crate::link::Link) {
-        let (mut events, address, links) = (link.events(), self.me.address.clone(), self.links);
-        let _detached = self.me.workers.spawn(async move {
-            while let Some(event) = events.recv().await {
-                let news = match event {
-                    GuestEvent::TaskEnded(news) => Msg::TaskEnded(links, news),
-                    other => Msg::Guest(other),
-                };
-                if address.send(news).is_err() {
-                    return;
-                }
-            }
-        });
     }
 
     /// A link was made anew under a running guest: its clock is set again.

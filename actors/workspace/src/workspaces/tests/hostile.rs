@@ -1,7 +1,14 @@
 //! A guest that has turned against its daemon, over a Unix socket: it costs its own workspace a
 //! link, and nobody anything else.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use hivekeep_kernel::{
     WorkspaceId,
@@ -12,6 +19,7 @@ use hivekeep_protocol::{
     ToGuest, encode,
     limits::{DATA_CHUNK_BYTES, MAX_PAYLOAD_BYTES, MAX_TASK_RESULTS, MAX_TASKS},
 };
+use hivekeep_store::Delivery;
 use serde_json::json;
 
 use super::{
@@ -118,6 +126,106 @@ async fn an_attack_costs_its_own_workspace_a_link() {
     let info = stage.call("workspace_info", json!({ "workspace_id": traitor })).await.unwrap();
     assert_eq!(info["state"], "running");
     stage.call("workspace_destroy", json!({ "workspace_id": traitor })).await.unwrap();
+}
+
+/// The frames with which a guest tells that a job ended, so many times over, and of its tasks.
+fn ends(job_id: &str, times: usize) -> Vec<u8> {
+    let summary = wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
+    let ended = encode(&GuestEvent::JobEnded(summary)).unwrap();
+    let mut bytes = frame(Kind::Event, 0, ended).repeat(times);
+    bytes.extend(frame(Kind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap()));
+    bytes
+}
+
+fn running(job_id: &str) -> wire::JobSummary {
+    let (exit, interrupted, started_unix_ms, finished_unix_ms) = (None, false, 0, None);
+    let job_id = job_id.to_owned();
+    wire::JobSummary { job_id, exit, interrupted, started_unix_ms, finished_unix_ms }
+}
+
+/// A guest that begins every job, tells that it ended each time a command is run whose script is
+/// the job's id, and does this when it is asked; how often it was.
+async fn ending(polled: impl Fn(&str) -> Act + Send + Sync + 'static) -> (Stage, Arc<AtomicUsize>) {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let count = polls.clone();
+    let script = move |request: &ToGuest| match request {
+        ToGuest::JobStart(_) => {
+            let started = wire::JobStarted { pid: 7, existed: false };
+            Act::Reply(Ok(FromGuest::JobStart(started)))
+        }
+        ToGuest::JobPoll(poll) => {
+            count.fetch_add(1, SeqCst);
+            polled(&poll.job_id)
+        }
+        ToGuest::Exec(exec) => match &exec.argv {
+            Argv::Shell(id) if id.starts_with("job_") => {
+                let id = id.clone();
+                Act::raw(move |call| {
+                    let done = crate::link::fake::exec_done(0, 0);
+                    let reply: Result<_, GuestError> = Ok(FromGuest::Exec(done));
+                    let reply = frame(Kind::Reply, call, encode(&reply).unwrap());
+                    [ends(&id, 20_000), reply].concat()
+                })
+            }
+            _ => guest(request),
+        },
+        other => guest(other),
+    };
+    (stage(script).await, polls)
+}
+
+/// Starts a job and has its guest tell of its end; returns when all of it was heard.
+async fn told_of_an_end(stage: &Stage, workspace: &str) -> String {
+    let start = json!({ "workspace_id": workspace, "action": "start", "command": "true" });
+    let job = stage.call("exec_background", start).await.unwrap();
+    let job = job["job_id"].as_str().unwrap().to_owned();
+    let tasks = TasksHandle::new(stage.daemon.shared.clone());
+    let id: WorkspaceId = workspace.parse().unwrap();
+    let before = tasks.hints(id).await.unwrap().count();
+    let tell = json!({ "workspace_id": workspace, "command": job });
+    stage.call("exec", tell).await.unwrap();
+    while tasks.hints(id).await.unwrap().count() == before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    job
+}
+
+#[tokio::test]
+async fn a_job_is_looked_at_once_at_a_time_however_often_its_end_is_told() {
+    let (stage, polls) = ending(|_| Act::Ignore).await;
+    let workspace = stage.create("w").await;
+    told_of_an_end(&stage, &workspace).await;
+    stage.until(|| polls.load(SeqCst) > 0).await;
+    // Whoever may be asking as well has asked by then: each is a task that waits for nothing.
+    let beside = json!({ "workspace_id": workspace, "command": "echo" });
+    stage.call("exec", beside).await.unwrap();
+    assert_eq!(polls.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_is_recorded_once() {
+    let over = |job_id: &str| {
+        let summary = wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
+        let empty = || wire::Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 };
+        let report = wire::JobReport { summary, stdout: empty(), stderr: empty() };
+        Act::Reply(Ok(FromGuest::JobPoll(report)))
+    };
+    let (stage, _polls) = ending(over).await;
+    let workspace = stage.create("w").await;
+    let mut events = stage.daemon.shared.events.subscribe(None, 1024);
+    told_of_an_end(&stage, &workspace).await;
+    stage.once(&workspace, |info| info["running_jobs"] == json!([])).await;
+    // What is told after a removal comes after whatever was told of the job.
+    stage.call("workspace_destroy", json!({ "workspace_id": workspace })).await.unwrap();
+    let mut ends = 0;
+    loop {
+        match events.next().await.expect("the journal is there") {
+            Delivery::Event(event) if event.kind == "job.ended" => ends += 1,
+            Delivery::Event(event) if event.kind == "workspace.destroyed" => break,
+            _ => {}
+        }
+    }
+    assert_eq!(ends, 1);
 }
 
 /// Every result that a page has room for, and all of them made up.

@@ -1,0 +1,152 @@
+//! What the guest tells without being asked, on its way into the mailbox.
+//!
+//! A guest can tell any number of things as fast as it likes, and a mailbox takes all it is given.
+//! So only a few wait there at a time, and they come at a pace. What is told beyond that is lost in
+//! the link, the oldest first. Nothing rests on an event alone: results of tasks are asked for every
+//! two seconds, jobs are looked at every thirty.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_protocol::GuestEvent;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+use super::{Msg, Workspace};
+use crate::link::{Events, Link};
+
+/// Events of one link that wait in the mailbox.
+const WAITING: usize = 16;
+/// Events that are passed on at once, as many as a link keeps, and how soon one more is.
+const AT_ONCE: u32 = 256;
+const EVERY: Duration = Duration::from_millis(1);
+
+/// An event that was told over a link.
+pub struct Heard {
+    /// Which link of the workspace's it was.
+    links: u64,
+    event: GuestEvent,
+    /// Another one may come when this one was handled.
+    _room: OwnedSemaphorePermit,
+}
+
+impl Workspace {
+    /// Passes the guest's events on to the mailbox while this link lasts.
+    pub(super) fn listen(&self, link: &Link) {
+        let (events, address, links) = (link.events(), self.me.address.clone(), self.links);
+        let send = move |heard| address.send(Msg::Heard(heard)).is_ok();
+        let _detached = self.me.workers.spawn(pass_on(events, links, send));
+    }
+
+    pub(super) fn heard(&mut self, Heard { links, event, _room }: Heard) {
+        match event {
+            GuestEvent::JobEnded(summary) => self.job_ended_in_guest(&summary.job_id),
+            GuestEvent::TasksChanged => self.tasks_changed(),
+            GuestEvent::TaskProgress(told) => self.task_progress(&told),
+            GuestEvent::TaskEnded(news) => self.task_ended(links, news),
+        }
+    }
+}
+
+/// Sends each event until nobody takes them or the link has ended.
+async fn pass_on(mut events: Events, links: u64, send: impl Fn(Heard) -> bool) {
+    let room = Arc::new(Semaphore::new(WAITING));
+    let mut pace = Pace { due: Instant::now() };
+    while let Some(event) = events.recv().await {
+        tokio::time::sleep(pace.step(Instant::now())).await;
+        let Ok(_room) = room.clone().acquire_owned().await else { return };
+        if !send(Heard { links, event, _room }) {
+            return;
+        }
+    }
+}
+
+/// How fast events are passed on.
+struct Pace {
+    /// When the next one would be, if all came evenly.
+    due: Instant,
+}
+
+impl Pace {
+    /// How long to wait before the next is passed on.
+    fn step(&mut self, now: Instant) -> Duration {
+        self.due = self.due.max(now) + EVERY;
+        self.due.saturating_duration_since(now + EVERY * AT_ONCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use hivekeep_protocol::{Frame, FromGuest, GuestCode, GuestError, JobList, Kind, encode};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::link::{
+        LinkOptions, LinkToken, Wait,
+        fake::{Act, FakeGuest},
+    };
+
+    #[test]
+    fn a_flood_is_passed_on_a_thousand_times_a_second() {
+        let begun = Instant::now();
+        let (mut now, mut passed) = (begun, 0);
+        let mut pace = Pace { due: begun };
+        while now < begun + Duration::from_secs(10) {
+            now += pace.step(now) + Duration::from_micros(50);
+            passed += 1;
+        }
+        assert!((10_000..10_400).contains(&passed), "{passed}");
+        let later = now + Duration::from_secs(60);
+        let burst = (0..1000).take_while(|_| pace.step(later).is_zero()).count();
+        assert_eq!(burst, AT_ONCE as usize, "after a pause as many at once");
+    }
+
+    /// Sends many hints before its answer.
+    fn flooding() -> FakeGuest {
+        let flood = |id| {
+            let hint = encode(&GuestEvent::TasksChanged).unwrap();
+            let mut bytes = Frame { kind: Kind::Event, id: 0, payload: hint }.to_bytes();
+            bytes = bytes.repeat(50_000);
+            let reply: Result<FromGuest, _> =
+                Err(GuestError::new(GuestCode::Unsupported, "said all"));
+            let payload = encode(&reply).unwrap();
+            bytes.extend(Frame { kind: Kind::Reply, id, payload }.to_bytes());
+            bytes
+        };
+        FakeGuest::new(move |_| Act::raw(flood)).0
+    }
+
+    #[tokio::test]
+    async fn of_a_flood_a_few_wait_in_the_mailbox_whatever_its_owner_does() {
+        let (token, options) = (LinkToken::generate().unwrap(), LinkOptions::default());
+        let (carrier, cancel) = (flooding().carrier(), CancellationToken::new());
+        let (link, _) = Link::connect_over(&carrier, &token, &options, &cancel).await.unwrap();
+        let mailbox = Arc::new(Mutex::new(Vec::new()));
+        let waiting = || mailbox.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let passing = tokio::spawn(pass_on(link.events(), 1, {
+            let mailbox = mailbox.clone();
+            move |heard| {
+                mailbox.lock().unwrap_or_else(PoisonError::into_inner).push(heard);
+                true
+            }
+        }));
+        let said = link.ask(JobList, Wait::at_most(Duration::from_secs(60))).await.unwrap_err();
+        assert!(said.to_string().contains("said all"), "{said}");
+        let mut total = 0;
+        for _ in 0..4 {
+            while waiting() < WAITING {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // As much as is passed on at once comes meanwhile, unless room is what it waits for.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(waiting(), WAITING);
+            let handled = std::mem::take(&mut *mailbox.lock().unwrap());
+            total += handled.len();
+        }
+        assert_eq!(total, 4 * WAITING, "what was handled makes room");
+        passing.abort();
+    }
+}
