@@ -16,6 +16,7 @@
 
 pub mod book;
 pub mod folder;
+pub mod kill;
 pub mod log;
 mod progress;
 pub mod queue;
@@ -123,7 +124,7 @@ impl Tasks {
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.shelf.clear();
         for run in runs.iter().filter(|run| run.path().exists()) {
-            run::kill(agent, run);
+            kill::kill(agent, run);
         }
         book.become_of(machine_id)
     }
@@ -234,7 +235,7 @@ pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, Gue
         let agent = cx.agent.clone();
         off_thread(move || {
             if run.path().exists() {
-                run::kill(&agent, &run);
+                kill::kill(&agent, &run);
             }
         })
         .await;

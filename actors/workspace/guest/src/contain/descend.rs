@@ -33,6 +33,18 @@ pub fn descendants(ancestor: i32) -> Vec<i32> {
     found
 }
 
+/// Every living process that was started with this environment variable, `NAME=value`: what is left
+/// of a command whose ancestor has gone. One that hides its environment is not found.
+pub fn bearing(variable: &[u8]) -> Vec<i32> {
+    let bears = |pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == variable))
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(bears).collect()
+}
+
 /// Whether a living process descends from `ancestor`, which is a child-subreaper.
 pub fn is_below(pid: i32, ancestor: i32) -> bool {
     let parent_of = |pid: &i32| stat_of(*pid).map(|(_, parent)| parent);
@@ -52,6 +64,22 @@ fn stat_of(pid: i32) -> Option<(char, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_bears_a_variable_is_found_as_long_as_it_lives() {
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("60").env("HIVEKEEP_TEST_BEARER", "1").spawn().expect("sleep");
+        let pid = i32::try_from(child.id()).expect("pid");
+        let found = || bearing(b"HIVEKEEP_TEST_BEARER=1");
+        // Until it has executed it has the environment of this process.
+        while !found().contains(&pid) {
+            assert!(child.try_wait().expect("a child").is_none(), "it sleeps");
+        }
+        assert!(!bearing(b"HIVEKEEP_TEST_BEARER=").contains(&pid));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        assert!(found().is_empty());
+    }
 
     #[test]
     fn a_child_is_found_and_a_dead_one_is_not() {

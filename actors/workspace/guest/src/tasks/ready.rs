@@ -207,7 +207,7 @@ impl Shelf {
 /// Removes what was made for a run that did not come about.
 pub(super) fn discard(agent: &Agent, run: &JobDir) {
     let _ = std::fs::remove_dir_all(run.path());
-    if let Some(dir) = super::run::cgroup_of(agent, run) {
+    if let Some(dir) = super::kill::cgroup_of(agent, run) {
         cgroup::remove(&dir);
     }
 }

@@ -10,6 +10,7 @@ use hivekeep_protocol::{
 };
 
 use super::book::End;
+use super::kill::{cgroup_of, kill, mark_of, put_away};
 use super::progress;
 use super::queue::{Resume, Run};
 use super::ready::{Going, Note, Order, Ready, discard};
@@ -19,7 +20,7 @@ use crate::exec::command::Prepared;
 use crate::files::{io_error, off_thread};
 use crate::jobs::dir::{Found, JobDir};
 use crate::jobs::shim::SHUTDOWN_FILE;
-use crate::jobs::{signal_and_wait, watch};
+use crate::jobs::watch;
 
 /// A task without a folder of its own runs in the first of these that is there.
 const WORKDIRS: [&str; 2] = ["/workspace", "/root"];
@@ -125,7 +126,7 @@ fn launch_in(agent: &Agent, ready: Ready, asked: TaskPut) -> Result<(Run, Launch
         let message = format!("timeout_secs: {secs} is not 1 to {}", limits::MAX_TASK_TIMEOUT_SECS);
         Err(GuestError::new(GuestCode::Invalid, message))
     };
-    let Prepared { program, script } = match prepared {
+    let Prepared { mut program, script } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             agent.tasks.shelf.put_back(ready);
@@ -134,6 +135,9 @@ fn launch_in(agent: &Agent, ready: Ready, asked: TaskPut) -> Result<(Run, Launch
     };
     // A long script stays in the run's folder, which is removed as a whole.
     std::mem::forget(script);
+    if matches!(agent.contain, Contain::Subreaper(_)) {
+        program.env.extend(mark_of(&ready.run));
+    }
     let boot_id = agent.identity.boot_id.clone();
     let run = Run { number: ready.number, boot_id, workdir };
     Ok((run, Launch { ready, order: Order { program, limit_ms: secs * 1000 } }))
@@ -182,21 +186,6 @@ fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<Gone, End> {
         Err(_) => kill(agent, &gone.run),
     }
     Ok(gone)
-}
-
-/// Kills what runs of a task. Blocking, for at most half a second.
-pub fn kill(agent: &Agent, run: &JobDir) {
-    let cgroup = cgroup_of(agent, run);
-    if let Err(error) = signal_and_wait(run, cgroup.as_deref(), libc::SIGKILL) {
-        crate::say!("task {}: cannot kill it: {error}", run.id());
-    }
-}
-
-pub(super) fn cgroup_of(agent: &Agent, run: &JobDir) -> Option<std::path::PathBuf> {
-    match &agent.contain {
-        Contain::Cgroup(pool) => Some(pool.job_dir(&run.id())),
-        Contain::Subreaper(_) => None,
-    }
 }
 
 /// Sees a task to its end that was started by this daemon, or that was to be.
@@ -271,13 +260,6 @@ async fn again(agent: &Arc<Agent>, generation: u64, seq: u64) {
     });
     if waits.await.is_ok() {
         next(agent, generation);
-    }
-}
-
-/// Kills what a dead shim left in the run's cgroup, and removes that.
-async fn put_away(agent: &Agent, run: &JobDir) {
-    if let Some(dir) = cgroup_of(agent, run) {
-        off_thread(move || cgroup::remove(&dir)).await;
     }
 }
 

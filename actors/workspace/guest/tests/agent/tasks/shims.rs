@@ -101,6 +101,28 @@ async fn a_command_that_waits_goes_with_its_shim_and_another_is_made() {
 }
 
 #[tokio::test]
+async fn what_a_killed_shim_leaves_is_killed_before_its_task_is_said_to_be_interrupted() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let mark = format!("hkleft{}{way:?}", std::process::id());
+        let line = format!("setsid sh -c 'sleep 1000; : {mark}' & echo {mark}; sleep 1000");
+        host.ask(task("left", &line)).await.expect("taken");
+        let folder = || folders(&guest).into_iter().min();
+        eventually("it runs", || {
+            runs(&format!("sleep 1000; : {mark}"))
+                && folder().is_some_and(|run| processes(&run).is_some())
+        });
+        let (shim, leader) = folder().and_then(|run| processes(&run)).expect("it runs");
+        let pid = rustix::process::Pid::from_raw(shim).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+        let result = results(&host, 1).await.remove("left").expect("its result");
+        assert_eq!(result.outcome, TaskOutcome::Interrupted);
+        assert!(!runs(&mark) && !is_alive(leader), "{way:?}");
+    }
+}
+
+#[tokio::test]
 async fn one_that_was_killed_costs_no_task() {
     for way in ways() {
         let guest = Guest::start(way);
