@@ -168,6 +168,19 @@ impl Edit<'_> {
         self.put(start, end, "");
     }
 
+    /// Takes out what is between these places, which are in order.
+    pub(super) fn cut_all(&mut self, cuts: &[(usize, usize)]) {
+        let base = self.block.inside.start;
+        let mut left = String::with_capacity(self.text.len());
+        let mut from = 0;
+        for (start, end) in cuts {
+            left.push_str(&self.text[from..base + start]);
+            from = base + end;
+        }
+        left.push_str(&self.text[from..]);
+        self.text = left;
+    }
+
     pub(super) fn put(&mut self, start: usize, end: usize, new: &str) {
         let base = self.block.inside.start;
         self.text.replace_range(base + start..base + end, new);

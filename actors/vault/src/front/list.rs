@@ -125,27 +125,26 @@ fn take(
     is_it: &dyn Fn(&Value) -> bool,
     all: &[Value],
 ) -> Option<String> {
-    match &entry.node.shape {
+    // What is cut out, in order; places are those of the text before.
+    let cuts: Vec<_> = match &entry.node.shape {
         Shape::BlockList(items) => {
-            // From the end, so that the places before stay good.
-            for item in items.iter().rev().filter(|item| is_it(&item.value)) {
+            let lines = items.iter().filter(|item| is_it(&item.value)).map(|item| {
                 dash(&edit, item.start)?;
-                let (start, end) = (edit.line_start(item.start), edit.line_end(item.end?));
-                edit.cut(start, end);
-            }
+                Some((edit.line_start(item.start), edit.line_end(item.end?)))
+            });
+            lines.collect::<Option<_>>()?
         }
         Shape::FlowList(items) => {
-            for nth in (0..items.len()).rev().filter(|nth| is_it(&items[*nth].value)) {
-                // With the comma before it, or, of the first that stays, the one after it.
-                match (nth.checked_sub(1), items.get(nth + 1)) {
-                    (Some(before), _) => edit.cut(items[before].end?, items[nth].end?),
-                    (None, Some(next)) => edit.cut(items[nth].start, next.start),
-                    (None, None) => return None,
-                }
-            }
+            let kept = items.iter().position(|item| !is_it(&item.value))?;
+            // With the comma before each, or, of those before the first that stays, the one after.
+            let head = (items[0].start, items[kept].start);
+            let after = items[kept..].windows(2).filter(|pair| is_it(&pair[1].value));
+            let after = after.map(|pair| Some((pair[0].end?, pair[1].end?)));
+            std::iter::once(Some(head)).chain(after).collect::<Option<_>>()?
         }
         _ => return None,
-    }
+    };
+    edit.cut_all(&cuts);
     let values = expected(mapping, KEY, Some(&Value::from(all)));
     checked(edit.text, &values, 1).ok()
 }

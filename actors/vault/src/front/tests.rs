@@ -220,6 +220,13 @@ fn a_tag_is_removed_where_it_stands() {
     assert_eq!(remove("---\ntags: '#a'\n---\n", "a"), "---\ntags: []\n---\n");
     assert_eq!(remove("---\ntags: # c\n  - a\n---\n", "a"), "---\ntags: [] # c\n---\n");
     assert_eq!(remove_tag(NOTE, "gamma"), Ok(None));
+    // As often as it is there; what is after the block is none of it, and cut at no place.
+    let often = "---\ntags:\n- b\n- a\n- A # 1\n- c\n- '#a'\n---\n";
+    for body in ["", "ä", "äääääääää", "a body"] {
+        let text = format!("{often}{body}");
+        assert_eq!(remove(&text, "a"), format!("---\ntags:\n- b\n- c\n---\n{body}"));
+    }
+    assert_eq!(remove("---\ntags: [a, A, b, a, c, a]\n---\n", "a"), "---\ntags: [b, c]\n---\n");
     assert_eq!(remove_tag("#inline", "inline"), Ok(None));
 }
 
@@ -348,6 +355,7 @@ proptest! {
             prop_assert_eq!(&read(&new).unwrap()[&key], "v");
         }
         let _ = delete(&text, &key);
+        let _ = remove_tag(&text, &key);
         if let Ok(Some(new)) = add_tag(&text, "t") {
             prop_assert!(tags_of(&read(&new).unwrap()).contains(&"t".to_owned()));
             prop_assert!(new.ends_with(&rest));
