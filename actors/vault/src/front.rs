@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use block::{Block, begin, body, locate};
 pub(crate) use edit::{delete, set};
-pub(crate) use list::{add_tag, plain, remove_tag, same, tags_of};
+pub(crate) use list::{add_tag, fold, plain, remove_tag, tags_of};
 
 /// The largest block that is parsed, in bytes. A note's properties are a screen or two.
 const MAX_BYTES: usize = 256 * 1024;

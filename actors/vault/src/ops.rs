@@ -39,6 +39,8 @@ pub(crate) struct Note {
 pub(crate) struct Tags {
     pub(crate) all: Vec<String>,
     pub(crate) inline: Vec<String>,
+    /// There may be more of either.
+    pub(crate) more: bool,
     /// Without this, those of the front matter are among them.
     pub(crate) malformed: Option<Malformed>,
 }
@@ -58,13 +60,15 @@ impl Vault {
         front::read(&self.read(path)?.text).map_err(malformed(path))
     }
 
-    pub(crate) fn tags(&self, path: &NotePath) -> Result<Tags, Error> {
+    pub(crate) fn tags(&self, path: &NotePath, stopped: &dyn Fn() -> bool) -> Result<Tags, Error> {
         let text = self.read(path)?.text;
         let (front, malformed) = match front::read(&text) {
             Ok(front) => (front, None),
             Err(wrong) => (Map::new(), Some(wrong)),
         };
-        Ok(Tags { all: tags::all(&text, &front), inline: tags::inline(&text), malformed })
+        let inline = tags::inline(&text, stopped)?;
+        let all = tags::all(&front, &inline);
+        Ok(Tags { all: all.tags, inline: inline.tags, more: all.more, malformed })
     }
 }
 

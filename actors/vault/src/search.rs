@@ -14,6 +14,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use crate::{Error, tags};
 
 use gather::Gather;
 pub(crate) use matcher::Question;
+use matcher::Unanswered;
 use read::Reader;
 
 /// Notes that a worker takes at a time.
@@ -200,7 +202,9 @@ impl Job<'_> {
                     // What comes after a gap does not count.
                     return self.gather.close();
                 }
-                self.look(note, &mut reader, &mut searcher, &mut part);
+                if self.look(note, &mut reader, &mut searcher, &mut part).is_break() {
+                    return self.gather.close();
+                }
                 self.looked_at.fetch_add(1, Relaxed);
                 if tells && told.elapsed() >= self.watch.every {
                     told = Instant::now();
@@ -218,44 +222,58 @@ impl Job<'_> {
         self.late.load(Relaxed) || (self.watch.stopped)()
     }
 
+    /// Looks into one note. Breaks off if the search is over meanwhile.
     fn look(
         &self,
         note: &str,
         reader: &mut Reader<'_>,
         searcher: &mut grep_searcher::Searcher,
         part: &mut gather::Part,
-    ) {
+    ) -> ControlFlow<()> {
         let path = || format!("{}{note}", self.prefix);
-        let bytes = match reader.read(note) {
-            Ok(bytes) => bytes,
-            // Removed since the walk.
-            Err(Error::NotFound { .. }) => return,
-            Err(error) => {
-                let reason = match error {
-                    Error::TooLarge { bytes, most, .. } => {
-                        format!("it has {bytes} bytes, a note at most {most}")
-                    }
-                    Error::WrongKind { found, .. } => format!("it is {found}"),
-                    other => other.to_string(),
-                };
-                return part.skip(Skipped { path: path(), reason });
-            }
-        };
-        part.searched += 1;
         // One more than is wanted shows that there is more.
         let room = matcher::Room {
             hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
             bytes: RESULT_BYTES.saturating_sub(part.bytes),
             context_lines: self.ask.context_lines,
         };
-        let mut hits = self.question.hits(searcher, bytes, room);
-        if hits.is_empty() || self.ask.tag.is_some_and(|tag| !has_tag(bytes, tag)) {
-            return;
+        let mut skip = |reason| {
+            part.skip(Skipped { path: path(), reason });
+            ControlFlow::Continue(())
+        };
+        let bytes = match reader.read(note) {
+            Ok(bytes) => bytes,
+            // Removed since the walk.
+            Err(Error::NotFound { .. }) => return ControlFlow::Continue(()),
+            Err(Error::TooLarge { bytes, most, .. }) => {
+                return skip(format!("it has {bytes} bytes, a note at most {most}"));
+            }
+            Err(Error::WrongKind { found, .. }) => return skip(format!("it is {found}")),
+            Err(other) => return skip(other.to_string()),
+        };
+        let over = || self.is_over();
+        let mut hits = match self.question.hits(searcher, bytes, room, &over) {
+            Ok(hits) => hits,
+            Err(Unanswered::Stopped) => return ControlFlow::Break(()),
+            Err(Unanswered::TooLong(why)) => return skip(why),
+        };
+        if let Some(tag) = self.ask.tag.filter(|_| !hits.is_empty()) {
+            match has_tag(bytes, tag, &over) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => hits.clear(),
+                Ok(None) => {
+                    let most = tags::LOOKED_THROUGH_BYTES;
+                    return skip(format!("its first {most} bytes do not have the tag"));
+                }
+                Err(_) => return ControlFlow::Break(()),
+            }
         }
         for hit in &mut hits {
             hit.path = path();
         }
+        part.searched += 1;
         part.add(hits);
+        ControlFlow::Continue(())
     }
 }
 
@@ -270,8 +288,9 @@ impl Drop for CloseOnPanic<'_> {
     }
 }
 
-fn has_tag(bytes: &[u8], wanted: &str) -> bool {
+/// As [`tags::has`].
+fn has_tag(bytes: &[u8], wanted: &str, stopped: &dyn Fn() -> bool) -> Result<Option<bool>, Error> {
     let text = String::from_utf8_lossy(bytes);
     let front = crate::front::read(&text).unwrap_or_default();
-    tags::all(&text, &front).iter().any(|tag| tags::is_under(tag, wanted))
+    tags::has(&text, &front, wanted, stopped)
 }

@@ -1,26 +1,123 @@
 //! Tags: those of the front matter, and `#tag` in the text where it is text.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 use serde_json::{Map, Value};
 
-use crate::front;
+use crate::{Error, front};
 
-pub(crate) use front::{plain, same};
+pub(crate) use front::plain;
+use front::{fold, tags_of};
+
+#[cfg(test)]
+mod tests;
 
 /// The longest tag, in characters.
 const MAX_CHARS: usize = 200;
+/// Tags of one note that are told.
+const MOST: usize = 10_000;
+/// How much of a note's text is looked through for tags: of each of its bytes the parser makes up
+/// to 64.
+pub(crate) const LOOKED_THROUGH_BYTES: usize = 2 * 1024 * 1024;
+/// Quotes and lists that begin in each other on one line. The parser looks at all of them again on
+/// each line that follows.
+const MOST_IN_EACH_OTHER: usize = 100;
 
-/// The tags in the text after the front matter, each once, in their order. Code, mathematics and
-/// HTML have none.
-pub(crate) fn inline(text: &str) -> Vec<String> {
-    let (_, body) = front::body(text);
-    let mut found: Vec<String> = Vec::new();
-    if !body.contains('#') {
-        return found;
+/// Tags, each once whatever the case of its letters, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Distinct {
+    pub(crate) tags: Vec<String>,
+    /// There may be more than these.
+    pub(crate) more: bool,
+    folded: HashSet<String>,
+}
+
+impl Distinct {
+    /// False if there is no room for another one.
+    fn add(&mut self, tag: &str) -> bool {
+        let folded = fold(tag);
+        if self.folded.contains(&folded) {
+            return true;
+        }
+        if self.tags.len() == MOST {
+            self.more = true;
+            return false;
+        }
+        self.folded.insert(folded);
+        self.tags.push(tag.to_owned());
+        true
     }
-    let hidden = hidden(body);
+}
+
+/// The tags in the text after the front matter. Code, mathematics and HTML have none.
+///
+/// # Errors
+/// [`Error::Cancelled`].
+pub(crate) fn inline(text: &str, stopped: &dyn Fn() -> bool) -> Result<Distinct, Error> {
+    let mut found = Distinct::default();
+    let whole = each(text, stopped, &mut |tag| match found.add(tag) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    })?;
+    found.more |= !whole;
+    Ok(found)
+}
+
+/// Every tag of a note, those of the front matter first.
+pub(crate) fn all(front: &Map<String, Value>, inline: &Distinct) -> Distinct {
+    let mut all = Distinct { more: inline.more, ..Distinct::default() };
+    for tag in tags_of(front).iter().chain(&inline.tags) {
+        if !all.add(tag) {
+            break;
+        }
+    }
+    all
+}
+
+/// Whether a note has a tag, or one below it. `None` if it is not among those of the part that is
+/// looked through.
+///
+/// # Errors
+/// [`Error::Cancelled`].
+pub(crate) fn has(
+    text: &str,
+    front: &Map<String, Value>,
+    wanted: &str,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<bool>, Error> {
+    let wanted = fold(wanted);
+    let mut found = tags_of(front).iter().any(|tag| is_under(tag, &wanted));
+    if found {
+        return Ok(Some(true));
+    }
+    let whole = each(text, stopped, &mut |tag| {
+        found = is_under(tag, &wanted);
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok((found || whole).then_some(found))
+}
+
+/// Whether a tag is the wanted one, which is folded, or below it: `a/b` is found by `a`.
+fn is_under(tag: &str, wanted: &str) -> bool {
+    fold(tag).strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Shows each tag in the text as often as it is there. False if a part was not looked through.
+fn each(
+    text: &str,
+    stopped: &dyn Fn() -> bool,
+    take: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<bool, Error> {
+    let (_, whole) = front::body(text);
+    let body = looked_through(whole);
+    let all = body.len() == whole.len();
+    if !body.contains('#') {
+        return Ok(all);
+    }
+    let hidden = hidden(body, stopped)?;
     let mut hidden = hidden.iter().peekable();
     for (at, _) in body.match_indices('#') {
         while hidden.next_if(|range| range.end <= at).is_some() {}
@@ -31,19 +128,35 @@ pub(crate) fn inline(text: &str) -> Vec<String> {
         }
         let rest = &body[at + 1..];
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let tag = &rest[..end];
-        if is_tag(tag) && !found.iter().any(|one| same(one, tag)) {
-            found.push(tag.to_owned());
+        if stopped() {
+            return Err(Error::Cancelled);
+        }
+        if is_tag(&rest[..end]) && take(&rest[..end]).is_break() {
+            break;
         }
     }
-    found
+    Ok(all)
+}
+
+/// As many whole lines from the start as are looked through; of a line that is longer, words.
+fn looked_through(body: &str) -> &str {
+    if body.len() <= LOOKED_THROUGH_BYTES {
+        return body;
+    }
+    let part = &body[..body.floor_char_boundary(LOOKED_THROUGH_BYTES)];
+    let end = part.rfind('\n').or_else(|| part.rfind(char::is_whitespace));
+    &part[..end.map_or(0, |end| end + 1)]
 }
 
 /// Where a `#` is no sign of a tag: in order, none in another.
-fn hidden(body: &str) -> Vec<Range<usize>> {
+fn hidden(body: &str, stopped: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, Error> {
     let options = Options::ENABLE_MATH | Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
+    let body = flat(body);
     let mut hidden: Vec<Range<usize>> = Vec::new();
-    for (event, range) in Parser::new_ext(body, options).into_offset_iter() {
+    for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
+        if stopped() {
+            return Err(Error::Cancelled);
+        }
         let covers = matches!(
             event,
             Event::Code(_)
@@ -57,24 +170,35 @@ fn hidden(body: &str) -> Vec<Range<usize>> {
             hidden.push(range);
         }
     }
-    hidden
+    Ok(hidden)
 }
 
-/// Every tag of a note, those of the front matter first. Of malformed front matter, none.
-pub(crate) fn all(text: &str, front: &Map<String, Value>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for tag in front::tags_of(front).into_iter().chain(inline(text)) {
-        if !all.iter().any(|one| same(one, &tag)) {
-            all.push(tag);
-        }
+/// The text, with what would begin too deep in quotes and lists made a letter, byte for byte.
+fn flat(body: &str) -> Cow<'_, str> {
+    let mut too_deep = Vec::new();
+    let mut start = 0;
+    for line in body.split_inclusive('\n') {
+        let bytes = line.as_bytes();
+        let begins = |at: &usize| match bytes[*at] {
+            b'>' => true,
+            b'-' | b'+' | b'*' | b'.' | b')' => {
+                bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace)
+            }
+            _ => false,
+        };
+        let head = bytes.iter().take_while(|byte| b" \t>-+*.)0123456789".contains(byte)).count();
+        let deep = (0..head).filter(begins).nth(MOST_IN_EACH_OTHER);
+        too_deep.extend(deep.map(|at| start + at));
+        start += line.len();
     }
-    all
-}
-
-/// Whether a tag is the wanted one or below it: `a/b` is found by `a`.
-pub(crate) fn is_under(tag: &str, wanted: &str) -> bool {
-    let (tag, wanted) = (tag.to_lowercase(), wanted.to_lowercase());
-    tag.strip_prefix(&wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    if too_deep.is_empty() {
+        return Cow::Borrowed(body);
+    }
+    let mut bytes = body.as_bytes().to_vec();
+    for at in too_deep {
+        bytes[at] = b'x';
+    }
+    Cow::Owned(String::from_utf8(bytes).expect("one ASCII character stands for another"))
 }
 
 /// A tag as a caller writes it, with or without `#`.
@@ -97,53 +221,4 @@ fn is_part(c: char) -> bool {
 
 fn is_punctuation(c: char) -> bool {
     matches!(u32::from(c), 0x80..=0xbf | 0x2000..=0x206f | 0x3000..=0x303f | 0xff00..=0xff0f | 0xff1a..=0xff20)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_tag_is_one_where_the_text_is_text() {
-        let text = "---\ntags: no\n# nor-this\n---\n#first at the start, a#no, (#no)\n# heading #second\n\
-            `#no` and ``a ` #no`` but #third/part.\n\n```\n#no\n```\n~~~sh\n#no\n```\n#no\n~~~\n\n\
-            > - ```\n>   #no\n>   ```\n\n    #no indented\n\n$#no$ <b title=\"x #no\"> [x](#no) \\#no\n\
-            #123 #1a #FIRST #ümlaut-🚀 #\n";
-        assert_eq!(inline(text), ["first", "second", "third/part", "1a", "ümlaut-🚀"]);
-    }
-
-    #[test]
-    fn a_fence_that_is_never_closed_hides_the_rest() {
-        assert_eq!(inline("#a\n```\n#b\n"), ["a"]);
-        assert_eq!(inline("`#a\n#b"), ["b"]);
-    }
-
-    #[test]
-    fn a_tag_is_found_by_those_above_it() {
-        assert!(
-            is_under("a/b", "A")
-                && is_under("a", "a")
-                && !is_under("ab", "a")
-                && !is_under("a", "a/b")
-        );
-    }
-
-    #[test]
-    fn what_is_no_tag_is_not_taken_for_one() {
-        assert_eq!(parse(" #a/b "), Some("a/b"));
-        for no in ["", "#", "12", "a b", "a,b", "a#b", "-", &"x".repeat(201)] {
-            assert_eq!(parse(no), None, "{no}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn code_never_has_tags(before in "[a-z #\n]{0,20}", code in "[a-z #]{1,20}", fence in "`{3,5}|~{3,5}") {
-            let text = format!("{before}\n\n{fence}\n#x{code}x #secret\n{fence}\n#after\n");
-            let tags = inline(&text);
-            prop_assert!(!tags.iter().any(|tag| tag == "secret"), "{text:?}: {tags:?}");
-            prop_assert!(tags.iter().any(|tag| tag == "after"), "{text:?}: {tags:?}");
-        }
-    }
 }

@@ -28,9 +28,13 @@ pub(crate) fn plain(text: &str) -> &str {
     text.strip_prefix('#').unwrap_or(text)
 }
 
-/// Tags are the same whatever the case of their letters, as in Obsidian.
-pub(crate) fn same(a: &str, b: &str) -> bool {
-    a == b || a.to_lowercase() == b.to_lowercase()
+/// What tags that are the same have in common: the case of letters does not count, as in Obsidian.
+pub(crate) fn fold(tag: &str) -> String {
+    tag.to_lowercase()
+}
+
+fn same(a: &str, b: &str) -> bool {
+    a == b || fold(a) == fold(b)
 }
 
 fn tag(value: &Value) -> Option<String> {

@@ -254,21 +254,22 @@ impl Keeper {
     fn tags(&mut self, by: &Caller, call: VaultCall) -> Answer {
         let (note, given) = self.note(by, call.path, "path")?;
         let action = need(call.tags_action, "tags_action")?;
-        let answer = move |vault: &Vault, note: &NotePath, changed| {
-            let Tags { all, inline, malformed } = vault.tags(note)?;
+        let answer = move |vault: &Vault, note: &NotePath, changed, stopped: &dyn Fn() -> bool| {
+            let Tags { all, inline, more, malformed } = vault.tags(note, stopped)?;
             Ok(VaultResult {
                 path: Some(given),
                 tags: Some(all),
                 inline_tags: Some(inline),
+                truncated: more.then_some(true),
                 frontmatter_error: malformed.map(|wrong| wrong.to_string()),
                 changed,
                 ..VaultResult::default()
             })
         };
         if action == TagsAction::List {
-            return Ok(
-                self.look(by, &self.house.readers, move |vault, _| answer(vault, &note, None))
-            );
+            return Ok(self.look(by, &self.house.readers, move |vault, stop| {
+                answer(vault, &note, None, &|| stop.is_set())
+            }));
         }
         let tag = valid_tag(&need(call.tag, "tag")?)?;
         Ok(self.change(by, vec![note.clone()], move |vault| {
@@ -276,7 +277,8 @@ impl Keeper {
                 TagsAction::Add => vault.add_tag(&note, &tag)?,
                 _ => vault.remove_tag(&note, &tag)?,
             };
-            answer(vault, &note, Some(changed))
+            // What was changed is told, whoever still waits for it.
+            answer(vault, &note, Some(changed), &|| false)
         }))
     }
 

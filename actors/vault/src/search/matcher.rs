@@ -3,16 +3,29 @@
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use memchr::{memchr_iter, memrchr_iter};
+use regex_syntax::ParserBuilder;
 
 use super::{Hit, Request};
 use crate::Error;
-use crate::stretch::PATTERN_BYTES;
+use crate::stretch::{PATTERN_BYTES, Stretch};
 
 /// What is shown of a line at most, in bytes.
 const LINE_BYTES: usize = 1_000;
 
 /// A compiled query.
-pub(crate) struct Question(RegexMatcher);
+pub(crate) struct Question {
+    matcher: RegexMatcher,
+    stretch: Stretch,
+}
+
+/// Why a note has no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// Nobody waits for it any more, or the time is over.
+    Stopped,
+    /// It has a line that is too long for the query, for people.
+    TooLong(String),
+}
 
 impl Question {
     /// Compiles a query.
@@ -28,8 +41,23 @@ impl Question {
             .size_limit(PATTERN_BYTES)
             .dfa_size_limit(PATTERN_BYTES)
             .line_terminator(Some(b'\n'));
-        let built = builder.build(ask.query);
-        built.map(Self).map_err(|error| Error::Pattern(error.to_string()))
+        let wrong = |error: &dyn std::fmt::Display| Error::Pattern(error.to_string());
+        let matcher = builder.build(ask.query).map_err(|error| wrong(&error))?;
+        let escaped = (!ask.regex).then(|| regex_syntax::escape(ask.query));
+        let pattern = ParserBuilder::new()
+            .utf8(false)
+            .case_insensitive(!ask.case_sensitive)
+            .build()
+            .parse(escaped.as_deref().unwrap_or(ask.query))
+            .map_err(|error| wrong(&error))?;
+        Ok(Self { matcher, stretch: Stretch::of(&pattern, 0)? })
+    }
+
+    /// The same, shown less text at once.
+    #[cfg(test)]
+    pub(super) fn shown(mut self, most: usize) -> Self {
+        self.stretch.most = most;
+        self
     }
 
     /// For one thread.
@@ -43,16 +71,35 @@ impl Question {
 
     /// The first lines of a note that match; of those that are more bytes than there is room for,
     /// the last is one too many.
-    pub(super) fn hits(&self, searcher: &mut Searcher, bytes: &[u8], room: Room) -> Vec<Hit> {
-        let mut gathered = Lines { bytes, room, taken: 0, hits: Vec::new() };
-        if room.hits == 0 {
-            return Vec::new();
+    pub(super) fn hits(
+        &self,
+        searcher: &mut Searcher,
+        bytes: &[u8],
+        room: Room,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Vec<Hit>, Unanswered> {
+        let mut gathered = Lines { bytes, from: 0, before: 0, room, taken: 0, hits: Vec::new() };
+        while gathered.has_room() {
+            let Some(end) = self.stretch.end(bytes, gathered.from) else {
+                let rest = &bytes[gathered.from..];
+                let line = memchr_iter(b'\n', rest).next().unwrap_or(rest.len());
+                return Err(Unanswered::TooLong(self.stretch.refusal(line)));
+            };
+            let stretch = &bytes[gathered.from..end];
+            // Reading memory cannot fail, and the sink's error has no value.
+            let Ok(()) = searcher.search_slice(&self.matcher, stretch, &mut gathered) else {
+                return Ok(Vec::new());
+            };
+            if end == bytes.len() {
+                break;
+            }
+            if stopped() {
+                return Err(Unanswered::Stopped);
+            }
+            gathered.before += memchr_iter(b'\n', stretch).count() as u64;
+            gathered.from = end;
         }
-        // Reading memory cannot fail, and the sink's error has no value.
-        let Ok(()) = searcher.search_slice(&self.0, bytes, &mut gathered) else {
-            return Vec::new();
-        };
-        gathered.hits
+        Ok(gathered.hits)
     }
 }
 
@@ -67,26 +114,35 @@ pub(super) struct Room {
 
 struct Lines<'b> {
     bytes: &'b [u8],
+    /// Where the stretch begins that is searched, and how many lines are before it.
+    from: usize,
+    before: u64,
     room: Room,
     taken: usize,
     hits: Vec<Hit>,
+}
+
+impl Lines<'_> {
+    fn has_room(&self) -> bool {
+        self.hits.len() < self.room.hits && self.taken <= self.room.bytes
+    }
 }
 
 impl Sink for Lines<'_> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
-        let start = usize::try_from(found.absolute_byte_offset()).unwrap_or(usize::MAX);
+        let start = self.from + found.absolute_byte_offset() as usize;
         let end = start + found.bytes().len();
         let hit = Hit {
             path: String::new(),
-            line_number: found.line_number().unwrap_or(0),
+            line_number: self.before + found.line_number().unwrap_or(0),
             line: shown(found.bytes()),
             context: context(self.bytes, start, end, self.room.context_lines),
         };
         self.taken += hit.bytes();
         self.hits.push(hit);
-        Ok(self.hits.len() < self.room.hits && self.taken <= self.room.bytes)
+        Ok(self.has_room())
     }
 }
 

@@ -51,10 +51,13 @@ fn plainly(notes: &[(String, String)], ask: &Request<'_>) -> Vec<Hit> {
     let mut hits = Vec::new();
     for (path, text) in &notes {
         let front = crate::front::read(text).unwrap_or_default();
-        if ask
-            .tag
-            .is_some_and(|tag| !tags::all(text, &front).iter().any(|one| tags::is_under(one, tag)))
-        {
+        let inline = tags::inline(text, &|| false).unwrap();
+        let has = |wanted: &str| {
+            let under = format!("{wanted}/");
+            let all = tags::all(&front, &inline).tags.into_iter().map(|tag| tag.to_lowercase());
+            all.into_iter().any(|tag| tag == wanted || tag.starts_with(&under))
+        };
+        if ask.tag.is_some_and(|tag| !has(tag)) {
             continue;
         }
         let lines: Vec<&str> = text.lines().collect();
@@ -176,6 +179,63 @@ fn a_search_ends_when_nobody_waits_or_its_time_is_over() {
     let gone = AtomicBool::new(true);
     let watch = Watch { stopped: &|| gone.load(Relaxed), progress: &|_, _| {}, every: PROGRESS };
     assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
+}
+
+#[test]
+fn a_note_is_searched_in_stretches_as_it_is_at_once() {
+    let text = "one two\n\nthree\none\nfour one\n\none".repeat(3);
+    let room = matcher::Room { hits: 8, bytes: 1_000, context_lines: 1 };
+    for regex in ["one", "^one$", "^$", "e\\b", "[^x]*"] {
+        let hits = |most| {
+            let question = Question::new(&Request { regex: true, ..ask(regex) }).unwrap();
+            let question = question.shown(most);
+            question.hits(&mut question.searcher(), text.as_bytes(), room, &|| false).unwrap()
+        };
+        let whole = hits(1_000);
+        assert!(whole.len() > 2, "{regex}");
+        for most in [14, 15, 20, 40] {
+            assert_eq!(hits(most), whole, "{regex} in stretches of {most}");
+        }
+    }
+}
+
+/// Of a large pattern, a search takes a step for each of its states at each byte.
+#[test]
+fn large_patterns_are_stopped_within_a_note_and_get_no_endless_lines() {
+    let large = Request { regex: true, threads: 1, ..ask("[ab]{0,2000}[cd]") };
+    let lines = ("lines.md".to_owned(), "xyz xyz\n".repeat(1 << 18));
+    let (_dir, vault) = vault(
+        &[
+            ("a.md".to_owned(), "abc\n".to_owned()),
+            ("line.md".to_owned(), "x".repeat(1 << 20)),
+            lines,
+        ],
+        &Options::default(),
+    );
+    let found = run(&vault, &large).unwrap();
+    assert_eq!((found.hits.len(), found.searched, found.skipped_count), (1, 2, 1), "{found:?}");
+    assert_eq!(found.skipped[0].path, "line.md");
+    assert!(found.skipped[0].reason.contains("1048576 bytes"), "{:?}", found.skipped);
+    let looked = AtomicUsize::new(0);
+    let watch = Watch {
+        stopped: &|| looked.fetch_add(1, Relaxed) > 6,
+        progress: &|_, _| {},
+        every: PROGRESS,
+    };
+    assert!(matches!(search(&vault, &large, &watch), Err(Error::Cancelled)));
+}
+
+#[test]
+fn a_note_of_which_not_all_was_looked_through_for_the_tag_is_named() {
+    let word = "word\n".repeat(500_000);
+    let notes = [("a.md", format!("#a\n{word}")), ("b.md", format!("{word}#a\n"))];
+    let notes = notes.map(|(path, text)| (path.to_owned(), text));
+    let (_dir, vault) = vault(&notes, &Options::default());
+    let found = run(&vault, &Request { tag: Some("a"), max_results: 3, ..ask("word") }).unwrap();
+    assert_eq!((found.hits.len(), found.cut), (3, Some(Cut::Results)));
+    let found = run(&vault, &Request { tag: Some("A"), ..ask("#a") }).unwrap();
+    assert_eq!((found.hits.len(), found.skipped_count), (1, 1), "{found:?}");
+    assert_eq!((found.hits[0].path.as_str(), found.skipped[0].path.as_str()), ("a.md", "b.md"));
 }
 
 #[test]
