@@ -231,6 +231,7 @@ impl Tree {
             address: places.network.clone(),
         })
         .await?;
+        let closing = CancellationToken::new();
         let redactor = Redactor::new(&config.registry.redaction)
             .map_err(|error| Error::Redaction(error.to_string()))?;
         let workspaces = Shared::open(Parts {
@@ -244,6 +245,7 @@ impl Tree {
             sessions: Arc::new(sessions.clone()),
             network: Arc::new(network.clone()),
             census: census.clone(),
+            closing: closing.clone(),
         })
         .await
         .map_err(|error| Error::Workspaces(Box::new(error)))?;
@@ -252,7 +254,7 @@ impl Tree {
             state_dir: folders.state.clone(),
             address: places.vault.clone(),
         });
-        let (tools, closing) = (LateTools::default(), CancellationToken::new());
+        let tools = LateTools::default();
         let teams = House::new(hivekeep_team::Parts {
             options: config.team.clone(),
             swarm: config.swarm.clone(),

@@ -10,6 +10,7 @@ use hivekeep_kernel::{
     ports::{Network, Sessions},
 };
 use hivekeep_store::Journal;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Options,
@@ -48,6 +49,8 @@ pub struct Parts {
     pub network: Arc<dyn Network>,
     /// Vital signs.
     pub census: Census,
+    /// Fires when an ordered stop of the daemon begins.
+    pub closing: CancellationToken,
 }
 
 /// Where images are, by configuration.
@@ -101,6 +104,7 @@ impl Shared {
             sessions,
             network,
             census,
+            closing,
         } = parts;
         let folders = Folders {
             disks: state_dir.join("disks"),
@@ -149,6 +153,7 @@ impl Shared {
             merges: tokio::sync::Semaphore::new(1),
             young: Default::default(),
             traffic: Default::default(),
+            closing,
             booted: Default::default(),
         }))
     }

@@ -84,6 +84,8 @@ pub struct Shared {
     pub(crate) young: dashmap::DashSet<WorkspaceId>,
     /// Creations that people wait for.
     pub(crate) traffic: Traffic,
+    /// Fires when an ordered stop of the daemon begins.
+    pub(crate) closing: tokio_util::sync::CancellationToken,
     /// The keeper has started before in this daemon's life.
     pub(crate) booted: std::sync::atomic::AtomicBool,
 }
@@ -101,6 +103,15 @@ impl Shared {
                     .next("run `hivekeep check` on the host to see what is missing")
             },
         )
+    }
+
+    /// Whether a machine may be made or started.
+    ///
+    /// # Errors
+    /// `daemon_stopping` once an ordered stop has begun: a machine that comes up behind it would
+    /// outlive the daemon.
+    pub(crate) fn may_start(&self) -> Result<(), ToolError> {
+        if self.closing.is_cancelled() { Err(ToolError::daemon_stopping()) } else { Ok(()) }
     }
 
     /// Whether a workspace was just planned: true once. Any later incarnation of

@@ -16,8 +16,8 @@ mod stop_all;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, WorkspaceId,
-    nursery::Outcome, serve,
+    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, ToolError,
+    WorkspaceId, nursery::Outcome, serve,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -100,11 +100,16 @@ impl Entity for Workspaces {
         // After the workspaces, among which it finds its own.
         let seed = pool::Seed { shared: keeper.shared.clone(), keeper: keeper.me.address.clone() };
         keeper.nursery.start::<Pool>(POOL, Policy::ENTITY, &keeper.pool, seed)?;
+        let halt = stop_all::halt(keeper.shared.closing.clone(), keeper.pool.clone());
+        let _detached = keeper.me.workers.spawn(halt);
         Ok(keeper)
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
+            Msg::Tool(call) if stop_all::too_late(&self.shared, &call) => {
+                let _caller_gone = call.reply.send(Err(ToolError::daemon_stopping()));
+            }
             Msg::Tool(call) => {
                 let workers = self.me.workers.clone();
                 serve::serve(self, tools::OF_WORKSPACES, &workers, call);

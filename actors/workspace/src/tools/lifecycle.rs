@@ -322,6 +322,7 @@ impl Handle<WorkspaceStart> for Workspace {
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Start)?;
+        self.may_start()?;
         self.idle()?;
         Ok(self.start_again(cx, next))
     }

@@ -66,6 +66,12 @@ impl Workspace {
         let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
     }
 
+    /// # Errors
+    /// `daemon_stopping`.
+    pub(crate) fn may_start(&self) -> Result<(), ToolError> {
+        self.desk.shared.may_start()
+    }
+
     /// `workspace_start`.
     pub(crate) fn start_again(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceStarted> {
         self.set_phase(next);
@@ -97,7 +103,8 @@ impl Workspace {
 
     /// A crashed machine's restart is due by policy.
     pub(super) fn restart_due(&mut self) {
-        if self.phase != Phase::Crashed {
+        // A daemon that stops leaves it crashed.
+        if self.phase != Phase::Crashed || self.may_start().is_err() {
             return;
         }
         if self.idle().is_err() {

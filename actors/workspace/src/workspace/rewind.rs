@@ -35,6 +35,7 @@ impl Workspace {
         self.unchanging()?;
         let node = self.snapshot_named(name)?.clone();
         let next = self.phase.on(Want::Restore)?;
+        self.may_start()?;
         let newer = if discard_newer { self.discardable(&node)? } else { Vec::new() };
         let was = self.phase;
         self.set_phase(next);

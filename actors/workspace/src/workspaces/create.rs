@@ -148,6 +148,7 @@ pub(super) async fn hatch_claimed(
     if claims.plan().fork.is_none() {
         shared.may_wish(claims.plan().spec.isolation, &claims.plan().network).await?;
     }
+    shared.may_start()?;
     claims.slot(keeper).await?;
     let plan = claims.plan().clone();
     // From here on the workspace's own actor undoes what fails.
@@ -156,7 +157,9 @@ pub(super) async fn hatch_claimed(
     let patience = Duration::from_secs(10);
     let address = keeper
         .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
-        .await?
+        .await
+        // Unanswered, the plan is taken back.
+        .map_err(|error| shared.may_start().err().unwrap_or_else(|| error.into()))?
         .map_err(|fault| ToolError::internal(fault.to_string()))?;
     Ok((plan, address))
 }

@@ -27,7 +27,8 @@ impl Workspaces {
             let _asker_gone = reply.send(Err(Fault::new("the creation is being undone")));
             return;
         }
-        if reply.is_closed() {
+        // A machine that is launched behind the stop of all would outlive the daemon.
+        if reply.is_closed() || self.shared.may_start().is_err() {
             return self.unplan(plan);
         }
         self.shared.holds.take(Ledger::new(plan.clone()).pieces());

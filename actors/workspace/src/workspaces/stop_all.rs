@@ -3,11 +3,15 @@
 use std::{collections::HashSet, time::Duration};
 
 use futures::future::join_all;
+use hivekeep_kernel::{Address, RateClass, ToolCall};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     directory::Directory,
     phase::Phase,
+    pool,
+    shared::Shared,
     workspace::{self, MachineProcess},
 };
 
@@ -16,6 +20,17 @@ use crate::{
 const ARRIVAL: Duration = Duration::from_secs(45);
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
+
+/// Whether a call would make machines while the daemon is being stopped.
+pub(super) fn too_late(shared: &Shared, call: &ToolCall) -> bool {
+    call.tool.spec.class(&call.args) == RateClass::Create && shared.may_start().is_err()
+}
+
+/// Tells the pool when the daemon begins to stop: what it makes is refused from then on.
+pub(super) async fn halt(closing: CancellationToken, pool: Address<pool::Msg>) {
+    closing.cancelled().await;
+    let _pool_is_down = pool.send(pool::Msg::Halt);
+}
 
 /// Stops what runs, and what is being made or started as soon as it runs: otherwise a machine that
 /// is launched a moment later would outlive the daemon. Each is told once.

@@ -144,6 +144,37 @@ async fn a_stop_of_all_machines_takes_one_that_is_being_started() {
 }
 
 #[tokio::test]
+async fn once_the_daemon_stops_nothing_is_made_or_started_and_the_rest_goes_on() {
+    let stage = Stage::open().await;
+    let halted = stage.create("halted").await;
+    let at_it = json!({ "workspace_id": halted });
+    let snapshot = json!({ "workspace_id": halted, "action": "create", "name": "s" });
+    stage.call("snapshot", snapshot).await.unwrap();
+    stage.call("workspace_stop", at_it.clone()).await.unwrap();
+    let running = stage.create("running").await;
+    let launched = stage.driver.calls().len();
+    stage.daemon.shared.closing.cancel();
+    let fork = json!({ "workspace_id": halted, "snapshot_name": "s", "new_name": "f" });
+    let restore = json!({ "workspace_id": halted, "action": "restore", "name": "s" });
+    for (tool, args) in [
+        ("workspace_create", json!({ "name": "late" })),
+        ("workspace_fork", fork),
+        ("workspace_start", at_it.clone()),
+        ("snapshot", restore),
+    ] {
+        let error = stage.call(tool, args).await.unwrap_err();
+        assert_eq!((error.code.as_ref(), error.retryable), ("daemon_stopping", true), "{tool}");
+    }
+    assert!(stage.driver.calls()[launched..].iter().all(|call| !call.starts_with("launch")));
+    assert_eq!(
+        (stage.info(&halted).await["state"].clone(), stage.daemon.quota.held()),
+        (json!("stopped"), 2)
+    );
+    stage.call("workspace_stop", json!({ "workspace_id": running })).await.unwrap();
+    stage.call("workspace_destroy", at_it).await.unwrap();
+}
+
+#[tokio::test]
 async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_up_nobody() {
     let mut stage = Stage::open().await;
     let stopped = stage.create("stopped").await;
@@ -167,6 +198,12 @@ async fn calls_right_after_a_restart_are_answered_and_a_long_reattachment_holds_
 
 #[tokio::test]
 async fn a_plan_that_gets_no_actor_holds_nothing() {
+    for daemon_stops in [false, true] {
+        no_actor(daemon_stops).await;
+    }
+}
+
+async fn no_actor(daemon_stops: bool) {
     let stage = Stage::open().await;
     let id = WorkspaceId::new();
     let plan = Planned {
@@ -197,9 +234,16 @@ async fn a_plan_that_gets_no_actor_holds_nothing() {
     let stream = StreamId::new(STREAM, &id.to_string()).unwrap();
     let record = serde_json::to_vec(&Record::Planned(plan.clone())).unwrap();
     stage.journal.append(&stream, vec![record]).await.unwrap();
-    let (reply, gone) = oneshot::channel();
-    drop(gone);
+    let (reply, hatched) = oneshot::channel();
+    // Its caller is there only where the daemon stops.
+    let caller = daemon_stops.then_some(hatched);
+    if daemon_stops {
+        shared.closing.cancel();
+    }
     stage.daemon.keeper.send(Msg::Hatch(Box::new(plan), reply)).unwrap();
+    if let Some(hatched) = caller {
+        assert!(hatched.await.is_err(), "nothing is given an actor any more");
+    }
 
     let begun = tokio::time::Instant::now();
     while quota.held() > 0 {

@@ -325,6 +325,7 @@ impl Daemon {
             merges: tokio::sync::Semaphore::new(1),
             young: Default::default(),
             traffic: Default::default(),
+            closing: Default::default(),
             booted: Default::default(),
         });
         let probe = shared.census.probe("workspaces", "workspaces", Policy::ESSENTIAL);
