@@ -37,6 +37,29 @@ pub struct Standing {
     pub ended: bool,
 }
 
+/// Keeps a session from ending for want of a client, and what it owns from being taken over, as a
+/// call in flight does. Until it is dropped.
+#[derive(Default)]
+pub struct Hold(Option<Box<dyn std::any::Any + Send + Sync>>);
+
+impl Hold {
+    /// Held as long as this value is there.
+    pub fn of(held: impl Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(held)))
+    }
+
+    /// Whether there is a session that is held. One that is over is not.
+    pub fn holds(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl std::fmt::Debug for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Hold").field(&self.holds()).finish()
+    }
+}
+
 /// The keeper of sessions and their quotas.
 #[async_trait]
 pub trait Sessions: Send + Sync {
@@ -51,6 +74,9 @@ pub trait Sessions: Send + Sync {
 
     /// Counts what a session already owns, without a limit; used at start-up.
     fn restore(&self, session: SessionId, what: Resources);
+
+    /// Holds a session for work that goes on without a call. A session that is over is not held.
+    fn hold(&self, session: SessionId) -> Hold;
 
     /// What is known of a session.
     async fn standing(&self, session: SessionId) -> Standing;

@@ -7,6 +7,8 @@
 //!
 //! ```text
 //!  take ─► left ── draw ─► the drawer's, who releases it by `Sessions::release`
+//!            ▲                 └── put back, to be drawn again ─┐
+//!            ├──────────────────────────────────────────────────┘
 //!            └── last clone dropped ─► the session's again
 //! ```
 
@@ -56,6 +58,13 @@ impl Reservation {
         self.0.sessions.reserve(self.0.session, what.minus(drawn.what)).await?;
         drawn.keep();
         Ok(())
+    }
+
+    /// Takes back what a drawer holds and has no use for any more: it stays reserved, for whoever
+    /// draws next, instead of being the session's again. Counted once before and after.
+    pub fn put_back(&self, what: Resources) {
+        let mut left = self.0.left();
+        *left = left.plus(what);
     }
 
     /// What nobody has drawn.

@@ -193,8 +193,13 @@ pub(crate) struct InFlight(Arc<Face>);
 
 impl InFlight {
     pub(crate) fn begin(face: Arc<Face>) -> Self {
-        face.calls.fetch_add(1, SeqCst);
         face.calls_total.fetch_add(1, Relaxed);
+        Self::hold(face)
+    }
+
+    /// As a call, of work that is none.
+    pub(crate) fn hold(face: Arc<Face>) -> Self {
+        face.calls.fetch_add(1, SeqCst);
         Self(face)
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dashmap::DashMap;
 use hivekeep_kernel::{
     Address, AskError, Census, Layer, Resources, SessionId, ToolError,
-    ports::{self, Standing},
+    ports::{self, Hold, Standing},
 };
 use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
@@ -190,6 +190,11 @@ impl ports::Sessions for SessionsHandle {
         if let Some(face) = self.0.get(session) {
             face.ledger().restore(what);
         }
+    }
+
+    fn hold(&self, session: SessionId) -> Hold {
+        let live = self.0.get(session).filter(|face| face.ended().is_none());
+        live.map_or_else(Hold::default, |face| Hold::of(InFlight::hold(face)))
     }
 
     /// A session that nobody knows is over.

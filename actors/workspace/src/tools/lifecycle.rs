@@ -310,7 +310,7 @@ impl Handle<WorkspaceDestroy> for Workspace {
         self.authorize(cx)?;
         let next = self.phase().on(Want::Destroy)?;
         self.idle()?;
-        Ok(self.destroy(next))
+        Ok(self.destroy(cx, next))
     }
 }
 

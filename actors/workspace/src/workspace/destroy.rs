@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Reply, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::Reservation};
 use serde_json::json;
 
 use super::{Workspace, take_down};
@@ -17,10 +17,11 @@ use crate::{
 };
 
 impl Workspace {
-    /// `workspace_destroy`. Goes on to the end whether or not the caller waits.
-    pub(crate) fn destroy(&mut self, next: Phase) -> Reply<WorkspaceDestroyed> {
+    /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The quota goes into
+    /// what the call brings, if it brings any.
+    pub(crate) fn destroy(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceDestroyed> {
         self.set_phase(next);
-        let work = self.destruction("workspace.destroyed");
+        let work = self.destruction_into("workspace.destroyed", cx.reserved.clone());
         let plan = self.ledger.plan.clone();
         Reply::later(async move {
             work.await?;
@@ -36,6 +37,14 @@ impl Workspace {
     pub(super) fn destruction(
         &self,
         event: &'static str,
+    ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
+        self.destruction_into(event, None)
+    }
+
+    fn destruction_into(
+        &self,
+        event: &'static str,
+        reserved: Option<Reservation>,
     ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
         let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
@@ -57,8 +66,11 @@ impl Workspace {
             }
             let free = desk.shared.holds.release(pieces);
             files::remove(&desk.shared.folders, free).await;
-            if let Some(owner) = holds {
-                desk.shared.sessions.release(owner, plan.spec.resources());
+            let what = plan.spec.resources();
+            match (holds, reserved.filter(|reserved| Some(reserved.session()) == holds)) {
+                (Some(_), Some(reserved)) => reserved.put_back(what),
+                (Some(owner), None) => desk.shared.sessions.release(owner, what),
+                (None, _) => {}
             }
             let _told = keeper
                 .ask(Duration::from_secs(5), |done| workspaces::Msg::Gone { id: desk.id, done })

@@ -279,6 +279,14 @@ async fn a_creation_draws_from_what_its_call_brings() {
     create("b").await.unwrap();
     create("c").await.unwrap();
     assert_eq!((quota.held(), two.left().workspaces), (3, 0), "the third is counted beside it");
+    // What is removed in its name is reserved for the next one.
+    let reserved = Some(two.clone());
+    let gone = json!({ "workspace_id": "b" });
+    let sent = stage.send("workspace_destroy", gone, |cx| cx.reserved = reserved);
+    sent.unwrap().await.unwrap().unwrap();
+    assert_eq!((quota.held(), two.left().workspaces), (3, 1));
+    create("d").await.unwrap();
+    assert_eq!((quota.held(), two.left().workspaces), (3, 0));
     drop(two);
     assert_eq!(quota.held(), 3);
     stage.call("workspace_destroy", json!({ "workspace_id": "a" })).await.unwrap();

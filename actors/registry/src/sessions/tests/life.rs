@@ -91,6 +91,27 @@ async fn a_resume_stops_the_clock() {
 }
 
 #[tokio::test]
+async fn work_that_holds_a_session_keeps_it_without_a_client() {
+    let stage = Stage::new(Stage::loose()).await;
+    let id = stage.sessions.open(client(None)).await.expect("opens").session;
+    let hold = stage.sessions.hold(id);
+    assert!(hold.holds());
+    stage.events("session.detached", 1).await;
+    skip(Duration::from_secs(3_601)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let standing = stage.sessions.standing(id).await;
+    assert_eq!((standing.ended, standing.calls_in_flight), (false, 1));
+    assert_eq!(
+        (standing.idle_for, row(&stage.sessions, id).await.calls_total),
+        (Duration::ZERO, 0)
+    );
+    drop(hold);
+    skip(Duration::from_secs(3_601)).await;
+    ended(&stage.sessions, id).await;
+    assert!(!stage.sessions.hold(id).holds(), "what is over is not kept");
+}
+
+#[tokio::test]
 async fn a_running_call_keeps_a_session_without_a_client() {
     let stage = Stage::new(Stage::loose()).await;
     let attachment = stage.sessions.open(client(None)).await.expect("opens");

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
     ports::{
-        Errand, Sessions, Standing, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskPage,
-        TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
+        Errand, Hold, Sessions, Standing, TaskAssignment, TaskBoard, TaskHints, TaskOutcome,
+        TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
     },
 };
 use serde_json::{Value, json};
@@ -48,6 +48,8 @@ pub(crate) struct World {
     /// Removing these is refused.
     pub(crate) stuck: BTreeSet<String>,
     pub(crate) ended: BTreeSet<SessionId>,
+    /// Sessions that were held; one that is has further owners of this.
+    pub(crate) held: BTreeMap<SessionId, Arc<()>>,
     /// Forks that were begun, and that run now.
     pub(crate) begun: usize,
     pub(crate) forking: usize,
@@ -362,8 +364,11 @@ impl Tasks for Fake {
         Ok(TaskState::Running)
     }
 
-    async fn board(&self, _: WorkspaceId) -> Result<TaskBoard, ToolError> {
-        panic!("swarms do not ask for it")
+    async fn board(&self, id: WorkspaceId) -> Result<TaskBoard, ToolError> {
+        let (_, one) = self.guest(id)?;
+        let running = one.task.iter().filter(|(_, outcome)| outcome.is_none());
+        let running = running.map(|(task, _)| task.task_id.clone()).collect();
+        Ok(TaskBoard { queued: Vec::new(), running, results: 0 })
     }
 
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError> {
@@ -387,6 +392,9 @@ impl Sessions for Fake {
         self.with(|world| world.reserved = world.reserved.minus(what));
     }
     fn restore(&self, _: SessionId, _: Resources) {}
+    fn hold(&self, session: SessionId) -> Hold {
+        self.with(|world| Hold::of(world.held.entry(session).or_default().clone()))
+    }
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }

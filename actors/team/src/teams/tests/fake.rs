@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
-    ports::{Errand, NetworkPolicy, Sessions, Standing, Tools},
+    ports::{Errand, Hold, NetworkPolicy, Sessions, Standing, Tools},
 };
 use serde_json::{Value, json};
 
@@ -201,6 +201,9 @@ impl Sessions for Fake {
         self.with(|world| world.used -= what.workspaces);
     }
     fn restore(&self, _: SessionId, _: Resources) {}
+    fn hold(&self, _: SessionId) -> Hold {
+        Hold::default()
+    }
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }

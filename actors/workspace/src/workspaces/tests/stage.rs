@@ -13,7 +13,7 @@ use hivekeep_kernel::{
     Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, SessionId, ToolCall,
     ToolError,
     entity::spawn_root,
-    ports::{NetworkMode, Sessions, Standing},
+    ports::{Hold, NetworkMode, Sessions, Standing},
 };
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
@@ -57,6 +57,9 @@ impl Sessions for Quota {
     }
     fn restore(&self, _: SessionId, what: Resources) {
         self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
+    }
+    fn hold(&self, _: SessionId) -> Hold {
+        Hold::default()
     }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
