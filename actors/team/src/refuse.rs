@@ -48,6 +48,20 @@ pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
         .detail("limit", limit)
 }
 
+pub(crate) fn too_many_removers(waiting: usize) -> ToolError {
+    let message = format!("{waiting} calls wait for the removal of this team already");
+    ToolError::new(Layer::Actor, "too_many_waiting", message)
+        .next("team with action `status` shows what is left")
+        .retryable()
+}
+
+pub(crate) fn kept_by(below: &str) -> ToolError {
+    let message = format!("the team `{below}`, which is below it, is not gone");
+    ToolError::new(Layer::Actor, "team_state", message)
+        .next("it is removed when nothing is below it any more")
+        .retryable()
+}
+
 pub(crate) fn destroying(name: &str) -> ToolError {
     let message = format!("`{name}` is being destroyed");
     ToolError::new(Layer::Actor, "team_state", message)

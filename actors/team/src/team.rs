@@ -56,6 +56,8 @@ pub(crate) enum Msg {
     Wrote(Wrote, Result<(), ToolError>, Reply<()>),
     /// Remove it.
     End(oneshot::Sender<Ended>),
+    /// Nothing is below it: what an incarnation before began is gone on with.
+    GoOn,
     /// What came of it.
     Done(Ended),
 }
@@ -188,7 +190,7 @@ impl Entity for Team {
             team.keep_cards();
         } else if !unbuilt {
             tracing::info!(team = %team.state.plan.name, state = team.state.word(), "is removed");
-            team.end(None);
+            team.go_on();
         }
         team.show();
         Ok(team)
@@ -200,7 +202,9 @@ impl Entity for Team {
             Msg::Look(reply) => drop(reply.send(self.card())),
             Msg::Build(cx, reply) => self.build(cx, reply),
             Msg::Built(outcome) => self.built(outcome)?,
-            waits @ (Msg::Own(..) | Msg::WantEnd(..) | Msg::End(..)) if self.writing => {
+            waits @ (Msg::Own(..) | Msg::WantEnd(..) | Msg::End(..) | Msg::GoOn)
+                if self.writing =>
+            {
                 self.held.push(waits);
             }
             Msg::Own(take, reply) => self.own(take, reply),
@@ -212,6 +216,7 @@ impl Entity for Team {
             }
             Msg::Speak(speech, reply) => self.speak(speech, reply),
             Msg::End(reply) => self.end(Some(reply)),
+            Msg::GoOn => self.end(None),
             Msg::Done(ended) => self.done(ended),
         }
         Ok(())

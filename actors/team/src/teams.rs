@@ -4,11 +4,12 @@ mod collect;
 mod create;
 mod destroy;
 mod messages;
+mod removals;
 mod show;
 mod tasks;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -17,6 +18,8 @@ use hivekeep_kernel::{
     nursery::Outcome, serve,
 };
 use tokio::sync::oneshot;
+
+use removals::{Removal, Removals};
 
 use crate::{
     cards,
@@ -44,8 +47,13 @@ pub(crate) enum Inner {
     Gone(TeamId, Option<oneshot::Sender<()>>),
     /// A team and those below it, each after those below it. Nothing more is put below them.
     Close(TeamId, Reply<Cascade>),
-    /// They stay after all.
+    /// Who wanted that may not: they stay, as far as nobody else wants it.
     Reopen(Vec<TeamId>),
+    /// Remove what was closed, of a topmost team of this id and name. It is to be removed by its
+    /// records, too.
+    Remove(TeamId, String, Cascade, Reply<Removal>),
+    /// Tell when nothing is below a team.
+    Childless(TeamId, oneshot::Sender<()>),
     /// Where is the team of a name?
     Find(String, Reply<Address<team::Msg>>),
 }
@@ -56,6 +64,10 @@ pub(crate) type Cascade = Vec<(TeamId, Address<team::Msg>)>;
 impl Msg {
     pub(crate) fn gone(id: TeamId) -> Self {
         Self(Inner::Gone(id, None))
+    }
+
+    pub(crate) fn when_childless(id: TeamId, free: oneshot::Sender<()>) -> Self {
+        Self(Inner::Childless(id, free))
     }
 }
 
@@ -71,6 +83,7 @@ pub struct Teams {
     pub(crate) house: Arc<House>,
     pub(crate) directory: Directory,
     pub(crate) places: HashMap<TeamId, Address<team::Msg>>,
+    removals: Removals,
     nursery: Nursery,
 }
 
@@ -98,11 +111,16 @@ impl Entity for Teams {
         });
         let path = me.address.probe().path().to_owned();
         let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, house, directory, places: HashMap::new(), nursery };
+        let (places, removals) = (HashMap::new(), Removals::default());
+        let mut keeper = Self { me, house, directory, places, removals, nursery };
         let known = teams.iter().map(|state| state.plan.id).collect();
         let _detached = keeper.me.workers.spawn(cards::keep::sweep(keeper.house.clone(), known));
         for state in teams {
             keeper.directory.restore(state.plan.id, state.entry());
+            if state.ending {
+                // Its record keeps it closed.
+                keeper.removals.close(&[state.plan.id]);
+            }
             keeper.hatch(state.plan.id, false)?;
         }
         Ok(keeper)
@@ -123,13 +141,29 @@ impl Entity for Teams {
             Inner::Gone(id, done) => {
                 self.directory.release(id);
                 self.places.remove(&id);
+                self.removals.gone(id);
+                self.tell_childless();
                 self.nursery.stop(&id.to_string(), "destroyed");
                 if let Some(done) = done {
                     let _ = done.send(());
                 }
             }
-            Inner::Close(id, reply) => drop(reply.send(self.close(id))),
-            Inner::Reopen(ids) => self.directory.close(&ids, false),
+            Inner::Close(id, reply) => {
+                // Whoever asked has gone: nobody else would open them again.
+                if let Err(Ok(cascade)) = reply.send(self.close(id)) {
+                    self.reopen(ids(&cascade));
+                }
+            }
+            Inner::Reopen(ids) => self.reopen(ids),
+            Inner::Remove(id, name, cascade, reply) => {
+                let keeper = self.me.address.clone();
+                let work = async move { destroy::remove(&keeper, &name, cascade).await };
+                drop(reply.send(self.removals.run(id, &self.me.workers, work)));
+            }
+            Inner::Childless(id, free) => {
+                self.removals.wait(id, free);
+                self.tell_childless();
+            }
             Inner::Find(name, reply) => {
                 drop(reply.send(self.find(Some(&name)).map(|(_, team)| team)));
             }
@@ -184,8 +218,22 @@ impl Teams {
         });
         let cascade = places.collect::<Result<_, ToolError>>()?;
         self.directory.close(&ids, true);
+        self.removals.close(&ids);
         Ok(cascade)
     }
+
+    fn reopen(&mut self, ids: Vec<TeamId>) {
+        self.directory.close(&self.removals.reopen(ids), false);
+    }
+
+    fn tell_childless(&mut self) {
+        let above: HashSet<_> = self.directory.all().filter_map(|(_, team)| team.parent).collect();
+        self.removals.tell(|id| above.contains(&id));
+    }
+}
+
+pub(crate) fn ids(cascade: &Cascade) -> Vec<TeamId> {
+    cascade.iter().map(|(id, _)| *id).collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use crate::{
 
 /// For removing one member: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Before the keeper is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// For what an inbox is writing.
 const CLOSING: Duration = Duration::from_secs(40);
 
@@ -52,7 +54,7 @@ impl Ended {
     }
 
     /// All of it is left, for this reason.
-    fn not_begun(state: Arc<State>, why: &ToolError) -> Self {
+    pub(crate) fn not_begun(state: Arc<State>, why: &ToolError) -> Self {
         let left = |number| Gone {
             number,
             workspace: state.workspaces.as_ref().map(|ids| ids[number]),
@@ -70,6 +72,25 @@ impl Ended {
 }
 
 impl Team {
+    /// Goes on with a removal, or undoes a plan, once nothing is below the team any more. Those
+    /// below go on by themselves.
+    pub(super) fn go_on(&self) {
+        let (id, teams, team) = (self.seed.id, self.seed.teams.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            loop {
+                let (free, childless) = oneshot::channel();
+                if teams.send(teams::Msg::when_childless(id, free)).is_ok()
+                    && childless.await.is_ok()
+                {
+                    break;
+                }
+                // The keeper is being started, and this team with it.
+                tokio::time::sleep(AGAIN).await;
+            }
+            let _ = team.send(Msg::GoOn);
+        });
+    }
+
     /// Begins to remove everything, or joins whoever did. A record comes before the first removal:
     /// a start finds no team without its members.
     pub(super) fn end(&mut self, reply: Option<oneshot::Sender<Ended>>) {

@@ -1,15 +1,15 @@
 //! `destroy`: a team and all below it, the deepest first.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Address, CallCx, Layer, Reply, SessionId, TeamId, ToolError};
 use serde_json::json;
 
-use super::{Cascade, Inner, Msg, Teams};
+use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
     house::House,
     refuse,
-    team::{self, Ended, authorize},
+    team::{self, Card, Ended, authorize},
     tools::team::{Team, TeamAction, TeamMember, TeamResult},
 };
 
@@ -28,6 +28,7 @@ impl Teams {
     }
 }
 
+/// Returns with the removal's outcome. That goes on whatever becomes of the call.
 async fn destroy(
     house: &Arc<House>,
     keeper: &Address<Msg>,
@@ -39,37 +40,60 @@ async fn destroy(
         Ok(name) => name,
         Err(error) => {
             // A keeper that is gone is followed by one that asks the records.
-            let _ =
-                keeper.send(Msg(Inner::Reopen(cascade.into_iter().map(|(id, _)| id).collect())));
+            let _ = keeper.send(Msg(Inner::Reopen(ids(&cascade))));
             return Err(error);
         }
     };
     for (_, team) in &cascade {
         team.ask(PATIENCE, team::Msg::WantEnd).await??;
     }
+    let remove = |reply| Msg(Inner::Remove(id, name, cascade, reply));
+    let removal = keeper.ask(PATIENCE, remove).await??;
+    // Bounded by the keeper, and not by the admission of all teams.
+    cx.slot.give_back();
+    cx.guard(removal.outcome()).await
+}
+
+/// Removes teams, each after those below it, and says what is left.
+pub(super) async fn remove(
+    keeper: &Address<Msg>,
+    name: &str,
+    cascade: Cascade,
+) -> Result<TeamResult, ToolError> {
     let (mut members, mut left, mut cards) = (Vec::new(), Vec::new(), None);
+    // Teams that have something below them, and what.
+    let mut kept: HashMap<TeamId, String> = HashMap::new();
     for (id, team) in cascade {
-        // A team stays as long as anything below it does.
-        let ended = end(&team).await?;
-        members.extend(rows(&ended, &name));
+        let ended = match kept.get(&id) {
+            // A team stays as long as anything below it does.
+            Some(below) => Ended::not_begun(look(&team).await?.state, &refuse::kept_by(below)),
+            None => end(&team).await?,
+        };
+        members.extend(rows(&ended, name));
         cards = cards.or(ended.cards.clone());
         if ended.all() {
             keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
         } else {
+            let plan = &ended.state.plan;
+            kept.extend(plan.parent.map(|parent| (parent, plan.name.clone())));
             left.push(ended);
         }
     }
     if left.is_empty() {
         return Ok(TeamResult {
             action: Some(TeamAction::Destroy),
-            name: Some(name),
+            name: Some(name.to_owned()),
             success: Some(true),
             members: Some(members),
             cards,
             ..TeamResult::default()
         });
     }
-    Err(incomplete(&name, &left, members))
+    Err(incomplete(name, &left, members))
+}
+
+async fn look(team: &Address<team::Msg>) -> Result<Card, ToolError> {
+    Ok(team.ask(PATIENCE, team::Msg::Look).await?)
 }
 
 /// Whether all of it may be removed, before any of it is. Gives the name of the topmost.

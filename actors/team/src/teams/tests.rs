@@ -1,5 +1,6 @@
 //! Teams against workspaces that are only told of.
 
+mod below;
 mod cards;
 mod desk;
 pub(crate) mod fake;

@@ -99,7 +99,7 @@ pub struct TeamRole {
 }
 
 /// What became of the action.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TeamResult {
     /// The action.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, CallCx, CallId, Door, Policy, Progress, Receipt, ReceiptPad, Resources, SessionId,
-    ToolCall, ToolError, entity::spawn_root,
+    Slot, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
@@ -135,6 +135,11 @@ impl Stage {
     }
 
     pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Running {
+        self.begin_in(Slot::default(), session, args)
+    }
+
+    /// With this place among the calls that teams work on.
+    pub(super) fn begin_in(&self, slot: Slot, session: SessionId, args: Value) -> Running {
         let (reply, answer) = oneshot::channel();
         let (pad, receipt) = Receipt::pair();
         let cancel = CancellationToken::new();
@@ -147,7 +152,7 @@ impl Stage {
             cancel: cancel.clone(),
             progress: Progress::default(),
             receipt,
-            slot: Default::default(),
+            slot,
             reserved: None,
             span: tracing::Span::none(),
         };
