@@ -372,7 +372,9 @@ fn rate_of(input: &Value) -> Option<RateClass> {
 fn limit(input: &Value) -> Option<u64> {
     match input.get("action")?.as_str()? {
         "create" | "destroy" => None,
-        "receive" => Some(30 + input.get("wait_secs").and_then(Value::as_u64).unwrap_or(0)),
+        "receive" => {
+            Some(input.get("wait_secs").and_then(Value::as_u64).unwrap_or(0).saturating_add(30))
+        }
         _ => Some(60),
     }
 }
@@ -413,5 +415,12 @@ mod tests {
             assert_eq!(class(other), RateClass::Default, "{other}");
         }
         assert_eq!(Team::SPEC.class(&json!({})), RateClass::Default);
+    }
+
+    #[test]
+    fn a_wait_of_any_length_is_a_time_limit() {
+        let limit =
+            |wait: u64| (Team::SPEC.limit_secs)(&json!({ "action": "receive", "wait_secs": wait }));
+        assert_eq!((limit(0), limit(300), limit(u64::MAX)), (Some(30), Some(330), Some(u64::MAX)));
     }
 }
