@@ -192,6 +192,7 @@ impl Guest {
         tracing::info!(%session, resumed, uid, "attached");
         let transport = AsyncRwTransport::new_server(self.lines.into_reader(), self.writer)
             .with_max_line_length(max_bytes);
+        let transport = handler.transport(transport);
         // A child: the service cancels the token it is given when it ends.
         let end = self.end.child_token();
         match rmcp::service::serve_server_with_ct(handler, transport, end).await {

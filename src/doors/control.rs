@@ -7,7 +7,7 @@ mod requests;
 
 use std::{io, sync::Arc};
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ReceiptPad, ToolError};
 use tokio::{
     io::{AsyncBufRead, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -63,7 +63,7 @@ where
                         Ok(request) => handle(&core, uid, request, replies).await,
                         Err(error) => {
                             let outlet = Outlet { id: None, replies };
-                            outlet.end(Err(unreadable(&error))).await;
+                            outlet.end(Err(unreadable(&error)), None).await;
                         }
                     }
                 });
@@ -72,7 +72,7 @@ where
                 let outlet = Outlet { id: None, replies: replies.clone() };
                 let error =
                     ToolError::new(Layer::Door, "request_too_long", "the request is too long");
-                outlet.end(Err(error)).await;
+                outlet.end(Err(error), None).await;
             }
             Ok(Line::End) => break Ok(()),
             Err(error) => break Err(error),
@@ -85,14 +85,15 @@ where
     outcome
 }
 
-async fn handle(core: &Arc<Core>, uid: u32, request: Request, replies: mpsc::Sender<Reply>) {
+async fn handle(core: &Arc<Core>, uid: u32, request: Request, replies: mpsc::Sender<Outgoing>) {
     let outlet = Outlet { id: Some(request.id), replies };
     let order = match request.wanted {
         Wanted::Stop { workspaces } => StopOrder::Stop { workspaces },
         _ => StopOrder::None,
     };
-    let end = requests::answer(core, uid, request.wanted, &outlet).await;
-    outlet.end(end).await;
+    let mut receipt = None;
+    let end = requests::answer(core, uid, request.wanted, &outlet, &mut receipt).await;
+    outlet.end(end, receipt).await;
     // Only now: the stop ends this very connection.
     if order != StopOrder::None {
         core.stop.send_replace(order);
@@ -104,35 +105,40 @@ fn unreadable(error: &serde_json::Error) -> ToolError {
         .next("use the `hivekeep` of the daemon's own version")
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut replies: mpsc::Receiver<Reply>) {
-    while let Some(reply) = replies.recv().await {
+/// A reply on its way, with the receipt to sign once it is written.
+struct Outgoing(Reply, Option<ReceiptPad>);
+
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut replies: mpsc::Receiver<Outgoing>) {
+    while let Some(Outgoing(reply, receipt)) = replies.recv().await {
         let mut line = serde_json::to_vec(&reply).expect("replies are plain data");
         line.push(b'\n');
         if writer.write_all(&line).await.is_err() {
             // Nobody reads: the senders find the channel closed.
             return;
         }
+        receipt.into_iter().for_each(ReceiptPad::sign);
     }
 }
 
 /// Where the replies to one request go.
 struct Outlet {
     id: Option<u64>,
-    replies: mpsc::Sender<Reply>,
+    replies: mpsc::Sender<Outgoing>,
 }
 
 impl Outlet {
     /// One of several. False when the client is gone.
     async fn item(&self, value: serde_json::Value) -> bool {
-        self.replies.send(Reply { id: self.id, body: ReplyBody::Item(value) }).await.is_ok()
+        let reply = Reply { id: self.id, body: ReplyBody::Item(value) };
+        self.replies.send(Outgoing(reply, None)).await.is_ok()
     }
 
-    async fn end(self, end: Result<serde_json::Value, ToolError>) {
+    async fn end(self, end: Result<serde_json::Value, ToolError>, receipt: Option<ReceiptPad>) {
         let body = match end {
             Ok(value) => ReplyBody::Result(value),
             Err(error) => ReplyBody::Error(Box::new(error)),
         };
         // A client that is gone needs no answer.
-        let _gone = self.replies.send(Reply { id: self.id, body }).await;
+        let _gone = self.replies.send(Outgoing(Reply { id: self.id, body }, receipt)).await;
     }
 }

@@ -6,6 +6,7 @@ mod answer;
 mod listing;
 mod notes;
 mod progress;
+mod receipts;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -29,8 +30,10 @@ use rmcp::{
 use tokio::sync::OnceCell;
 
 pub use listing::Listing;
+pub use receipts::Written;
 
 use super::Core;
+use receipts::Receipts;
 
 /// What a model is told before it sees the tools.
 const INSTRUCTIONS: &str = "\
@@ -67,6 +70,8 @@ struct Inside {
     listing: Arc<Listing>,
     door: Door,
     origin: Origin,
+    /// Of answers that are on their way to the connection.
+    receipts: Receipts,
     /// Notes that a client with a handshake hears of.
     hearing: OnceLock<watch::Hearing>,
 }
@@ -89,7 +94,13 @@ impl Handler {
 
     fn new(core: Arc<Core>, view: Arc<View>, door: Door, origin: Origin) -> Self {
         let listing = core.listing(&view);
-        Self(Arc::new(Inside { core, view, listing, door, origin, hearing: OnceLock::new() }))
+        let (receipts, hearing) = (Receipts::default(), OnceLock::new());
+        Self(Arc::new(Inside { core, view, listing, door, origin, receipts, hearing }))
+    }
+
+    /// The connection's transport, which signs for the answers that it writes.
+    pub fn transport<T>(&self, transport: T) -> Written<T> {
+        Written::new(transport, self.0.receipts.clone())
     }
 
     /// Digest of the tools it lists.
@@ -180,10 +191,19 @@ impl ServerHandler for Handler {
             timeout: None,
             view: self.0.view.clone(),
         });
-        let outcome = match relay {
+        let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,
             None => call.await,
         };
+        if let Some(receipt) = outcome.receipt.take() {
+            match self.0.door {
+                Door::McpStdio => self.0.receipts.keep(&context.id, receipt),
+                // HTTP's streams are rmcp's own, which keeps what was not read for a client that
+                // comes back.
+                _ if context.ct.is_cancelled() => drop(receipt),
+                _ => receipt.sign(),
+            }
+        }
         answer::of(outcome).map(CallToolResponse::Complete)
     }
 

@@ -1,9 +1,10 @@
 //! Whether an answer reached whoever asked.
 //!
 //! Most tools do not care. One that gives something away does: what was handed out and did not
-//! arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and signs
-//! it when it passes the answer on to the front door; dropped unsigned (the caller has gone, was
-//! too late, or the answer was refused as too large) the pad says no.
+//! arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and hands it
+//! to the front door with the answer; the door signs it when the answer is written. Dropped
+//! unsigned (the caller has gone, was too late or cancelled, the connection broke, or the answer
+//! was refused as too large) the pad says no.
 
 use tokio::sync::watch;
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Default)]
 pub struct Receipt(Option<watch::Receiver<bool>>);
 
-/// The dispatcher's end.
+/// The dispatcher's end, and then the door's.
 #[derive(Debug)]
 pub struct ReceiptPad(watch::Sender<bool>);
 
@@ -22,7 +23,8 @@ impl Receipt {
         (ReceiptPad(sender), Self(Some(receiver)))
     }
 
-    /// Waits until it is known whether the answer was taken. Ends with the call at the latest.
+    /// Waits until it is known whether the answer was taken. As long as a door writes it, which a
+    /// client that does not read can make last: whoever waits sets a limit.
     pub async fn taken(self) -> bool {
         let Some(mut receiver) = self.0 else { return false };
         receiver.wait_for(|taken| *taken).await.is_ok_and(|taken| *taken)
@@ -30,7 +32,7 @@ impl Receipt {
 }
 
 impl ReceiptPad {
-    /// The answer is passed on.
+    /// The answer is written.
     pub fn sign(self) {
         self.0.send_replace(true);
     }

@@ -38,7 +38,7 @@ mod schema;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Address, Receipt, ToolError};
+use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError};
 use hivekeep_store::Events;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -107,13 +107,19 @@ impl Dispatcher {
     /// Passes a call through. Dropping the future cancels the call.
     pub async fn call(&self, request: CallRequest) -> CallOutcome {
         let mut trail = Trail::begin(self.0.events.clone(), &request);
-        let result = self.pass(request, &mut trail).await;
-        let result = result.map_err(|error| self.0.redactor.error(error));
-        trail.finish(result)
+        let (result, receipt) = match self.pass(request, &mut trail).await {
+            Ok((value, receipt)) => (Ok(value), Some(receipt)),
+            Err(error) => (Err(self.0.redactor.error(error)), None),
+        };
+        CallOutcome { receipt, ..trail.finish(result) }
     }
 
     /// The order.
-    async fn pass(&self, request: CallRequest, trail: &mut Trail) -> Result<Value, ToolError> {
+    async fn pass(
+        &self,
+        request: CallRequest,
+        trail: &mut Trail,
+    ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
         let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
         let live = authenticate::pass(&inner.sessions, session)?;
@@ -140,9 +146,7 @@ impl Dispatcher {
             reserved: None,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
-        // Nothing is awaited from here to the door.
-        pad.sign();
-        Ok(value)
+        Ok((value, pad))
     }
 
     /// The catalogue behind it.

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ToolError};
-use hivekeep_registry::{CallRequest, OpenSession, View};
+use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
+use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, View};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -15,11 +15,13 @@ use crate::doors::Core;
 /// other word is the actor's own and no trouble.
 const TROUBLE: [&str; 4] = ["gave_up", "restarting", "crashed", "failed"];
 
+/// The receipt is for whoever writes the answer, if it is one that wants one.
 pub(super) async fn answer(
     core: &Arc<Core>,
     uid: u32,
     wanted: Wanted,
     outlet: &Outlet,
+    receipt: &mut Option<ReceiptPad>,
 ) -> Result<Value, ToolError> {
     match wanted {
         Wanted::Status {} => status(core).await,
@@ -30,7 +32,10 @@ pub(super) async fn answer(
             Ok(Value::Null)
         }
         Wanted::Call { tool, args, timeout_ms } => {
-            call(core, uid, tool, args, timeout_ms.map(Duration::from_millis), outlet).await
+            let timeout = timeout_ms.map(Duration::from_millis);
+            let outcome = call(core, uid, tool, args, timeout, outlet).await?;
+            *receipt = outcome.receipt;
+            outcome.result
         }
         Wanted::Team { name, machines } => {
             let no_teams = || ToolError::new(Layer::Door, "no_teams", "this daemon has no teams");
@@ -60,7 +65,7 @@ async fn call(
     args: Map<String, Value>,
     timeout: Option<Duration>,
     outlet: &Outlet,
-) -> Result<Value, ToolError> {
+) -> Result<CallOutcome, ToolError> {
     let client = format!("hivekeep call (uid {uid})");
     let request = OpenSession { door: Door::Cli, client, resume: None };
     let attachment = core.sessions.open_named(&format!("cli-{uid}"), request).await?;
@@ -80,7 +85,7 @@ async fn call(
     loop {
         tokio::select! {
             biased;
-            outcome = &mut call => return outcome.result,
+            outcome = &mut call => return Ok(outcome),
             Some(update) = updates.recv() => {
                 outlet.item(value(update)?).await;
             }

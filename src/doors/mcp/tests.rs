@@ -8,7 +8,8 @@ use serde_json::json;
 use super::{Listing, answer};
 
 fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
-    CallOutcome { call: CallId::new(), result, duration: Duration::ZERO, notices: Vec::new() }
+    let (duration, notices) = (Duration::ZERO, Vec::new());
+    CallOutcome { call: CallId::new(), result, duration, notices, receipt: None }
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Trail {
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
         }
-        CallOutcome { call: self.call, result, duration, notices }
+        CallOutcome { call: self.call, result, duration, notices, receipt: None }
     }
 
     fn queue_wait(&self) -> Duration {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallId, Door, Progress, SessionId, ToolError};
+use hivekeep_kernel::{CallId, Door, Progress, ReceiptPad, SessionId, ToolError};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ pub struct CallRequest {
 }
 
 /// What came of a call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct CallOutcome {
     /// The call, as events and logs name it.
     pub call: CallId,
@@ -40,4 +40,6 @@ pub struct CallOutcome {
     pub duration: Duration,
     /// What a person may want to know beside the result.
     pub notices: Vec<String>,
+    /// For the door to sign when the answer is written; none with an error.
+    pub receipt: Option<ReceiptPad>,
 }

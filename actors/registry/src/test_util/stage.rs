@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, Backoff, Census, ChildNews, Door, Entity, Fault, GiveUp, Me, Nursery, Policy,
-    Progress, Restart, ToolCall, ToolError, entity::spawn_root,
+    Progress, ReceiptPad, Restart, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::{Delivery, Event, Journal};
 use serde_json::Value;
@@ -204,9 +204,11 @@ impl Stage {
         }
     }
 
-    /// Calls a tool from the stage's own session.
+    /// Calls a tool from the stage's own session, which takes the answer.
     pub async fn call(&self, tool: &str, args: Value) -> CallOutcome {
-        self.dispatcher.call(self.request(tool, args)).await
+        let mut outcome = self.dispatcher.call(self.request(tool, args)).await;
+        outcome.receipt.take().into_iter().for_each(ReceiptPad::sign);
+        outcome
     }
 
     /// Calls a tool that must be refused.

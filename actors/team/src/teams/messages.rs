@@ -33,6 +33,9 @@ const MAX_WAIT_SECS: u64 = 300;
 const MAX_CONFIRMED: usize = 1_000;
 /// For a write of an inbox. Above the journal's own deadline, which decides.
 const PATIENCE: Duration = Duration::from_secs(35);
+/// For an answer to leave the daemon: a client that does not read keeps nothing from others for
+/// longer.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 impl Teams {
     pub(crate) fn message(
@@ -117,7 +120,8 @@ impl Teams {
             let receipt = cx.receipt.clone();
             // Until it is known whether the answer arrived, nobody is given anything else.
             let _detached = workers.spawn(async move {
-                if receipt.taken().await && !explicit {
+                let taken = tokio::time::timeout(WRITTEN_WITHIN, receipt.taken()).await;
+                if taken == Ok(true) && !explicit {
                     collected.taken();
                 }
             });

@@ -48,7 +48,7 @@ pub struct Team {
     pub limit: Option<usize>,
     /// receive: wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
     pub wait_secs: Option<u64>,
-    /// receive: `answer`, the default, removes messages once the answer has left the daemon. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
+    /// receive: `answer`, the default, removes messages once the answer is written to the caller's connection; those of a call that was cancelled, or whose connection broke before, are handed out again. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
     pub confirm: Option<Confirm>,
     /// receive: ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
     pub confirmed: Option<BTreeSet<MessageId>>,
@@ -76,7 +76,7 @@ pub enum TeamAction {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confirm {
-    /// When the answer with it has left the daemon.
+    /// When the answer with it is written to the caller's connection.
     #[default]
     Answer,
     /// When a later receive says so.

@@ -209,13 +209,18 @@ async fn an_actor_learns_whether_its_answer_was_taken() {
     let stage = Stage::new(Stage::loose()).await;
     stage.call("toy_wait", json!({ "ms": 1 })).await.result.expect("waits");
     becomes(&stage.marks.taken, 1).await;
+    // Answered, and the door does not write it.
+    let unwritten = stage.dispatcher.call(stage.request("toy_wait", json!({ "ms": 1 }))).await;
+    assert!(unwritten.result.is_ok());
+    drop(unwritten);
+    becomes(&stage.marks.lost, 1).await;
     // Answered while its caller is going away: the work goes on and nobody takes the answer.
     let request = stage.request("toy_wait", json!({ "ms": 200, "stubborn": true }));
     let dispatcher = stage.dispatcher.clone();
     let call = tokio::spawn(async move { dispatcher.call(request).await });
     waits(&stage, 1).await;
     call.abort();
-    becomes(&stage.marks.lost, 1).await;
+    becomes(&stage.marks.lost, 2).await;
     waits(&stage, 0).await;
     assert_eq!(stage.marks.taken.load(SeqCst), 1);
 }
