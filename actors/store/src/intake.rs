@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use flume::{RecvTimeoutError, TryRecvError};
+use flume::{RecvTimeoutError, TryRecvError, TrySendError};
 
 use crate::request::Request;
 
@@ -38,6 +38,7 @@ pub(crate) struct Inlet {
     asked: flume::Sender<Arrival>,
     later: flume::Sender<Request>,
     nudged: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
 }
 
 /// The writer's end.
@@ -45,6 +46,8 @@ pub(crate) struct Intake {
     asked: flume::Receiver<Arrival>,
     later: flume::Receiver<Request>,
     nudged: Arc<AtomicBool>,
+    /// Set before what is left is dropped.
+    ended: Arc<AtomicBool>,
     /// A nudge was taken out and not followed yet.
     look: bool,
 }
@@ -53,15 +56,29 @@ pub(crate) struct Intake {
 pub(crate) fn bounded(capacity: usize) -> (Inlet, Intake) {
     let (asked, asked_end) = flume::bounded(capacity);
     let (later, later_end) = flume::bounded(capacity);
-    let nudged = Arc::new(AtomicBool::new(false));
-    let inlet = Inlet { asked, later, nudged: nudged.clone() };
-    (inlet, Intake { asked: asked_end, later: later_end, nudged, look: false })
+    let (nudged, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let inlet = Inlet { asked, later, nudged: nudged.clone(), ended: ended.clone() };
+    (inlet, Intake { asked: asked_end, later: later_end, nudged, ended, look: false })
 }
 
 impl Inlet {
     /// Queues a request whose caller waits. False when the writer has ended.
     pub(crate) async fn ask(&self, request: Request) -> bool {
         self.asked.send_async(Arrival::Asked(request)).await.is_ok()
+    }
+
+    /// Queues a request if there is room at once; gives it back otherwise.
+    pub(crate) fn try_ask(&self, request: Request) -> Option<Request> {
+        match self.asked.try_send(Arrival::Asked(request)).map_err(TrySendError::into_inner) {
+            Err(Arrival::Asked(request)) => Some(request),
+            Ok(()) | Err(Arrival::Nudge) => None,
+        }
+    }
+
+    /// Whether the writer takes nothing any more: what was queued before this said no is looked at
+    /// or dropped, what was queued after may lie there.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended.load(SeqCst)
     }
 
     /// Queues a request that nobody waits for. False when it was dropped: the
@@ -128,6 +145,7 @@ impl Intake {
     /// Takes nothing any more. What is left is dropped now, not with the last
     /// handle.
     pub(crate) fn close(self) {
+        self.ended.store(true, SeqCst);
         drop(self.asked.drain());
         drop(self.later.drain());
     }

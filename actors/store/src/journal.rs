@@ -12,7 +12,7 @@ use crate::intake::{self, Inlet};
 use crate::migrate::{Plan, SHIPPED};
 use crate::open::{self, Opened};
 use crate::replay::{self, Replay};
-use crate::request::{Request, Work};
+use crate::request::{Append, Done, Reply, Request, Then, Work};
 use crate::shared::Shared;
 use crate::stats::{self, Stats};
 use crate::writer::{Party, Writer};
@@ -88,6 +88,45 @@ impl Journal {
         self.ask(Work::Append { stream: stream.clone(), records, events }).await
     }
 
+    /// As [`Self::append_and_publish`] for a caller that does not wait: once the append is on the
+    /// disk, or will not be, `done` is called, once, on the writer's thread, which it must not keep.
+    /// There is no deadline: when it is called, that is decided.
+    ///
+    /// # Errors
+    /// Gives both back when there is no room at once.
+    pub fn try_append(&self, append: Append, done: Done) -> Result<(), (Append, Done)> {
+        let Append { stream, records, events } = append;
+        let work = Work::Append { stream, records, events };
+        if let Err(error) = work.check(&self.inner.options) {
+            done(Err(error));
+            return Ok(());
+        }
+        let room = self.inner.room.clone().try_acquire_many_owned(permits(&work));
+        let then = Then::new(done);
+        let refused = match room {
+            Err(_none) => Some(work),
+            Ok(room) => {
+                let request = Request { work, reply: Some(Reply::Then(then.clone())), room };
+                self.inner.inlet.try_ask(request).map(|request| request.work)
+            }
+        };
+        if let Some(Work::Append { stream, records, events }) = refused
+            && let Some(done) = then.take()
+        {
+            return Err((Append { stream, records, events }, done));
+        }
+        if self.inner.inlet.ended() {
+            then.answer(Err(self.inner.shared.why_stopped()));
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was queued before is on the disk or refused, also what its callers no
+    /// longer wait for. Whoever replays a stream after another has written to it begins here.
+    pub async fn settled(&self) -> Result<(), Error> {
+        self.ask(Work::Fence).await.map(drop)
+    }
+
     /// Replaces the stream's snapshot and its records up to and with `upto`
     /// by a new snapshot, durably and at once. `upto` must not lie before the
     /// last snapshot or behind the last record.
@@ -151,7 +190,7 @@ impl Journal {
             let room = self.inner.room.clone().acquire_many_owned(permits(&work)).await;
             let room = room.expect("the semaphore is never closed");
             let (reply, answer) = oneshot::channel();
-            let request = Request { work, reply: Some(reply), room };
+            let request = Request { work, reply: Some(Reply::Waiter(reply)), room };
             if !self.inner.inlet.ask(request).await {
                 return Err(self.stopped().await.into());
             }

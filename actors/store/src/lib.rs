@@ -68,6 +68,7 @@ pub use journal::Journal;
 pub use open::{Compacted, Recovered};
 pub use options::Options;
 pub use replay::Replay;
+pub use request::{Append, Done};
 pub use shared::Stopped;
 pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};

@@ -1,17 +1,100 @@
 //! What callers ask of the writer.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{Error, NewEvent, Options, Seq, StreamId};
 
 /// Answered after the commit; dropped when the writer stopped before it.
-pub(crate) type Reply = oneshot::Sender<Result<Seq, Error>>;
+pub(crate) enum Reply {
+    /// Somebody waits.
+    Waiter(oneshot::Sender<Result<Seq, Error>>),
+    /// This is done then.
+    Then(Then),
+}
+
+impl Reply {
+    pub(crate) fn answer(self, answer: Result<Seq, Error>) {
+        match self {
+            // A caller that stopped waiting is no error.
+            Self::Waiter(waiter) => drop(waiter.send(answer)),
+            Self::Then(then) => then.answer(answer),
+        }
+    }
+}
+
+/// What is to be done with the outcome of an append that nobody waits for.
+pub type Done = Box<dyn FnOnce(Result<Seq, Error>) + Send>;
+
+/// Calls it once, also when there is no answer.
+#[derive(Clone)]
+pub(crate) struct Then(Arc<Once>);
+
+struct Once(Mutex<Option<Done>>);
+
+impl Then {
+    pub(crate) fn new(done: Done) -> Self {
+        Self(Arc::new(Once(Mutex::new(Some(done)))))
+    }
+
+    /// Does nothing the second time.
+    pub(crate) fn answer(&self, answer: Result<Seq, Error>) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+
+    /// What was not called yet.
+    pub(crate) fn take(&self) -> Option<Done> {
+        self.0.take()
+    }
+}
+
+impl Once {
+    fn take(&self) -> Option<Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Once {
+    fn drop(&mut self) {
+        if let Some(done) = self.take() {
+            done(Err(Error::Closed));
+        }
+    }
+}
+
+/// Records and events for one commit.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// Where the records go.
+    pub stream: StreamId,
+    /// One at least.
+    pub records: Vec<Vec<u8>>,
+    /// Published with them.
+    pub events: Vec<NewEvent>,
+}
 
 pub(crate) enum Work {
-    Append { stream: StreamId, records: Vec<Vec<u8>>, events: Vec<NewEvent> },
-    Snapshot { stream: StreamId, upto: Seq, bytes: Vec<u8> },
-    Forget { stream: StreamId },
-    Publish { event: NewEvent },
+    Append {
+        stream: StreamId,
+        records: Vec<Vec<u8>>,
+        events: Vec<NewEvent>,
+    },
+    Snapshot {
+        stream: StreamId,
+        upto: Seq,
+        bytes: Vec<u8>,
+    },
+    Forget {
+        stream: StreamId,
+    },
+    Publish {
+        event: NewEvent,
+    },
+    /// Nothing; answered when all that was queued before it is done.
+    Fence,
     Close,
 }
 
@@ -33,7 +116,7 @@ impl Work {
             }
             Work::Snapshot { bytes, .. } => bytes.len(),
             Work::Publish { event } => event.weight(),
-            Work::Forget { .. } | Work::Close => 0,
+            Work::Forget { .. } | Work::Fence | Work::Close => 0,
         }
     }
 
@@ -62,7 +145,7 @@ impl Work {
                 limit("a snapshot", bytes.len(), options.max_snapshot_bytes())?;
             }
             Work::Publish { event } => limit("an event", event.weight(), record)?,
-            Work::Forget { .. } | Work::Close => {}
+            Work::Forget { .. } | Work::Fence | Work::Close => {}
         }
         limit("a request", self.weight(), options.queue_mb * 1024 * 1024)
     }

@@ -51,7 +51,7 @@ impl Stage<'_> {
                 Ok(last) => Outcome::Done(last),
                 Err(error) => Outcome::Failed(error),
             },
-            Work::Close => Outcome::Done(Seq::ZERO),
+            Work::Fence | Work::Close => Outcome::Done(Seq::ZERO),
         }
     }
 

@@ -216,9 +216,8 @@ impl Writer {
     }
 }
 
-/// A caller that stopped waiting is no error.
 fn answer_one(reply: Option<Reply>, answer: Result<Seq, Error>) {
     if let Some(reply) = reply {
-        let _ = reply.send(answer);
+        reply.answer(answer);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fail::FailScenario;
-use hivekeep_store::{Error, Options, Seq, Stopped};
+use hivekeep_store::{Append, Done, Error, Options, Seq, Stopped};
 
 use crate::util::{event, hold, opened, stream};
 
@@ -164,4 +164,87 @@ async fn streams_are_listed_by_prefix() {
     journal.forget(&stream("ws/b")).await.unwrap();
     journal.forget(&stream("ws/none")).await.unwrap();
     assert_eq!(names("ws/"), ["ws/a", "ws/ab"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_any_more_is_behind_a_fence() {
+    let scenario = FailScenario::setup();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { append_timeout_secs: 1, ..Options::at(dir.path()) };
+    let journal = opened(&options).await;
+    let held = hold(&journal).await;
+    let name = stream("q/late");
+    let late = journal.append(&name, vec![b"late".to_vec()]).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    assert!(journal.replay(&name).unwrap().records.is_empty());
+    assert!(matches!(journal.settled().await, Err(Error::Timeout { .. })), "it is not decided");
+    let (fence, one) = (journal.clone(), name.clone());
+    let settled = tokio::spawn(async move {
+        fence.settled().await.unwrap();
+        fence.replay(&one).unwrap().records.len()
+    });
+    while journal.stats().queue_depth < 3 {
+        tokio::task::yield_now().await;
+    }
+    held.release().await.unwrap_err();
+    assert_eq!(settled.await.unwrap(), 1);
+    assert_eq!(journal.stats().commits, 2, "a fence is none");
+    scenario.teardown();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_that_nobody_waits_for_is_told_of_once_whatever_comes_of_it() {
+    let scenario = FailScenario::setup();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { queue_records: 2, ..Options::at(dir.path()) };
+    let journal = opened(&options).await;
+    let (tell, mut told) = tokio::sync::mpsc::channel(8);
+    let append = |n: u8| {
+        let records = vec![vec![n]];
+        let (tell, stream) = (tell.clone(), stream("q/told"));
+        let done: Done = Box::new(move |outcome| tell.try_send((n, outcome)).unwrap());
+        journal.try_append(Append { stream, records, events: Vec::new() }, done)
+    };
+    let held = hold(&journal).await;
+    assert!(append(1).is_ok() && append(2).is_ok());
+    let Err((given_back, _done)) = append(3) else { panic!("there is room for two") };
+    assert_eq!(given_back.records, [[3]]);
+    held.release().await.unwrap();
+    for n in [1, 2] {
+        let (which, outcome) = told.recv().await.unwrap();
+        assert_eq!((which, outcome.unwrap()), (n, Seq::new(u64::from(n))));
+    }
+    // In the queue when the journal is closed, and behind its end.
+    let held = hold(&journal).await;
+    let closing = journal.clone();
+    let closed = tokio::spawn(async move { closing.close().await });
+    while journal.stats().queue_depth < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(append(4).is_ok());
+    held.release().await.unwrap();
+    assert_eq!(closed.await.unwrap(), Stopped::Closed);
+    let (which, _either) = told.recv().await.unwrap();
+    assert_eq!(which, 4);
+    assert!(append(5).is_err(), "the writer has ended");
+    drop(tell);
+    scenario.teardown();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_commit_is_told_of_too() {
+    let scenario = FailScenario::setup();
+    for (point, action) in [("flush", "return"), ("apply", "panic(boom)")] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = opened(&Options::at(dir.path())).await;
+        let point = format!("store::commit::{point}");
+        fail::cfg(&point, action).unwrap();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let done: Done = Box::new(move |outcome| tell.send(outcome).unwrap());
+        let (stream, records) = (stream("q/fails"), vec![vec![1]]);
+        assert!(journal.try_append(Append { stream, records, events: Vec::new() }, done).is_ok());
+        assert!(told.await.unwrap().is_err(), "{point}");
+        fail::remove(&point);
+    }
+    scenario.teardown();
 }
