@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_kernel::ToolError;
 use hivekeep_vault::{NoteChange, NoteStamp, VaultHandle};
 use rmcp::{
     ErrorData, RoleServer,
@@ -60,6 +61,7 @@ impl Watching {
         }
         // A vault that cannot be looked at tells nothing new.
         let Ok(stamps) = vault.stamps(paths).await else { return Vec::new() };
+        let stamps = stamps.into_iter().map(seen);
         let mut notes = self.lock();
         let mut other = |uri: &String, stamp| {
             let Some(note) = notes.get_mut(uri) else { return false };
@@ -68,6 +70,12 @@ impl Watching {
         let changed = uris.into_iter().zip(stamps);
         changed.filter(|(uri, stamp)| other(uri, *stamp)).map(|(uri, _)| uri).collect()
     }
+}
+
+/// The state that a client is told of. A note that cannot be looked at is none that is there: what
+/// it was told before is over, and reading it says why.
+fn seen(stamp: Result<Option<NoteStamp>, ToolError>) -> Option<NoteStamp> {
+    stamp.unwrap_or_default()
 }
 
 /// What a client is told together.
@@ -163,8 +171,8 @@ impl Hearing {
     pub(super) async fn add(&self, vault: &VaultHandle, uri: String) -> Result<(), ErrorData> {
         let path = notes::path(&uri)?;
         let stamps = vault.stamps(vec![path.clone()]).await;
-        let stamp =
-            stamps.map_err(|error| notes::refused(&uri, error))?.into_iter().flatten().next();
+        let stamp = stamps.and_then(|stamps| stamps.into_iter().next().transpose());
+        let stamp = stamp.map_err(|error| notes::refused(&uri, error))?.flatten();
         let mut notes = self.watching.lock();
         if notes.len() >= MOST && !notes.contains_key(&uri) {
             let text = format!("{MOST} notes are subscribed to already");
@@ -204,7 +212,7 @@ pub(super) async fn listen(vault: VaultHandle, context: &SubscriptionContext) {
     }
     let paths: Vec<_> = uris.iter().filter_map(|uri| notes::path(uri).ok()).collect();
     let stamps = vault.stamps(paths.clone()).await.unwrap_or_default();
-    let stamps = stamps.into_iter().chain(std::iter::repeat(None));
+    let stamps = stamps.into_iter().map(seen).chain(std::iter::repeat(None));
     let watched = paths.into_iter().zip(stamps).map(|(path, stamp)| Watched { path, stamp });
     watching.lock().extend(uris.iter().cloned().zip(watched));
     loop {

@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use hivekeep_kernel::{ToolError, ports};
 use tokio::sync::oneshot;
 
-use super::house::House;
+use super::house::{House, Stop};
 use super::{Change, Inner, Msg, answered, panicked};
 use crate::Error;
 use crate::folder::{Expect, Kind, Walk};
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
 
-/// How long a write may wait for its turn and take.
+/// How long work may wait for its turn and take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The vault. Cheap to clone.
@@ -41,23 +41,35 @@ impl VaultHandle {
         };
         let change = Change { notes, scope: Scope::whole(), slow: false, work: Box::new(work) };
         self.0.address.send(Msg(Inner::Change(change)))?;
-        match tokio::time::timeout(PATIENCE, answered(answer)).await {
-            Ok(done) => done,
-            Err(_) => Err(ToolError::deadline(hivekeep_kernel::Layer::Actor, PATIENCE.as_secs())),
-        }
+        within_patience(answered(answer)).await
     }
 
+    /// Work that changes nothing. Nobody waits for it longer than [`PATIENCE`]: it is told to stop
+    /// then.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Vault) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Vault, &Stop) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let house = self.0.clone();
-        let permit = house.readers.clone().acquire_owned().await;
-        let looked = tokio::task::spawn_blocking(move || {
-            let _until_it_is_over = permit;
-            work(&house.vault(Scope::whole())?)
-        });
-        Ok(looked.await.map_err(panicked)??)
+        let (house, stop) = (self.0.clone(), Stop::default());
+        let _dropped = stop.clone().on_drop();
+        let looking = async {
+            let permit = house.readers.clone().acquire_owned().await;
+            let looked = tokio::task::spawn_blocking(move || {
+                let _until_it_is_over = permit;
+                work(&house.vault(Scope::whole())?, &stop)
+            });
+            Ok(looked.await.map_err(panicked)??)
+        };
+        within_patience(looking).await
+    }
+}
+
+async fn within_patience<T>(
+    work: impl Future<Output = Result<T, ToolError>>,
+) -> Result<T, ToolError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => Err(ToolError::deadline(hivekeep_kernel::Layer::Actor, PATIENCE.as_secs())),
     }
 }
 
@@ -78,7 +90,7 @@ impl ports::Vault for VaultHandle {
 
     async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ToolError> {
         let path = self.file(path)?;
-        self.look(move |vault| match vault.folder.read(&path) {
+        self.look(move |vault, _| match vault.folder.read(&path) {
             Ok(contents) => Ok(Some(contents.bytes)),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -90,8 +102,9 @@ impl ports::Vault for VaultHandle {
         let at = NotePath::parse(folder).map_err(ToolError::from)?;
         self.0.rules.admit(&at)?;
         let handle = self.clone();
-        self.look(move |vault| {
-            let walk = Walk { recursive: true, stat: false, every_file: true, stopped: &|| false };
+        self.look(move |vault, stop| {
+            let stopped = &|| stop.is_set();
+            let walk = Walk { recursive: true, stat: false, every_file: true, stopped };
             let (items, _) = match walk.of(&vault.folder, &at) {
                 Err(Error::NotFound { .. }) => (Vec::new(), false),
                 walked => walked?,

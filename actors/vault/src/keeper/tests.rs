@@ -4,6 +4,7 @@ use std::sync::Arc;
 use hivekeep_kernel::entity::spawn_root;
 use hivekeep_kernel::ports::Vault as _;
 use hivekeep_kernel::{Address, CallId, Census, Door, Policy, Progress, SessionId};
+use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +79,8 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
     let mut changes = handle.changes();
     let stamp = async || {
         let paths = vec!["a/n.md".to_owned(), "b.md".to_owned()];
-        handle.stamps(paths).await.unwrap()
+        let stamps = handle.stamps(paths).await.unwrap();
+        stamps.into_iter().map(Result::unwrap).collect::<Vec<_>>()
     };
     assert_eq!(stamp().await, [None, None]);
     house.ok(json!({"action": "write", "path": "a/n.md", "content": "one"})).await;
@@ -106,6 +108,52 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
     ];
     assert_eq!(told, expected);
     assert_eq!(handle.stamps(vec!["../x.md".to_owned()]).await.unwrap_err().code, "invalid_path");
+}
+
+/// One that is hidden from the daemon hides no other.
+#[test]
+fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
+    use std::os::unix::fs::PermissionsExt;
+
+    // Root may look everywhere; this thread, and those that it begins, may not any more.
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    let everywhere = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    sets.effective.remove(everywhere);
+    rustix::thread::set_capabilities(None, sets).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let house = House::open(Options::default()).await;
+        for path in ["a/hidden.md", "b.md"] {
+            house.ok(json!({"action": "write", "path": path, "content": "x"})).await;
+        }
+        let mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(house.at("a"), permissions).unwrap();
+        };
+        mode(0o000);
+        let paths = ["a/hidden.md", "b.md", "c.md"].map(str::to_owned);
+        let stamps = house.handle.stamps(paths.into()).await;
+        mode(0o700);
+        let stamps = stamps.unwrap();
+        assert_eq!(stamps[0].as_ref().unwrap_err().code, "vault_io");
+        assert!(matches!((&stamps[1], &stamps[2]), (Ok(Some(_)), Ok(None))), "{stamps:?}");
+    });
+}
+
+#[tokio::test]
+async fn nobody_waits_for_ever_to_look_into_a_busy_vault() {
+    let house = House::open(Options::default()).await;
+    house.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
+    let readers = house.handle.0.readers.clone();
+    let busy = readers.clone().acquire_many_owned(readers.available_permits() as u32).await;
+    tokio::time::pause();
+    let late = house.handle.stamps(vec!["a.md".to_owned()]).await.unwrap_err();
+    assert_eq!(late.code, "deadline_exceeded");
+    let late = house.handle.read("teams/red/cards/a.json").await.unwrap_err();
+    assert_eq!(late.code, "deadline_exceeded");
+    tokio::time::resume();
+    drop(busy);
+    assert!(house.handle.read("teams/red/cards/a.json").await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -40,23 +40,26 @@ impl VaultHandle {
         self.0.changes.subscribe()
     }
 
-    /// The present state of each of these notes, whoever made it; `None` of one that is not there.
+    /// The present state of each of these notes, whoever made it; `None` of one that is not there,
+    /// and `vault_io` of one that cannot be looked at.
     ///
     /// # Errors
-    /// As [`VaultHandle::names_note`]; `vault_disabled`, `vault_unavailable`, or what cannot be
-    /// looked at.
-    pub async fn stamps(&self, paths: Vec<String>) -> Result<Vec<Option<NoteStamp>>, ToolError> {
+    /// As [`VaultHandle::names_note`]; `vault_disabled`, `vault_unavailable`.
+    pub async fn stamps(
+        &self,
+        paths: Vec<String>,
+    ) -> Result<Vec<Result<Option<NoteStamp>, ToolError>>, ToolError> {
         paths.iter().try_for_each(|path| self.names_note(path))?;
-        self.look(move |vault| {
+        self.look(move |vault, _| {
             let stamp = |path: &String| {
                 match vault.folder.look(&NotePath::parse(path)?) {
                     Ok(seen) => Ok(seen.map(|stat| NoteStamp(Stamp::of(&stat)))),
                     // A folder or a link of that name: no note.
                     Err(Error::WrongKind { .. }) => Ok(None),
-                    Err(error) => Err(error),
+                    Err(error) => Err(error.into()),
                 }
             };
-            paths.iter().map(stamp).collect()
+            Ok(paths.iter().map(stamp).collect())
         })
         .await
     }
