@@ -76,6 +76,28 @@ fn notes_are_listed_in_pages_and_read_by_their_uri() {
 }
 
 #[test]
+fn the_list_goes_on_beyond_what_the_tool_lists_at_once() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let folder = home.path("state/vault/many");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for number in 0..10_300 {
+        std::fs::write(folder.join(format!("{number:05}.md")), "").expect("written");
+    }
+    let mut wire = Wire::start(&home, &["--no-spawn"]);
+    wire.initialize();
+    let first = wire.ask(1, "resources/list", json!({}));
+    let cursor = first["result"]["nextCursor"].as_str().expect("a cursor");
+    // A place further on, in the form that cursors have.
+    let cursor = cursor.replace("00199", "09999");
+    let page = wire.ask(2, "resources/list", json!({ "cursor": cursor }));
+    assert_eq!((uris(&page).len(), uris(&page)[0]), (200, "vault:///many/10000.md"), "{page}");
+    let cursor = &page["result"]["nextCursor"];
+    let last = wire.ask(3, "resources/list", json!({ "cursor": cursor }));
+    assert_eq!((uris(&last).len(), last["result"].get("nextCursor")), (100, None), "{last}");
+}
+
+#[test]
 fn whoever_is_not_shown_the_vault_is_offered_no_notes() {
     let off = Home::new().with("HIVEKEEP_VAULT__ENABLED", "false");
     let mut switched_off = Wire::start(&off, &[]);

@@ -17,6 +17,7 @@ use crate::path::{NotePath, Scope};
 use crate::{Error, tags};
 
 pub(crate) use change::Mode;
+pub(crate) use look::{MOST_ROWS, Wanted};
 pub(crate) use replace::Replacement;
 
 /// How often a change is tried anew when another program changed the note in between.

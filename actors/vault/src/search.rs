@@ -115,7 +115,8 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
     }
     let question = Question::new(ask)?;
     let began = Instant::now();
-    let walk = Walk { recursive: true, stat: false, every_file: false, stopped: watch.stopped };
+    let wants = |kind| kind != Kind::Folder;
+    let walk = Walk { wants, ..Walk::everything(watch.stopped) };
     let (items, cut_short) = vault.walk(&walk, &ask.at)?;
     let prefix = vault.shown(&ask.at);
     let mut others = Vec::new();

@@ -79,12 +79,12 @@ pub(super) fn template() -> ResourceTemplate {
 #[derive(Deserialize)]
 struct Listed {
     entries: Vec<Entry>,
+    truncated: bool,
 }
 
 #[derive(Deserialize)]
 struct Entry {
     path: String,
-    is_dir: bool,
     size: u64,
 }
 
@@ -112,17 +112,13 @@ impl Handler {
                 ErrorData::invalid_params("unknown cursor: list from the start", None)
             })?),
         };
-        let args = json!({ "action": "list", "recursive": true });
+        let mut args = json!({ "action": "list", "recursive": true, "notes_only": true });
+        (args["after"], args["limit"]) = (after.into(), PAGE.into());
         let listed: Listed = self.vault(args, context).await?.map_err(answer::protocol)?;
-        let mut notes: Vec<_> = listed.entries.into_iter().filter(|entry| !entry.is_dir).collect();
-        notes.sort_by(|one, other| one.path.cmp(&other.path));
-        let from =
-            notes.partition_point(|note| after.is_some_and(|last| note.path.as_str() <= last));
-        let page = &notes[from..notes.len().min(from + PAGE)];
-        let more = from + page.len() < notes.len();
+        let page = listed.entries;
         let mut result = ListResourcesResult::with_all_items(page.iter().map(resource).collect());
-        result.next_cursor =
-            page.last().filter(|_| more).map(|last| format!("{CURSOR}{}", last.path));
+        let last = page.last().filter(|_| listed.truncated);
+        result.next_cursor = last.map(|last| format!("{CURSOR}{}", last.path));
         Ok(result)
     }
 

@@ -8,7 +8,7 @@ use super::{Folder, modified};
 use crate::Error;
 use crate::path::{MAX_DEPTH, NotePath};
 
-/// The most files and folders of one walk; beyond it, the walk says so.
+/// The most files and folders of one walk, and of one folder; beyond it, the walk says so.
 const MOST: usize = 200_000;
 
 /// What was come across.
@@ -39,38 +39,124 @@ pub(crate) struct Walk<'w> {
     pub(crate) stat: bool,
     /// Files that are no notes are shown as if they were.
     pub(crate) every_file: bool,
-    /// Asked at every folder.
+    pub(crate) wants: fn(Kind) -> bool,
+    /// Only what comes after this path, which is relative to where the walk begins.
+    pub(crate) after: Option<&'w str>,
+    /// How much is wanted.
+    pub(crate) most: usize,
+    /// Asked at everything that is come across.
     pub(crate) stopped: &'w dyn Fn() -> bool,
 }
 
-impl Walk<'_> {
-    /// What is in a folder, by path. The flag says that there is more than a walk takes.
+/// What a walk has taken.
+#[derive(Default)]
+struct Taken {
+    items: Vec<Item>,
+    /// No more is wanted, and there is more.
+    full: bool,
+    /// Something was left out on the way.
+    gaps: bool,
+}
+
+/// One thing in a folder, and whether it is entered. A folder is two: it comes before whatever has
+/// its name with a letter below `/` after it, and what is in it after that.
+struct Step {
+    key: String,
+    kind: Kind,
+    enters: bool,
+}
+
+impl<'w> Walk<'w> {
+    /// All there is, without sizes.
+    pub(crate) fn everything(stopped: &'w dyn Fn() -> bool) -> Self {
+        Self {
+            recursive: true,
+            stat: false,
+            every_file: false,
+            wants: |_| true,
+            after: None,
+            most: MOST,
+            stopped,
+        }
+    }
+
+    /// What is in a folder, by path. The flag says that there is more. Folders that come before
+    /// what is wanted are not entered, nor those after it.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Cancelled`], or what cannot be read.
     pub(crate) fn of(&self, folder: &Folder, at: &NotePath) -> Result<(Vec<Item>, bool), Error> {
-        let mut items = Vec::new();
+        let mut taken = Taken::default();
         let dir = folder.dir(at)?;
-        let whole = self.enter(folder, &dir, "", at.names().count(), &mut items)?;
-        items.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok((items, !whole))
+        self.enter(folder, &dir, "", at.names().count(), &mut taken)?;
+        Ok((taken.items, taken.full || taken.gaps))
     }
 
-    /// False if there is more than a walk takes.
     fn enter(
         &self,
         folder: &Folder,
         dir: &Dir,
         prefix: &str,
         depth: usize,
-        items: &mut Vec<Item>,
-    ) -> Result<bool, Error> {
-        if (self.stopped)() {
-            return Err(Error::Cancelled);
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        for Step { key, kind, enters } in self.steps(folder, dir, prefix, taken)? {
+            let path = format!("{prefix}{key}");
+            if enters {
+                if depth >= MAX_DEPTH {
+                    taken.gaps = true;
+                    continue;
+                }
+                match dir.open_dir_nofollow(key.trim_end_matches('/')) {
+                    Ok(dir) => self.enter(folder, &dir, &path, depth + 1, taken)?,
+                    // Gone or replaced since.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
+                    Err(error) => {
+                        return Err(Error::io(format!("read the folder `{path}`"))(error));
+                    }
+                }
+            } else if taken.items.len() == self.most {
+                taken.full = true;
+            } else {
+                let (mut size_bytes, mut time) = (0, None);
+                if self.stat && kind == Kind::Note {
+                    // Gone since: not there.
+                    let Ok(stat) = statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+                    size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+                    time = Some(modified(&stat));
+                }
+                taken.items.push(Item { path, kind, size_bytes, modified: time });
+            }
+            if taken.full {
+                return Ok(());
+            }
         }
+        Ok(())
+    }
+
+    /// What is to be done in a folder, in the order of the paths.
+    fn steps(
+        &self,
+        folder: &Folder,
+        dir: &Dir,
+        prefix: &str,
+        taken: &mut Taken,
+    ) -> Result<Vec<Step>, Error> {
         let failed = || Error::io(format!("read the folder `{prefix}`"));
-        let mut below = Vec::new();
+        let mut steps = Vec::new();
+        let mut add = |key: String, kind, enters| {
+            steps.push(Step { key, kind, enters });
+            if steps.len() == 2 * MOST {
+                sort(&mut steps);
+                steps.truncate(MOST);
+                taken.gaps = true;
+            }
+        };
         for entry in dir.entries().map_err(failed())? {
+            if (self.stopped)() {
+                return Err(Error::Cancelled);
+            }
             let entry = entry.map_err(failed())?;
             // Names that are no text cannot be asked for.
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -82,38 +168,31 @@ impl Walk<'_> {
                 (false, true) if kind.is_file() => Kind::Note,
                 (false, true) => Kind::Other,
             };
-            if items.len() == MOST {
-                return Ok(false);
-            }
-            let path = format!("{prefix}{name}");
-            let (mut size_bytes, mut time) = (0, None);
-            if self.stat && kind == Kind::Note {
-                // Gone since: not there.
-                let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-                size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-                time = Some(modified(&stat));
-            }
             if kind == Kind::Folder && self.recursive {
-                below.push(name);
-            }
-            items.push(Item { path, kind, size_bytes, modified: time });
-        }
-        if depth >= MAX_DEPTH {
-            return Ok(below.is_empty());
-        }
-        let mut whole = true;
-        for name in below {
-            match dir.open_dir_nofollow(&name) {
-                Ok(dir) => {
-                    let prefix = format!("{prefix}{name}/");
-                    whole &= self.enter(folder, &dir, &prefix, depth + 1, items)?;
+                let inside = format!("{name}/");
+                if !self.is_before(prefix, &inside, true) {
+                    add(inside, kind, true);
                 }
-                // Gone or replaced since.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(failed()(error)),
+            }
+            if (self.wants)(kind) && !self.is_before(prefix, &name, false) {
+                add(name, kind, false);
             }
         }
-        Ok(whole)
+        sort(&mut steps);
+        Ok(steps)
     }
+
+    /// Whether something, or everything in it, does not come after what the walk begins after.
+    fn is_before(&self, prefix: &str, key: &str, enters: bool) -> bool {
+        let Some(after) = self.after else { return false };
+        match after.strip_prefix(prefix) {
+            // It is in this folder.
+            Some(after) => key <= after && !(enters && after.starts_with(key)),
+            None => prefix <= after,
+        }
+    }
+}
+
+fn sort(steps: &mut [Step]) {
+    steps.sort_unstable_by(|a, b| a.key.cmp(&b.key));
 }

@@ -7,7 +7,7 @@ use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
 
 use super::{Caller, Keeper, Stop};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
-use crate::ops::{Mode, Replacement, Tags, Vault};
+use crate::ops::{MOST_ROWS, Mode, Replacement, Tags, Vault, Wanted};
 use crate::path::NotePath;
 use crate::search::{Cut, PROGRESS, Request, Watch, search};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
@@ -187,9 +187,15 @@ impl Keeper {
     fn list(&self, by: &Caller, call: VaultCall) -> Answer {
         let given = call.path.or(call.path_prefix).unwrap_or_default();
         let at = self.folder(by, Some(&given))?;
-        let recursive = call.recursive.unwrap_or(false);
+        let limit = call.limit.map_or(MOST_ROWS, |limit| limit as usize);
+        if !(1..=MOST_ROWS).contains(&limit) {
+            return Err(ToolError::invalid(format!("limit must be 1 to {MOST_ROWS}")));
+        }
+        let (recursive, notes_only) = (call.recursive.unwrap_or(false), call.notes_only);
+        let notes_only = notes_only.unwrap_or(false);
+        let wanted = Wanted { recursive, notes_only, after: call.after, limit };
         Ok(self.look(by, &self.house.readers, move |vault, stop| {
-            let listed = vault.list(&at, recursive, &|| stop.is_set())?;
+            let listed = vault.list(&at, &wanted, &|| stop.is_set())?;
             let rows = listed.rows.into_iter();
             let entries: Vec<_> = rows
                 .map(|row| EntryRow { path: row.path, is_dir: row.is_folder, size: row.size_bytes })

@@ -104,14 +104,14 @@ impl ports::Vault for VaultHandle {
         let handle = self.clone();
         self.look(move |vault, stop| {
             let stopped = &|| stop.is_set();
-            let walk = Walk { recursive: true, stat: false, every_file: true, stopped };
+            let is_file = |kind| kind == Kind::Note;
+            let walk = Walk { every_file: true, wants: is_file, ..Walk::everything(stopped) };
             let (items, _) = match walk.of(&vault.folder, &at) {
                 Err(Error::NotFound { .. }) => (Vec::new(), false),
                 walked => walked?,
             };
             let prefix = vault.shown(&at);
-            let files = items.into_iter().filter(|item| item.kind == Kind::Note);
-            let paths = files.map(|item| format!("{prefix}{}", item.path));
+            let paths = items.into_iter().map(|item| format!("{prefix}{}", item.path));
             Ok(paths.filter(|path| handle.file(path).is_ok()).collect())
         })
         .await

@@ -176,6 +176,13 @@ async fn every_action_answers() {
     assert_eq!((&found["truncated"], &found["notes_searched"]), (&json!(false), &json!(1)));
     let listed = house.ok(json!({"action": "list"})).await;
     assert_eq!(listed["entries"], json!([{"path": "a", "is_dir": true, "size": 0}]));
+    let page = json!({"action": "list", "recursive": true, "notes_only": true, "limit": 1});
+    let listed = house.ok(page).await;
+    let size = text.len();
+    assert_eq!(listed["entries"], json!([{"path": "a/n.md", "is_dir": false, "size": size}]));
+    let after = json!({"action": "list", "recursive": true, "after": "a/n.md"});
+    assert_eq!(house.ok(after).await["count"], 0);
+    assert_eq!(house.code(json!({"action": "list", "limit": 0})).await, "invalid_input");
     let set = json!({"action": "frontmatter", "frontmatter_action": "set", "path": "a/n.md", "key": "k", "value": null});
     assert_eq!(house.ok(set).await["frontmatter"], json!({"tags": ["one"], "k": null}));
     let delete = json!({"action": "frontmatter", "frontmatter_action": "delete", "path": "a/n.md", "key": "k"});

@@ -8,7 +8,20 @@ use crate::folder::{Item, Kind, Walk};
 use crate::path::NotePath;
 
 /// The most rows of one listing.
-const MOST_ROWS: usize = 10_000;
+pub(crate) const MOST_ROWS: usize = 10_000;
+
+/// What is listed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Also what is in the folder's folders.
+    pub(crate) recursive: bool,
+    /// No folders.
+    pub(crate) notes_only: bool,
+    /// Only what comes after this path, as rows have them.
+    pub(crate) after: Option<String>,
+    /// Rows, [`MOST_ROWS`] at most.
+    pub(crate) limit: usize,
+}
 
 /// One row of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,28 +64,35 @@ impl Vault {
     pub(crate) fn list(
         &self,
         path: &NotePath,
-        recursive: bool,
+        wanted: &Wanted,
         stopped: &dyn Fn() -> bool,
     ) -> Result<Listing, Error> {
-        let walk = Walk { recursive, stat: true, every_file: false, stopped };
-        let (items, more) = self.walk(&walk, path)?;
         let prefix = self.shown(path);
-        let mut rows: Vec<_> = items
-            .into_iter()
-            .filter(|item| item.kind != Kind::Other)
-            .map(|item| Row {
-                path: format!("{prefix}{}", item.path),
-                is_folder: item.kind == Kind::Folder,
-                size_bytes: item.size_bytes,
-            })
-            .collect();
-        let truncated = more || rows.len() > MOST_ROWS;
-        rows.truncate(MOST_ROWS);
-        Ok(Listing { rows, truncated })
+        let after = match wanted.after.as_deref() {
+            Some(after) if after.starts_with(&prefix) => Some(&after[prefix.len()..]),
+            // After all that is in this folder.
+            Some(after) if *after > *prefix => {
+                return Ok(Listing { rows: Vec::new(), truncated: false });
+            }
+            _ => None,
+        };
+        let wants = match wanted.notes_only {
+            true => |kind| kind == Kind::Note,
+            false => |kind| kind != Kind::Other,
+        };
+        let (recursive, most) = (wanted.recursive, wanted.limit.min(MOST_ROWS));
+        let walk = Walk { recursive, stat: true, wants, after, most, ..Walk::everything(stopped) };
+        let (items, truncated) = self.walk(&walk, path)?;
+        let row = |item: Item| Row {
+            path: format!("{prefix}{}", item.path),
+            is_folder: item.kind == Kind::Folder,
+            size_bytes: item.size_bytes,
+        };
+        Ok(Listing { rows: items.into_iter().map(row).collect(), truncated })
     }
 
     pub(crate) fn stats(&self, recent: usize, stopped: &dyn Fn() -> bool) -> Result<Stats, Error> {
-        let walk = Walk { recursive: true, stat: true, every_file: false, stopped };
+        let walk = Walk { stat: true, ..Walk::everything(stopped) };
         let (items, truncated) = self.walk(&walk, self.scope.root())?;
         let folders = items.iter().filter(|item| item.kind == Kind::Folder).count();
         let mut notes: Vec<Item> =

@@ -10,6 +10,7 @@ use super::*;
 use crate::Options;
 use crate::folder::STAGING;
 
+mod list;
 mod replace;
 
 struct Home {
@@ -46,6 +47,11 @@ impl Home {
 
 fn note(path: &str) -> NotePath {
     NotePath::parse(path).unwrap()
+}
+
+/// Everything, also in folders.
+fn wanted(recursive: bool) -> Wanted {
+    Wanted { recursive, limit: MOST_ROWS, ..Wanted::default() }
 }
 
 /// Replaces a text with a text.
@@ -149,9 +155,13 @@ fn no_symbolic_link_leads_out() {
         assert!(codes.iter().all(|code| *code == "wrong_kind"), "{path}: {codes:?}");
     }
     for folder in ["folder", "relative", "alias", "root", "inside/nested"] {
-        assert_eq!(code(vault.list(&note(folder), true, &|| false)), "wrong_kind", "{folder}");
+        assert_eq!(
+            code(vault.list(&note(folder), &wanted(true), &|| false)),
+            "wrong_kind",
+            "{folder}"
+        );
     }
-    let listed = vault.list(&NotePath::default(), true, &|| false).unwrap();
+    let listed = vault.list(&NotePath::default(), &wanted(true), &|| false).unwrap();
     let paths: Vec<_> = listed.rows.iter().map(|row| row.path.as_str()).collect();
     assert_eq!(paths, ["inside", "inside/kept.md"]);
     assert_eq!(vault.stats(9, &|| false).unwrap().notes, 1);
@@ -180,7 +190,7 @@ fn a_link_put_in_place_meanwhile_leads_nowhere() {
         for round in 0..300 {
             let at = note(&format!("swap/new{}.md", round % 7));
             let _refused_or_inside = home.vault.write(&at, "x", Mode::Overwrite);
-            let _either = home.vault.list(&note("swap"), true, &|| false);
+            let _either = home.vault.list(&note("swap"), &wanted(true), &|| false);
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
@@ -253,33 +263,14 @@ fn a_scope_is_all_there_is() {
     home.put("teams/two/b.md", "b");
     let folder = home.vault.folder.clone();
     let own = Vault { folder, scope: Scope::below(note("teams/one")) };
-    let listed = own.list(own.scope.root(), true, &|| false).unwrap();
+    let listed = own.list(own.scope.root(), &wanted(true), &|| false).unwrap();
     assert_eq!(listed.rows.iter().map(|row| row.path.as_str()).collect::<Vec<_>>(), ["a.md"]);
-    let below = own.list(&own.scope.place("").unwrap(), false, &|| false).unwrap();
+    let below = own.list(&own.scope.place("").unwrap(), &wanted(false), &|| false).unwrap();
     assert_eq!(below.rows, listed.rows);
     assert!(own.scope.place("../two/b.md").is_err());
     assert_eq!(own.stats(5, &|| false).unwrap().recent[0].path, "a.md");
     let empty = Vault { scope: Scope::below(note("teams/new")), ..own };
-    assert!(empty.list(empty.scope.root(), true, &|| false).unwrap().rows.is_empty());
+    assert!(empty.list(empty.scope.root(), &wanted(true), &|| false).unwrap().rows.is_empty());
     empty.write(&empty.scope.place("c.md").unwrap(), "c", Mode::Overwrite).unwrap();
     assert_eq!(home.text("teams/new/c.md"), "c");
-}
-
-#[test]
-fn a_listing_has_notes_and_folders_by_path_and_nothing_else() {
-    let home = Home::new();
-    for path in ["b.md", "a/z.md", "a/deep/y.MD", "c.txt", ".git/x.md", "a/.trash/x.md", "a b.md"] {
-        home.put(path, "text");
-    }
-    let rows = |path: &str, recursive| {
-        let listed = home.vault.list(&note(path), recursive, &|| false).unwrap();
-        listed.rows.into_iter().map(|row| row.path).collect::<Vec<_>>()
-    };
-    assert_eq!(rows("", false), ["a", "a b.md", "b.md"]);
-    assert_eq!(rows("", true), ["a", "a b.md", "a/deep", "a/deep/y.MD", "a/z.md", "b.md"]);
-    assert_eq!(rows("a/", false), ["a/deep", "a/z.md"]);
-    assert_eq!(code(home.vault.list(&note("nowhere"), false, &|| false)), "note_not_found");
-    assert_eq!(code(home.vault.list(&note(""), true, &|| true)), "cancelled");
-    let stats = home.vault.stats(2, &|| false).unwrap();
-    assert_eq!((stats.notes, stats.folders, stats.size_bytes, stats.recent.len()), (4, 2, 16, 2));
 }

@@ -45,6 +45,12 @@ pub struct VaultCall {
     pub max_results: Option<u32>,
     /// list: also what is in its folders, at any depth. Default: false.
     pub recursive: Option<bool>,
+    /// list: leave out the folders. Default: false.
+    pub notes_only: Option<bool>,
+    /// list: only what comes after this path, in the order of the paths: the last one of an answer that was truncated goes on there.
+    pub after: Option<String>,
+    /// list: the most entries to answer, 1 to 10000. Default: 10000.
+    pub limit: Option<u32>,
     /// delete: has to be true. There is no way back.
     pub confirm: Option<bool>,
     /// frontmatter: `get` answers all of it, `set` and `delete` change one key.
