@@ -59,7 +59,7 @@ impl Tasks {
     /// Does not look at the tasks there are; see [`run::resume`].
     pub fn new(settings: &Settings, boot_id: &str) -> Self {
         let machine_id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
-        let folder = Folder::new(&settings.state_dir);
+        let folder = Folder::new(&settings.state_dir, &settings.run_dir);
         let book = Book::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
         Self {
             folder,
@@ -72,7 +72,7 @@ impl Tasks {
 
     /// Whether an earlier daemon had tasks.
     fn any_left(&self) -> bool {
-        !matches!(self.folder.owner(), Ok(None))
+        !matches!(self.folder.exists(), Ok(false))
     }
 
     fn generation(&self) -> u64 {
@@ -121,12 +121,32 @@ impl Tasks {
     pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
+        if book.is_taken_over(machine_id) {
+            return Ok(());
+        }
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.shelf.clear();
         for run in runs.iter().filter(|run| run.path().exists()) {
             kill::kill(agent, run);
         }
         book.become_of(machine_id)
+    }
+}
+
+/// Makes what the first task would have to wait for, as far as that is possible: whoever is copied
+/// now spares each copy that.
+pub async fn prepare(agent: &Arc<Agent>) {
+    let (tasks, loading) = (&agent.tasks, agent.clone());
+    let generation = tasks.generation();
+    let prepared = tasks.with(generation, move |book| {
+        let open = loading.tasks.load(book)?;
+        book.prepare()?;
+        Ok(open)
+    });
+    if let Ok(open) = prepared.await {
+        run::take_up(agent, generation, open);
+        let agent = agent.clone();
+        off_thread(move || run::fill(&agent, generation)).await;
     }
 }
 

@@ -79,7 +79,9 @@ pub(crate) struct Job {
 #[derive(Debug)]
 struct Kept {
     pipe: Option<File>,
-    file: File,
+    /// Where it is kept, made with the first byte.
+    path: PathBuf,
+    file: Option<File>,
     room: u64,
     total: u64,
 }
@@ -149,7 +151,7 @@ fn start(dir: &JobDir, cgroup: &Path) -> Result<Job, GuestError> {
     let prepared = Prepared::new(&spec.argv, &spec.env, workdir, dir.path())?;
     // A long script stays in the job's folder, which is removed as a whole.
     std::mem::forget(prepared.script);
-    let stage = Stage::open(dir.path(), spec.spool_bytes, cgroup).map_err(failed)?;
+    let stage = Stage::open(dir.path(), dir.path(), spec.spool_bytes, cgroup).map_err(failed)?;
     let mut job = stage
         .start(&prepared.program)
         .map_err(|error| crate::exec::contained(&contain::Error::Start(error)))?;
@@ -165,10 +167,17 @@ fn start(dir: &JobDir, cgroup: &Path) -> Result<Job, GuestError> {
 impl Stage {
     /// # Errors
     /// When files, pipes or the cgroup cannot be opened.
-    pub(crate) fn open(dir: &Path, spool_bytes: u64, cgroup: &Path) -> io::Result<Self> {
+    pub(crate) fn open(
+        dir: &Path,
+        outputs: &Path,
+        spool_bytes: u64,
+        cgroup: &Path,
+    ) -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let ((stdout, out), (stderr, err)) =
-            (Kept::open(dir, "stdout", spool_bytes)?, Kept::open(dir, "stderr", spool_bytes)?);
+        let ((stdout, out), (stderr, err)) = (
+            Kept::open(outputs, "stdout", spool_bytes)?,
+            Kept::open(outputs, "stderr", spool_bytes)?,
+        );
         let procs = match cgroup.as_os_str().is_empty() {
             true => None,
             false => Some(File::options().write(true).open(cgroup.join("cgroup.procs"))?),
@@ -343,8 +352,8 @@ impl Job {
 
     fn finish(&self, run_dir: &Path) -> io::Result<Ended> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
-        for stream in self.streams.iter().filter(|stream| stream.total > 0) {
-            let _ = stream.file.sync_all();
+        for file in self.streams.iter().filter_map(|stream| stream.file.as_ref()) {
+            let _ = file.sync_all();
         }
         let led_for = self.led_for.unwrap_or_else(|| self.begun.elapsed());
         Ok(Ended {
@@ -361,17 +370,28 @@ impl Job {
 impl Kept {
     /// The stream and the end of its pipe that the job writes to.
     fn open(dir: &Path, name: &str, room: u64) -> io::Result<(Self, OwnedFd)> {
-        let file = File::create(dir.join(name))?;
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;
-        Ok((Self { pipe: Some(read.into()), file, room, total: 0 }, write))
+        let (pipe, path) = (Some(read.into()), dir.join(name));
+        Ok((Self { pipe, path, file: None, room, total: 0 }, write))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            if let Some(dir) = self.path.parent() {
+                std::fs::create_dir_all(dir)?;
+            }
+            self.file = Some(File::create(&self.path)?);
+        }
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
     }
 
     /// Takes one buffer. Returns whether there may be more.
     fn take(&mut self) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
         let mut buffer = [0; 64 * 1024];
-        match pipe.read(&mut buffer) {
+        let read = pipe.read(&mut buffer);
+        match read {
             Ok(0) => {
                 self.pipe = None;
                 false
@@ -380,10 +400,10 @@ impl Kept {
                 self.total += n as u64;
                 let keep = usize::try_from(self.room).unwrap_or(usize::MAX).min(n);
                 // On a full disk the output is counted on, as beyond the limit.
-                self.room = match self.file.write_all(&buffer[..keep]) {
-                    Ok(()) => self.room - keep as u64,
-                    Err(_) => 0,
-                };
+                if self.room > 0 {
+                    let kept = self.keep(&buffer[..keep]);
+                    self.room = kept.map_or(0, |()| self.room - keep as u64);
+                }
                 true
             }
             Err(error) => {

@@ -23,6 +23,8 @@ pub struct Book {
     pub(super) queue: Queue,
     /// This machine's id.
     pub(super) owner: String,
+    /// The log says so.
+    owner_is_written: bool,
     boot_id: String,
     loaded: bool,
     /// `None` as long as there have been no tasks.
@@ -60,6 +62,7 @@ impl Book {
             folder,
             queue: Queue::default(),
             owner,
+            owner_is_written: false,
             boot_id,
             loaded: false,
             log: None,
@@ -79,12 +82,8 @@ impl Book {
         if self.loaded {
             return Ok(Vec::new());
         }
-        match self.folder.owner().map_err(|error| disk(&error))? {
-            None => {}
-            Some(owner) if is_another(&owner, &self.owner) => {
-                self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
-            }
-            Some(_) => self.read_back().map_err(|error| disk(&error))?,
+        if self.folder.exists().map_err(|error| disk(&error))? {
+            self.read_back().map_err(|error| disk(&error))?;
         }
         self.loaded = true;
         self.forget();
@@ -157,13 +156,23 @@ impl Book {
         is_another(&self.owner, machine_id).then(runs)
     }
 
+    /// A machine without tasks is another one from now on: all there is stays, to be used by it.
+    /// `false` where there may be some.
+    pub fn is_taken_over(&mut self, machine_id: &str) -> bool {
+        let none = self.loaded && self.queue.all().next().is_none();
+        if none {
+            (self.owner, self.owner_is_written) = (machine_id.to_owned(), false);
+        }
+        none
+    }
+
     /// The tasks are another machine's, which were put aside.
     ///
     /// # Errors
     /// When they could not be; then they are still what they were.
     pub fn become_of(&mut self, machine_id: &str) -> Result<(), GuestError> {
-        if let Some(owner) = self.folder.owner().map_err(|error| disk(&error))? {
-            self.folder.put_aside(&owner).map_err(|error| disk(&error))?;
+        if self.folder.exists().map_err(|error| disk(&error))? {
+            self.folder.put_aside(&self.owner).map_err(|error| disk(&error))?;
         }
         let (folder, boot_id) = (self.folder.clone(), self.boot_id.clone());
         let queue = self.queue.successor();
@@ -235,7 +244,7 @@ impl Book {
     fn forget(&mut self) {
         for run in self.queue.forget().iter().filter_map(run_of) {
             self.surplus.retain(|(other, _)| *other != run);
-            self.folder.remove(run);
+            self.folder.remove_outputs(run);
         }
     }
 

@@ -1,16 +1,19 @@
-//! What the disk holds of the tasks.
+//! What there is of the tasks outside of this daemon.
 //!
 //! | path | holds |
 //! |---|---|
-//! | `owner` | the machine id of whose tasks these are; there before all else |
-//! | `log` | every [`Task`](super::queue::Task), and what it asks for, by what became of it one after the other |
-//! | `runs/rNUMBER/` | the [`JobDir`] of a command, made before it is known whose |
+//! | `log`, in the state folder | whose tasks these are, every [`Task`](super::queue::Task), and what it asks for, by what became of it one after the other |
+//! | `outputs/rNUMBER/`, beside it | what a command has printed; there once it has |
+//! | `runs/rNUMBER/`, in the run folder | the [`JobDir`] of a command, made before it is known whose; there until its end is in the log |
+//!
+//! The run folder is gone after a reboot, and with it what is worth something in one boot only. It
+//! is no disk: a task that prints nothing writes to the log alone.
 //!
 //! A machine that began as a copy of another finds that one's tasks: they are put aside as a
 //! whole, to `tasks-of-OWNER`.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use hivekeep_protocol::{TaskOutput, limits};
@@ -19,28 +22,25 @@ use super::log::{Log, staged};
 use crate::files::temp::sync_parent;
 use crate::jobs::dir::JobDir;
 
-/// The tasks' folder, which may not be there yet.
+/// The tasks' folders, which may not be there yet.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
+    runs: PathBuf,
 }
 
 impl Folder {
     /// Does not touch the disk.
-    pub fn new(state_dir: &Path) -> Self {
-        Self { root: state_dir.join("tasks") }
+    pub fn new(state_dir: &Path, run_dir: &Path) -> Self {
+        Self { root: state_dir.join("tasks"), runs: run_dir.join("runs") }
     }
 
-    /// Whose tasks are there; `None` when there are none.
+    /// Whether there are or were tasks, as far as that can be told.
     ///
     /// # Errors
-    /// When that cannot be read.
-    pub fn owner(&self) -> io::Result<Option<String>> {
-        match std::fs::read_to_string(self.root.join("owner")) {
-            Ok(owner) => Ok(Some(owner.trim().to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// When it cannot.
+    pub fn exists(&self) -> io::Result<bool> {
+        self.root.try_exists()
     }
 
     /// Puts another machine's tasks aside. What an earlier machine of that name left goes.
@@ -62,17 +62,13 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be made; then it is not there.
-    pub fn make(&self, owner: &str) -> io::Result<Log> {
+    pub fn make(&self) -> io::Result<Log> {
         let staged = self.root.with_file_name(".tasks.new");
         if staged.exists() {
             std::fs::remove_dir_all(&staged)?;
         }
-        std::fs::create_dir_all(staged.join("runs"))?;
+        std::fs::create_dir_all(staged.join("outputs"))?;
         let (log, _none) = Log::create(&staged.join("log"), std::iter::empty())?;
-        let mut file = File::create(staged.join("owner"))?;
-        file.write_all(owner.as_bytes())?;
-        file.sync_all()?;
-        sync_parent(&staged.join("owner"))?;
         std::fs::rename(&staged, &self.root)?;
         sync_parent(&self.root)?;
         Ok(log)
@@ -92,35 +88,62 @@ impl Folder {
         self.root.join("log")
     }
 
-    /// The runs that there are. Those that no task has and nobody waits in are removed.
+    /// The greatest number of a run that left anything. Outputs that no task has are removed, and
+    /// runs that are over and no open task has.
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub fn sweep(&self, is_a_tasks: impl Fn(u64) -> bool) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for entry in std::fs::read_dir(self.root.join("runs"))? {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix('r'));
-            let Some(number) = number.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
-                continue;
-            };
-            numbers.push(number);
-            // A shim that an earlier daemon had ready is about to go by itself.
-            if !is_a_tasks(number) && !self.run(number).is_locked() {
-                self.remove(number);
+    pub fn sweep(
+        &self,
+        is_a_tasks: impl Fn(u64) -> bool,
+        is_open: impl Fn(u64) -> bool,
+    ) -> io::Result<u64> {
+        let (outputs, runs) = (numbers(&self.root.join("outputs"))?, numbers(&self.runs)?);
+        for number in outputs.iter().filter(|number| !is_a_tasks(**number)) {
+            self.remove_outputs(*number);
+        }
+        // A shim that an earlier daemon had ready is about to go by itself.
+        for run in runs.iter().filter(|number| !is_open(**number)).map(|number| self.run(*number)) {
+            if !run.is_locked() {
+                let _ = std::fs::remove_dir_all(run.path());
             }
         }
-        Ok(numbers)
+        Ok(outputs.into_iter().chain(runs).max().unwrap_or(0))
     }
 
-    /// Removes a run; what stays is found again by the next daemon.
-    pub fn remove(&self, number: u64) {
-        let _ = std::fs::remove_dir_all(self.run(number).path());
+    /// Removes what a run has printed; what stays is found again by the next daemon.
+    pub fn remove_outputs(&self, number: u64) {
+        let _ = std::fs::remove_dir_all(self.outputs(number).path());
     }
 
     /// Where a command runs, or would.
     pub fn run(&self, number: u64) -> JobDir {
-        JobDir::new(self.root.join("runs").join(format!("r{number:016x}")))
+        JobDir::new(self.runs.join(format!("r{number:016x}")))
+    }
+
+    /// Makes that.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn make_run(&self, number: u64) -> io::Result<JobDir> {
+        let run = self.run(number);
+        match std::fs::create_dir(run.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(run.path())?;
+            }
+            made => made?,
+        }
+        Ok(run)
+    }
+
+    /// Where what it prints is kept.
+    pub fn outputs(&self, number: u64) -> JobDir {
+        self.outputs_of(&self.run(number))
+    }
+
+    /// The same, of a run's folder.
+    pub fn outputs_of(&self, run: &JobDir) -> JobDir {
+        JobDir::new(self.root.join("outputs").join(run.id()))
     }
 
     /// One stream of a run that ended, from its beginning.
@@ -128,7 +151,7 @@ impl Folder {
     /// # Errors
     /// When it cannot be read.
     pub fn output(&self, run: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
-        let path = self.run(run).path().join(stream);
+        let path = self.outputs(run).path().join(stream);
         let mut head = Vec::new();
         let kept_bytes = match File::open(&path) {
             Ok(file) => {
@@ -140,7 +163,7 @@ impl Folder {
             Err(error) => return Err(error),
         };
         let path = (kept_bytes > head.len() as u64).then(|| path.to_string_lossy().into_owned());
-        Ok(TaskOutput { head, total_bytes, path })
+        Ok(TaskOutput { head, total_bytes: total_bytes.max(kept_bytes), path })
     }
 
     /// Bytes that a run's outputs take beyond what is always shown of them.
@@ -162,11 +185,26 @@ impl Folder {
     }
 
     fn streams(&self, run: u64) -> impl Iterator<Item = (PathBuf, u64)> {
-        let run = self.run(run);
+        let outputs = self.outputs(run);
         ["stdout", "stderr"].into_iter().filter_map(move |name| {
-            let path = run.path().join(name);
+            let path = outputs.path().join(name);
             let bytes = std::fs::metadata(&path).ok()?.len();
             Some((path, bytes))
         })
     }
+}
+
+/// Of the runs in a folder, if that is there.
+fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix('r'));
+        numbers.extend(number.and_then(|hex| u64::from_str_radix(hex, 16).ok()));
+    }
+    Ok(numbers)
 }

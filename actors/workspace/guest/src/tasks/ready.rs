@@ -55,8 +55,9 @@ pub struct Order {
 /// What is sent to a shim: first where the run is, then its order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Sent {
-    /// The run's folder and its cgroup, both made; the latter empty where there are none.
-    Prepare { run: PathBuf, cgroup: PathBuf },
+    /// The run's folder and its cgroup, both made; the latter empty where there are none. And where
+    /// what it prints is kept.
+    Prepare { run: PathBuf, outputs: PathBuf, cgroup: PathBuf },
     /// All of the order.
     Order(Order),
     /// It is in [`ORDER_FILE`].
@@ -171,11 +172,13 @@ impl Shelf {
 
     fn make(&self, agent: &Agent, folder: &Folder, generation: u64) -> io::Result<Ready> {
         let number = self.last_number.fetch_add(1, Ordering::SeqCst) + 1;
-        let run = folder.run(number);
-        std::fs::create_dir(run.path())?;
-        let made = cgroup_for(agent, &run)
-            .and_then(|cgroup| self.prepare(agent, &run, cgroup.unwrap_or_default(), generation))
-            .map(|socket| Ready { number, run, socket, generation });
+        let run = folder.make_run(number)?;
+        let outputs = folder.outputs(number).path().to_path_buf();
+        let made = cgroup_for(agent, &run).and_then(|cgroup| {
+            let (run, cgroup) = (run.path().to_path_buf(), cgroup.unwrap_or_default());
+            self.prepare(agent, &Sent::Prepare { run, outputs, cgroup }, generation)
+        });
+        let made = made.map(|socket| Ready { number, run, socket, generation });
         if made.is_err() {
             discard(agent, &folder.run(number));
         }
@@ -183,15 +186,8 @@ impl Shelf {
     }
 
     /// By the shim that is kept, or by a new one.
-    fn prepare(
-        &self,
-        agent: &Agent,
-        run: &JobDir,
-        cgroup: PathBuf,
-        generation: u64,
-    ) -> io::Result<OwnedFd> {
-        let prepare = Sent::Prepare { run: run.path().to_path_buf(), cgroup };
-        let prepare = encode(&prepare).map_err(io::Error::other)?;
+    fn prepare(&self, agent: &Agent, prepare: &Sent, generation: u64) -> io::Result<OwnedFd> {
+        let prepare = encode(prepare).map_err(io::Error::other)?;
         let kept = self.spent.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Spent { socket, .. }) = kept.filter(|kept| kept.generation == generation)
             && have_ready(&socket, &prepare).is_ok()

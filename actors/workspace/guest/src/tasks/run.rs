@@ -10,12 +10,12 @@ use hivekeep_protocol::{
 };
 
 use super::book::End;
-use super::kill::{cgroup_of, kill, mark_of, put_away};
+use super::kill::{kill, mark_of, put_away};
 use super::progress;
 use super::queue::{Resume, Run};
 use super::ready::{Going, Note, Order, Ready, discard};
 use crate::agent::Agent;
-use crate::contain::{Contain, cgroup};
+use crate::contain::Contain;
 use crate::exec::command::Prepared;
 use crate::files::{io_error, off_thread};
 use crate::jobs::dir::{Found, JobDir};
@@ -249,7 +249,7 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
     }
     // Before its end is told, nothing of it goes on.
     put_away(&agent, &run).await;
-    conclude(agent, generation, seq, None, End::Found).await;
+    conclude(agent, generation, seq, Some(&run), End::Found).await;
 }
 
 /// Its shim died before the command began: another one is made for it.
@@ -299,20 +299,22 @@ fn in_an_event(news: TaskNews) -> GuestEvent {
     }
 }
 
-/// Removes a run's cgroup, and has a shim made for the next task, unless one waits. Must be called
-/// within the runtime.
+/// Removes a run, and has a shim made for the next task. Must be called within the runtime.
 fn tidy(agent: &Arc<Agent>, generation: u64, run: Option<&JobDir>) {
-    let cgroup = run.and_then(|run| cgroup_of(agent, run));
-    let prepares = !starts_nothing(agent);
-    let agent = agent.clone();
+    let (agent, run) = (agent.clone(), run.cloned());
     tokio::spawn(off_thread(move || {
-        if let Some(dir) = cgroup {
-            cgroup::remove(&dir);
+        if let Some(run) = run {
+            discard(&agent, &run);
         }
-        if prepares {
-            agent.tasks.shelf.fill(&agent, &agent.tasks.folder, generation);
-        }
+        fill(&agent, generation);
     }));
+}
+
+/// Has a shim made for the next task, unless one waits. Blocking.
+pub(super) fn fill(agent: &Agent, generation: u64) {
+    if !starts_nothing(agent) {
+        agent.tasks.shelf.fill(agent, &agent.tasks.folder, generation);
+    }
 }
 
 /// What is tried again each second is not said again each second.

@@ -69,7 +69,9 @@ impl Shim {
     fn serve(&self) -> io::Result<()> {
         loop {
             let prepared = match self.receive()? {
-                Some(Sent::Prepare { run, cgroup }) => Prepared::new(run, cgroup)?,
+                Some(Sent::Prepare { run, outputs, cgroup }) => {
+                    Prepared::new(run, &outputs, cgroup)?
+                }
                 Some(_) => return Err(io::ErrorKind::InvalidData.into()),
                 None => return Ok(()),
             };
@@ -146,10 +148,10 @@ impl Shim {
 
 impl Prepared {
     /// Everything but the command.
-    fn new(run: PathBuf, cgroup: PathBuf) -> io::Result<Self> {
+    fn new(run: PathBuf, outputs: &Path, cgroup: PathBuf) -> io::Result<Self> {
         let dir = JobDir::new(run);
         let lock = dir.lock()?;
-        let stage = Stage::open(dir.path(), limits::TASK_SPOOL_BYTES, &cgroup)?;
+        let stage = Stage::open(dir.path(), outputs, limits::TASK_SPOOL_BYTES, &cgroup)?;
         let exit = File::create(dir.path().join("exit.json"))?;
         let command = stage.stand_by().map_err(|error| match error {
             spawn::Error::Clone(error) => error,

@@ -123,7 +123,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let jobs = ["state/jobs", "state/tasks/runs"].map(|of| self.dir.path().join(of));
+        let jobs = ["state/jobs", "run/runs"].map(|of| self.dir.path().join(of));
         let jobs = jobs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
         for job in jobs.flatten() {
             let text = std::fs::read_to_string(job.path().join("process.json")).unwrap_or_default();

@@ -290,7 +290,7 @@ async fn eventually_async<F: Future<Output = bool>>(mut holds: impl FnMut() -> F
 }
 
 /// Another boot id and no process of the tasks left: what a machine's death leaves.
-fn reboot(guest: &mut Guest, folders: Folders) {
+fn reboot(guest: &mut Guest) {
     guest.stop();
     let dir = guest.dir.path().to_string_lossy().into_owned();
     // Shims first, so that none sees its command die.
@@ -300,19 +300,12 @@ fn reboot(guest: &mut Guest, folders: Folders) {
     });
     std::fs::write(guest.dir.path().join("run/boot_id"), format!("boot-{}", guest.pid()))
         .expect("another boot");
-    let runs = guest.dir.path().join("state/tasks/runs");
-    if folders == Folders::Lost && runs.exists() {
+    // They are not on a disk.
+    let runs = guest.dir.path().join("run/runs");
+    if runs.exists() {
         std::fs::remove_dir_all(&runs).expect("lost");
-        std::fs::create_dir(&runs).expect("made");
     }
     guest.go_on();
-}
-
-/// What a machine's death leaves of the runs' folders, which are not flushed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Folders {
-    Kept,
-    Lost,
 }
 
 /// Kills what has such a command line; answers how many there were.
@@ -332,12 +325,6 @@ fn kill_all(ours: impl Fn(&str) -> bool) -> usize {
 
 #[tokio::test]
 async fn after_a_reboot_what_ran_is_interrupted_and_what_waited_runs() {
-    for folders in [Folders::Kept, Folders::Lost] {
-        reboot_in_the_middle(folders).await;
-    }
-}
-
-async fn reboot_in_the_middle(folders: Folders) {
     let mut guest = Guest::start(Way::Subreaper);
     let host = Host::to(&guest).await;
     let dir = guest.dir.path().display().to_string();
@@ -351,7 +338,7 @@ async fn reboot_in_the_middle(folders: Folders) {
         std::fs::read_to_string(&began).unwrap_or_default().lines().count() == 4
     });
     drop(host);
-    reboot(&mut guest, folders);
+    reboot(&mut guest);
     std::fs::write(guest.dir.path().join("go"), "").expect("go");
     let host = Host::to(&guest).await;
     let all = results(&host, 6).await;
@@ -361,7 +348,7 @@ async fn reboot_in_the_middle(folders: Folders) {
             0..4 => TaskOutcome::Interrupted,
             _ => TaskOutcome::Ended(Exit::Code(0)),
         };
-        assert_eq!(result.outcome, expected, "{number}, {folders:?}");
+        assert_eq!(result.outcome, expected, "{number}");
     }
     let began = std::fs::read_to_string(&began).expect("began");
     assert_eq!(began.lines().count(), 6, "nothing ran twice: {began}");

@@ -6,7 +6,6 @@ use hivekeep_protocol::{
 };
 
 use super::{Book, count, disk, run_of, unknown};
-use crate::jobs::dir::JobDir;
 use crate::tasks::queue::{Ended, Phase, Task};
 
 impl Book {
@@ -80,14 +79,15 @@ impl Book {
     /// `UnknownTask`, or disk errors.
     pub fn reading(&self, asked: &TaskRead) -> Result<TaskReading, GuestError> {
         let task = self.queue.find(&asked.task_id).ok_or_else(|| unknown(&asked.task_id))?;
-        let run = run_of(task).map(|run| self.folder.run(run));
+        let run = run_of(task);
         let written = match &task.phase {
-            Phase::Open => run.as_ref().map_or([0; 2], JobDir::totals),
+            Phase::Open => run.map_or([0; 2], |run| self.folder.run(run).totals()),
             Phase::Ended(ended) | Phase::Acknowledged(ended) => ended.totals,
         };
         let max = asked.max_bytes.min(limits::MAX_TASK_READ_BYTES).into();
-        let part = |name, from, total| match &run {
-            Some(run) => run.part(name, from, max, total).map_err(|error| disk(&error)),
+        let outputs = run.map(|run| self.folder.outputs(run));
+        let part = |name, from, total| match &outputs {
+            Some(outputs) => outputs.part(name, from, max, total).map_err(|error| disk(&error)),
             None => Ok(Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 }),
         };
         Ok(TaskReading {

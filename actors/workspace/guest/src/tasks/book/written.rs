@@ -6,33 +6,62 @@ use std::io;
 use hivekeep_protocol::{GuestError, TaskPut};
 use serde::{Deserialize, Serialize};
 
-use super::{Book, disk, run_of};
+use super::{Book, disk, is_another, run_of};
 use crate::tasks::log::{Flush, Log};
 use crate::tasks::queue::{Phase, Queue, Task};
 
 /// One record of the log; the last of a task holds.
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+#[serde(untagged)]
+enum Entry {
+    Task(Box<Change>),
+    /// The id of the machine whose tasks these are. It is written with the first.
+    Owner {
+        owner: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Change {
     task: Task,
     /// What it asks for, once.
     asked: Option<TaskPut>,
 }
 
+impl Entry {
+    fn of(task: Task, asked: Option<TaskPut>) -> Self {
+        Self::Task(Box::new(Change { task, asked }))
+    }
+}
+
 impl Book {
     pub(super) fn read_back(&mut self) -> io::Result<()> {
         let (mut queue, mut asked_at) = (Queue::default(), HashMap::new());
+        let mut of = None;
         let log = self.folder.load(|at, record| {
-            let Entry { task, asked } = serde_json::from_slice(record)?;
-            if asked.is_some() {
-                asked_at.insert(task.seq, at);
+            match serde_json::from_slice(record)? {
+                Entry::Owner { owner } => of = Some(owner),
+                Entry::Task(change) => {
+                    let Change { task, asked } = *change;
+                    if asked.is_some() {
+                        asked_at.insert(task.seq, at);
+                    }
+                    queue.settle(task);
+                }
             }
-            queue.settle(task);
             Ok(())
         })?;
+        if let Some(owner) = of.as_ref().filter(|owner| is_another(owner, &self.owner))
+            && queue.all().next().is_some()
+        {
+            return self.folder.put_aside(owner);
+        }
+        self.owner_is_written = of.as_ref() == Some(&self.owner);
         asked_at.retain(|seq, _| queue.is_open(*seq));
         let runs: HashSet<_> = queue.all().filter_map(run_of).collect();
-        let swept = self.folder.sweep(|number| runs.contains(&number))?;
-        self.last_run = runs.into_iter().chain(swept).max().unwrap_or(0);
+        let open: HashSet<_> = queue.open().filter_map(run_of).collect();
+        let swept = self.folder.sweep(|run| runs.contains(&run), |run| open.contains(&run))?;
+        self.last_run = runs.into_iter().chain([swept]).max().unwrap_or(0);
         (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
         Ok(())
     }
@@ -46,13 +75,18 @@ impl Book {
         let mut put = Vec::new();
         let entries = tasks.into_iter().map(|(task, asked)| {
             put.push((task.clone(), asked.is_some()));
-            Ok(serde_json::to_vec(&Entry { task, asked })?)
+            Entry::of(task, asked)
         });
-        let written = entries
-            .collect::<io::Result<Vec<_>>>()
+        let owner = (!self.owner_is_written).then(|| Entry::Owner { owner: self.owner.clone() });
+        let records = owner.into_iter().chain(entries).map(|entry| serde_json::to_vec(&entry));
+        let written = records
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(io::Error::from)
             .and_then(|records| self.log()?.append(&records, flush));
         let places = written.map_err(|error| disk(&error))?;
-        for ((task, asks), at) in put.into_iter().zip(places) {
+        self.owner_is_written = true;
+        let places = places.split_at(places.len() - put.len()).1;
+        for ((task, asks), at) in put.into_iter().zip(places.iter().copied()) {
             match (&task.phase, asks) {
                 (Phase::Open, true) => drop(self.asked_at.insert(task.seq, at)),
                 (Phase::Open, false) => {}
@@ -66,7 +100,7 @@ impl Book {
     /// The log, made if it is not there, and anew where it has to be or had better be.
     fn log(&mut self) -> io::Result<&mut Log> {
         match &self.log {
-            None => self.log = Some(self.folder.make(&self.owner)?),
+            None => self.log = Some(self.folder.make()?),
             Some(log) if log.is_broken() => self.renew()?,
             Some(log) if log.is_long() => drop(self.renew()),
             Some(_) => {}
@@ -82,18 +116,26 @@ impl Book {
     fn renew(&mut self) -> io::Result<()> {
         let Some(old) = &self.log else { return Ok(()) };
         let tasks: Vec<_> = self.queue.all().cloned().collect();
-        let records = tasks.iter().map(|task| match self.asked_at.get(&task.seq) {
-            Some(at) => {
-                let Entry { asked, .. } = serde_json::from_slice(&old.record(*at)?)?;
-                Ok(serde_json::to_vec(&Entry { task: task.clone(), asked })?)
-            }
-            None => Ok(serde_json::to_vec(&Entry { task: task.clone(), asked: None })?),
+        let owner = Entry::Owner { owner: self.owner.clone() };
+        let records = tasks.iter().map(|task| {
+            let asked = self.asked_at.get(&task.seq).map(|at| asked_at(old, *at)).transpose()?;
+            Ok(serde_json::to_vec(&Entry::of(task.clone(), asked))?)
         });
+        let owner = serde_json::to_vec(&owner).map_err(io::Error::from);
+        let records = std::iter::once(owner).chain(records);
         let (log, places) = Log::create(&self.folder.log(), records)?;
-        let places = tasks.iter().map(|task| task.seq).zip(places);
+        let places = tasks.iter().map(|task| task.seq).zip(places.into_iter().skip(1));
         self.asked_at = places.filter(|(seq, _)| self.asked_at.contains_key(seq)).collect();
-        self.log = Some(log);
+        (self.log, self.owner_is_written) = (Some(log), true);
         Ok(())
+    }
+
+    /// Makes what the first task would have to wait for.
+    ///
+    /// # Errors
+    /// Disk errors.
+    pub fn prepare(&mut self) -> Result<(), GuestError> {
+        self.log().map(drop).map_err(|error| disk(&error))
     }
 
     /// What an open task asks for.
@@ -103,7 +145,14 @@ impl Book {
     pub fn asked(&self, seq: u64) -> io::Result<TaskPut> {
         let at = self.asked_at.get(&seq).zip(self.log.as_ref());
         let (at, log) = at.ok_or(io::ErrorKind::NotFound)?;
-        let entry: Entry = serde_json::from_slice(&log.record(*at)?)?;
-        entry.asked.ok_or_else(|| io::ErrorKind::NotFound.into())
+        asked_at(log, *at)
+    }
+}
+
+/// What the task asks for whose record is there.
+fn asked_at(log: &Log, at: u64) -> io::Result<TaskPut> {
+    match serde_json::from_slice(&log.record(at)?)? {
+        Entry::Task(change) => change.asked.ok_or_else(|| io::ErrorKind::NotFound.into()),
+        Entry::Owner { .. } => Err(io::ErrorKind::NotFound.into()),
     }
 }

@@ -30,14 +30,28 @@ async fn tasks_on_a_disk_that_began_as_another_machines_are_put_aside() {
     drop(host);
     guest.stop();
     let state = guest.dir.path().join("state");
-    std::fs::write(state.join("tasks/owner"), "0123456789abcdef").expect("another owner");
+    let (log, other) = (state.join("tasks/log"), "0123456789abcdef".repeat(2));
+    let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
+    put_in_the_name_of(&log, mine.trim(), &other);
     guest.go_on();
     let host = Host::to(&guest).await;
     assert_eq!(page(&host, 0).await.results, []);
-    assert!(state.join("tasks-of-0123456789abcdef/log").is_file());
+    assert!(state.join(format!("tasks-of-{other}/log")).is_file());
     let taken = host.ask(task("mine", "true")).await.expect("taken");
     assert!(!taken.repeat);
     results(&host, 1).await;
+}
+
+/// As its machine would have begun it, with the same bytes otherwise.
+fn put_in_the_name_of(log: &std::path::Path, mine: &str, other: &str) {
+    use hivekeep_guest::tasks::log::Log;
+    let mut records = Vec::new();
+    drop(Log::open(log, |_, record| {
+        let text = String::from_utf8(record.to_vec()).expect("text").replace(mine, other);
+        records.push(Ok(text.into_bytes()));
+        Ok(())
+    }));
+    Log::create(log, records.into_iter()).expect("written");
 }
 
 /// A daemon in this process, so that it can be told who it is without the whole of
@@ -95,12 +109,34 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     assert_eq!(results(&host, 1).await["0"].stdout.head, b"mine\n");
     assert_eq!(page(&host, 0).await.results.len(), 1, "and tells of those alone");
     assert_eq!(began().lines().count(), 4, "what waited never ran");
-    let owner = std::fs::read_to_string(dir.path().join("state/tasks/owner")).expect("owned");
-    assert_eq!(owner, other);
-    let runs = |of: &str| {
-        let all = std::fs::read_dir(dir.path().join("state").join(of).join("runs")).expect("runs");
-        all.flatten().map(|run| run.file_name()).collect::<std::collections::HashSet<_>>()
+    let log = std::fs::read(dir.path().join("state/tasks/log")).expect("a log");
+    assert!(String::from_utf8_lossy(&log).contains(&other), "whose it is");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_without_tasks_leaves_its_copy_what_it_has_prepared() {
+    if !has_machine_id() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (agent, host) = daemon(dir.path()).await;
+    hivekeep_guest::tasks::prepare(&agent).await;
+    let runs = || {
+        let all = std::fs::read_dir(dir.path().join("run/runs")).expect("runs").flatten();
+        all.map(|run| run.path()).collect::<Vec<_>>()
     };
-    let (before, now) = (runs(&format!("tasks-of-{}", mine.trim())), runs("tasks"));
-    assert!(!now.is_empty() && before.is_disjoint(&now), "a run is never named as one of before");
+    let [waiting] = &runs()[..] else { panic!("{:?}", runs()) };
+    let shim = std::fs::read(waiting.join("process.json")).expect("it waits");
+
+    let other = "e".repeat(32);
+    agent.tasks().become_of(&agent, &other).expect("nothing to put aside");
+    assert_eq!(runs(), std::slice::from_ref(waiting), "what waits waits on");
+    host.ask(task("one", "while [ ! -e go ]; do sleep 0.05; done")).await.expect("taken");
+    assert_eq!(std::fs::read(waiting.join("process.json")).expect("it runs"), shim);
+    let log = std::fs::read(dir.path().join("state/tasks/log")).expect("a log");
+    let log = String::from_utf8_lossy(&log);
+    let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
+    assert!(log.contains(&other) && !log.contains(mine.trim()), "whose it is");
+    host.ask(TaskCancel { task_id: "one".into() }).await.expect("cancelled");
+    assert_eq!(results(&host, 1).await["one"].outcome, TaskOutcome::Cancelled);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hivekeep_protocol::*;
 
-use super::{Folders, reboot, task};
+use super::{reboot, task};
 use crate::client::Host;
 use crate::guest::{Guest, Way, ways};
 
@@ -71,9 +71,7 @@ impl Coordinator {
         tokio::time::sleep(Duration::from_micros(self.luck.below(20_000))).await;
         match death {
             Death::Machine => {
-                // Nothing in them is flushed here: no task prints anything.
-                let folders = [Folders::Lost, Folders::Kept][self.luck.below(2) as usize];
-                reboot(&mut self.guest, folders);
+                reboot(&mut self.guest);
                 self.reboots += 1;
             }
             _ => self.guest.crash_and_restart(),

@@ -9,18 +9,27 @@ use super::{kill_all, ok, results, task};
 use crate::client::Host;
 use crate::guest::{Guest, Way, eventually, runs, ways};
 
-/// Every run's folder.
+/// Folders of runs whose end is not written down, and of the one that waits.
 fn folders(guest: &Guest) -> Vec<PathBuf> {
-    let runs = std::fs::read_dir(guest.dir.path().join("state/tasks/runs"));
+    let runs = std::fs::read_dir(guest.dir.path().join("run/runs"));
     runs.into_iter().flatten().flatten().map(|run| run.path()).collect()
 }
 
-/// Waits for a shim beside so many runs.
-fn one_waits(guest: &Guest, beside: usize) {
+/// Waits for a shim, beside no run that goes on. Its processes, and its run's folder.
+fn one_waits(guest: &Guest) -> (i32, i32, PathBuf) {
+    let mut waiting = None;
     eventually("a shim waits", || {
-        let folders = folders(guest);
-        folders.len() == beside + 1 && folders.iter().all(|run| processes(run).is_some())
+        waiting = match &folders(guest)[..] {
+            [run] => processes(run).map(|(shim, leader)| (shim, leader, run.clone())),
+            _ => None,
+        };
+        // A byte in it says that it has begun, and is about to be removed.
+        let begun =
+            |run: &PathBuf| std::fs::metadata(run.join("lock")).map_or(true, |m| m.len() > 0);
+        waiting.take_if(|(_, _, run)| begun(run));
+        waiting.is_some()
     });
+    waiting.expect("it waits")
 }
 
 #[tokio::test]
@@ -31,17 +40,17 @@ async fn the_one_that_waits_takes_the_next_task_and_goes_with_its_daemon() {
         assert!(folders(&guest).is_empty(), "nobody has had a task");
         host.ask(task("first", "true")).await.expect("taken");
         results(&host, 1).await;
-        one_waits(&guest, 1);
+        one_waits(&guest);
         host.ask(task("second", "echo $WORD")).await.expect("taken");
         assert_eq!(results(&host, 2).await["second"].stdout.head, b"given\n");
-        one_waits(&guest, 2);
+        one_waits(&guest);
         let shim = format!("hivekeep-guest\0task\0{}", guest.dir.path().display());
         guest.stop();
-        eventually("it is gone", || !runs(&shim) && folders(&guest).len() == 2);
+        eventually("it is gone", || !runs(&shim) && folders(&guest).is_empty());
         guest.go_on();
         let host = Host::to(&guest).await;
         assert_eq!(results(&host, 2).await.len(), 2);
-        one_waits(&guest, 2);
+        one_waits(&guest);
     }
 }
 
@@ -67,15 +76,12 @@ async fn one_whose_task_has_ended_takes_another_where_it_is_known_by_its_cgroup(
         for number in 1..=5 {
             host.ask(task(&number.to_string(), "true")).await.expect("taken");
             assert!(ok(&results(&host, number).await[&number.to_string()]));
-            one_waits(&guest, number);
-        }
-        for folder in folders(&guest) {
-            let (shim, leader) = processes(&folder).expect("it waits, or has");
+            let (shim, leader, _) = one_waits(&guest);
             shims.insert(shim);
             leaders.insert(leader);
         }
-        assert_eq!(leaders.len(), 6, "each run has a process of its own");
-        let expected = if way == Way::Cgroup { 1 } else { 6 };
+        assert_eq!(leaders.len(), 5, "each run has a process of its own");
+        let expected = if way == Way::Cgroup { 1 } else { 5 };
         assert_eq!(shims.len(), expected, "{way:?}");
     }
 }
@@ -87,9 +93,7 @@ async fn a_command_that_waits_goes_with_its_shim_and_another_is_made() {
         let host = Host::to(&guest).await;
         host.ask(task("first", "true")).await.expect("taken");
         results(&host, 1).await;
-        one_waits(&guest, 1);
-        let waiting = folders(&guest).into_iter().max().expect("two runs");
-        let (shim, leader) = processes(&waiting).expect("it waits");
+        let (shim, leader, waiting) = one_waits(&guest);
         assert!(is_alive(shim) && is_alive(leader));
         let pid = rustix::process::Pid::from_raw(shim).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
@@ -157,7 +161,7 @@ async fn a_task_too_large_for_the_socket_runs_all_the_same() {
         let result = results(host, many).await.remove(id).expect("its result");
         assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(5)));
         assert_eq!(result.stdout.head, b"100000\n");
-        one_waits(&guest, many);
+        one_waits(&guest);
     }
 }
 
@@ -169,9 +173,7 @@ async fn no_process_has_a_handler_that_those_who_wait_in_its_memory_do_not_know_
         let host = Host::to(&guest).await;
         host.ask(task("first", "true")).await.expect("taken");
         results(&host, 1).await;
-        one_waits(&guest, 1);
-        let waiting = folders(&guest).into_iter().max().expect("two runs");
-        let (shim, _) = processes(&waiting).expect("it waits");
+        let (shim, _, _) = one_waits(&guest);
         for pid in [shim, i32::try_from(guest.pid()).expect("a pid")] {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
             for set in ["SigIgn:", "SigCgt:"] {
