@@ -242,7 +242,11 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
         let message = format!("{} ids; at most {}", asked.task_ids.len(), limits::MAX_TASKS);
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
-    Ok(ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?.0)
+    let (acked, generation) = ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?;
+    let agent = cx.agent.clone();
+    // Who acknowledges goes on; there may be more tasks.
+    cx.after_the_reply(move || run::fill_now(&agent, generation));
+    Ok(acked)
 }
 
 /// Answers [`TaskCancel`].

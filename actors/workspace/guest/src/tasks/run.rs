@@ -26,6 +26,8 @@ use crate::jobs::watch;
 const WORKDIRS: [&str; 2] = ["/workspace", "/root"];
 /// Pause before what the disk refused is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Pause before a shim is made that nobody has asked for.
+const SOON: Duration = Duration::from_millis(250);
 /// Pause before another look at a run whose shim cannot be watched.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -299,15 +301,25 @@ fn in_an_event(news: TaskNews) -> GuestEvent {
     }
 }
 
-/// Removes a run, and has a shim made for the next task. Must be called within the runtime.
+/// Removes a run, and has a shim made for the next task: soon, because the machine may have been
+/// for this task alone, and when the result is acknowledged, see [`fill_now`]. Must be called
+/// within the runtime.
 fn tidy(agent: &Arc<Agent>, generation: u64, run: Option<&JobDir>) {
     let (agent, run) = (agent.clone(), run.cloned());
-    tokio::spawn(off_thread(move || {
+    tokio::spawn(async move {
         if let Some(run) = run {
-            discard(&agent, &run);
+            let agent = agent.clone();
+            off_thread(move || discard(&agent, &run)).await;
         }
-        fill(&agent, generation);
-    }));
+        tokio::time::sleep(SOON).await;
+        off_thread(move || fill(&agent, generation)).await;
+    });
+}
+
+/// Has a shim made for the next task, unless one waits. Must be called within the runtime.
+pub(super) fn fill_now(agent: &Arc<Agent>, generation: u64) {
+    let agent = agent.clone();
+    tokio::spawn(off_thread(move || fill(&agent, generation)));
 }
 
 /// Has a shim made for the next task, unless one waits. Blocking.
