@@ -41,7 +41,7 @@ pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
 }
 
 pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
-    let message = format!("{limit} calls of {whose} wait for messages already");
+    let message = format!("{limit} calls for {whose} wait already");
     ToolError::new(Layer::Actor, "too_many_receivers", message)
         .next("wait for one of them to answer, or call without wait_secs")
         .retryable()

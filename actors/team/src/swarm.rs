@@ -4,6 +4,7 @@
 //! the mailbox, [`saga`], so that a swarm has one hand that writes its records.
 
 mod clean;
+mod fork;
 mod merge;
 pub(crate) mod records;
 mod report;
@@ -12,7 +13,7 @@ mod worker;
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
 };
 
 use futures::FutureExt;
@@ -26,8 +27,8 @@ use saga::Run;
 
 /// What a swarm can be told.
 pub(crate) enum Msg {
-    /// End now. Answered when that is durable.
-    Cancel(oneshot::Sender<Result<(), ToolError>>),
+    /// End now. Answered when that is durable; `false` when nothing was left to cut short.
+    Cancel(oneshot::Sender<Result<bool, ToolError>>),
     /// Its work is done, or cannot go on.
     Done(Result<(), String>),
 }
@@ -77,6 +78,7 @@ impl Entity for Swarm {
             swarms: seed.swarms.clone(),
             resumed: reserved.is_none(),
             reserved,
+            waiting: AtomicUsize::new(0),
         };
         let swarm = me.address.clone();
         let _detached = me.workers.spawn(async move {
@@ -99,18 +101,26 @@ impl Entity for Swarm {
 }
 
 impl Swarm {
-    fn cancel(&self, reply: oneshot::Sender<Result<(), ToolError>>) {
+    fn cancel(&self, reply: oneshot::Sender<Result<bool, ToolError>>) {
         let (house, id) = (self.seed.house.clone(), self.seed.id);
         let (view, stop) = (self.seed.view.clone(), self.stop.clone());
+        let open = |view: &watch::Sender<Story>| matches!(&*view.borrow(), Story::Going(state) if !state.settled());
         let _detached = self.me.workers.spawn(async move {
+            // Whoever asked may have gone; so below.
+            if !open(&view) {
+                return drop(reply.send(Ok(false)));
+            }
             let pieces = records::encode(&Record::Cancelled);
             let written = house.journal.append(&records::stream(id), pieces).await;
             if written.is_ok() {
                 saga::see(&view, Record::Cancelled);
+            }
+            // Its last step may have been recorded before it.
+            let cut = matches!(&*view.borrow(), Story::Going(state) if state.cancelled);
+            if cut {
                 stop.cancel();
             }
-            // Whoever asked may have gone.
-            let _ = reply.send(written.map(drop).map_err(|error| refuse::store(&error)));
+            drop(reply.send(written.map(|_| cut).map_err(|error| refuse::store(&error))));
         });
     }
 }

@@ -19,6 +19,7 @@ use hivekeep_kernel::{
     Address, ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, SwarmId, ToolCall,
     ToolError, nursery::Outcome, ports::Reservation, serve,
 };
+use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -36,6 +37,8 @@ pub use options::SwarmOptions;
 /// Of all swarms that are over together. The oldest go first.
 const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
 const SECS_A_DAY: u64 = 24 * 60 * 60;
+/// The state of a swarm that waits for the daemon's next start.
+const GIVEN_UP: &str = "given_up";
 
 /// What the keeper can be told.
 pub struct Msg(Inner);
@@ -80,6 +83,19 @@ enum Place {
     Going(Going),
     /// Only its result is left, in the journal.
     Over(SwarmRow),
+    /// It is not over, and cannot go on before the daemon's next start, for this reason.
+    Down(SwarmRow, String),
+}
+
+impl Place {
+    /// Whether it takes one of the places that are configured.
+    fn runs(&self) -> bool {
+        match self {
+            Self::Planned(_) => true,
+            Self::Going(going) => matches!(&*going.view.borrow(), Story::Going(_)),
+            Self::Over(_) | Self::Down(..) => false,
+        }
+    }
 }
 
 struct Entry {
@@ -104,13 +120,15 @@ impl Entity for Swarms {
     async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
-        let stories = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
+        let recorded =
+            loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
         let path = me.address.probe().path().to_owned();
         let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
         let mut keeper = Self { me, house, swarms: BTreeMap::new(), nursery };
-        for (story, bytes) in stories {
+        for (story, bytes) in recorded.swarms {
             keeper.restore(story, bytes)?;
         }
+        recorded.strays.into_iter().for_each(|stream| keeper.forget(stream));
         keeper.prune();
         Ok(keeper)
     }
@@ -126,7 +144,13 @@ impl Entity for Swarms {
             Inner::Drop(id) => drop(self.swarms.remove(&id)),
             Inner::Hatch(plan, reserved, reply) => {
                 let (id, story) = (plan.id, Story::Going(Arc::new(State::new(*plan))));
-                drop(reply.send(self.hatch(id, story, Some(reserved))));
+                let (owner, row) = (story.owner(), story.row(story.owner()));
+                let hatched = self.hatch(id, story, Some(reserved));
+                if let Err(Fault(reason)) = &hatched {
+                    let place = Place::Down(given_up(row), reason.clone());
+                    self.swarms.insert(id, Entry { owner, place, bytes: None });
+                }
+                drop(reply.send(hatched));
             }
             Inner::Over(id, bytes) => self.over(id, bytes),
         }
@@ -135,10 +159,11 @@ impl Entity for Swarms {
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         match self.nursery.hear(news)? {
-            Outcome::Gone { name, .. } => self.gone(&name),
+            Outcome::Gone { name, .. } => self.gone(&name, "its actor ended"),
             Outcome::GaveUp { name, reason } => {
                 // Its records and its forks stay as they are; the next start tries again.
                 tracing::error!(actor = %name, %reason, "a swarm was given up");
+                self.gone(&name, &reason);
             }
             Outcome::Restarting { .. } | Outcome::Stranger => {}
         }
@@ -169,7 +194,7 @@ impl Swarms {
 
     fn admit(&mut self, plan: &Plan) -> Result<(), ToolError> {
         let limit = self.house.swarm.max_running;
-        let running = self.swarms.values().filter(|entry| entry.bytes.is_none()).count();
+        let running = self.swarms.values().filter(|entry| entry.place.runs()).count();
         if running >= limit {
             let message = format!("{running} swarms run, as many as `swarm.max_running` allows");
             return Err(ToolError::new(Layer::Actor, "too_many_swarms", message)
@@ -220,14 +245,18 @@ impl Swarms {
         self.prune();
     }
 
-    /// A swarm's actor has nothing to do any more.
-    fn gone(&mut self, name: &str) {
+    /// A swarm has no actor any more. That may be heard before what that one said last, so what it
+    /// showed last decides.
+    fn gone(&mut self, name: &str, why: &str) {
         let Some(id) = name.parse().ok() else { return };
         let Some(entry) = self.swarms.get_mut(&id) else { return };
-        if let (Place::Going(going), Some(_)) = (&entry.place, entry.bytes) {
-            let row = going.view.borrow().row(entry.owner);
-            entry.place = Place::Over(row);
-        }
+        let Place::Going(going) = &entry.place else { return };
+        let story = going.view.borrow().clone();
+        let row = story.row(entry.owner);
+        entry.place = match story {
+            Story::Over(_) => Place::Over(row),
+            Story::Going(_) => Place::Down(given_up(row), why.to_owned()),
+        };
         self.prune();
     }
 
@@ -236,33 +265,43 @@ impl Swarms {
         let options = &self.house.swarm;
         let now = Utc::now();
         let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
-        let over = |entry: &Entry| matches!(entry.place, Place::Over(_));
-        let (mut count, mut bytes) = (0, 0_usize);
+        let over = self.swarms.iter().filter_map(|(id, entry)| match &entry.place {
+            Place::Over(row) => Some((row.ended_at.unwrap_or(now), *id, entry.bytes.unwrap_or(0))),
+            _ => None,
+        });
+        let mut over: Vec<_> = over.collect();
+        over.sort();
+        let mut bytes = 0_usize;
         let mut gone = Vec::new();
-        // The newest first.
-        for (id, entry) in self.swarms.iter().rev().filter(|(_, entry)| over(entry)) {
-            let Place::Over(row) = &entry.place else { continue };
-            count += 1;
-            bytes = bytes.saturating_add(entry.bytes.unwrap_or(0));
-            let since = now - row.ended_at.unwrap_or(now);
-            let old = since.to_std().is_ok_and(|since| since > age);
+        // The last that ended first.
+        for (count, (ended, id, size)) in (1..).zip(over.into_iter().rev()) {
+            bytes = bytes.saturating_add(size);
+            let old = (now - ended).to_std().is_ok_and(|since| since > age);
             if old || count > options.kept || bytes > MOST_KEPT_BYTES {
-                gone.push(*id);
+                gone.push(id);
             }
         }
         for id in gone {
             self.swarms.remove(&id);
-            let journal = self.house.journal.clone();
-            let _detached = self.me.workers.spawn(async move {
-                // The next start sees it again, and tries again.
-                if let Err(error) = journal.forget(&records::stream(id)).await {
-                    tracing::warn!(swarm = %id, %error, "an old swarm was not forgotten");
-                }
-            });
+            self.forget(records::stream(id));
         }
+    }
+
+    fn forget(&self, stream: StreamId) {
+        let journal = self.house.journal.clone();
+        let _detached = self.me.workers.spawn(async move {
+            // The next start sees it again, and tries again.
+            if let Err(error) = journal.forget(&stream).await {
+                tracing::warn!(%stream, %error, "an old swarm was not forgotten");
+            }
+        });
     }
 
     fn find(&self, id: SwarmId) -> Result<&Entry, ToolError> {
         self.swarms.get(&id).ok_or_else(|| refuse::no_swarm(id))
     }
+}
+
+fn given_up(row: SwarmRow) -> SwarmRow {
+    SwarmRow { state: GIVEN_UP.to_owned(), ..row }
 }

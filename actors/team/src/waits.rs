@@ -1,19 +1,19 @@
-//! Calls that wait for messages, counted by team and by session. They hold no place among the
-//! calls that teams work on, so they are bounded here.
+//! Calls that wait for messages or for the end of a swarm, counted by team or swarm and by session.
+//! They hold no place among the calls that those work on, so they are bounded here.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use hivekeep_kernel::{SessionId, TeamId, ToolError};
+use hivekeep_kernel::{SessionId, ToolError};
 
-use crate::refuse;
+use crate::{house::Party, refuse};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    per_team: usize,
+    per_party: usize,
     per_session: usize,
     /// Held for a few additions, never across an await.
     counts: Mutex<Counts>,
@@ -21,7 +21,7 @@ pub(crate) struct Waits {
 
 #[derive(Debug, Default)]
 struct Counts {
-    teams: HashMap<TeamId, usize>,
+    parties: HashMap<Party, usize>,
     sessions: HashMap<SessionId, usize>,
 }
 
@@ -29,13 +29,13 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waits: Arc<Waits>,
-    team: TeamId,
+    party: Party,
     session: SessionId,
 }
 
 impl Waits {
-    pub(crate) fn new(per_team: usize, per_session: usize) -> Arc<Self> {
-        Arc::new(Self { per_team, per_session, counts: Mutex::default() })
+    pub(crate) fn new(per_party: usize, per_session: usize) -> Arc<Self> {
+        Arc::new(Self { per_party, per_session, counts: Mutex::default() })
     }
 
     /// Counts one more.
@@ -44,21 +44,26 @@ impl Waits {
     /// `too_many_receivers`.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        team: TeamId,
+        party: impl Into<Party>,
         session: SessionId,
     ) -> Result<Waiting, ToolError> {
+        let party = party.into();
         let mut counts = self.counts();
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
-        if of(counts.teams.get(&team)) >= self.per_team {
-            return Err(refuse::too_many_waits("the team", self.per_team));
+        if of(counts.parties.get(&party)) >= self.per_party {
+            let whose = match party {
+                Party::Team(_) => "the team",
+                Party::Swarm(_) => "the swarm",
+            };
+            return Err(refuse::too_many_waits(whose, self.per_party));
         }
         if of(counts.sessions.get(&session)) >= self.per_session {
             return Err(refuse::too_many_waits("the session", self.per_session));
         }
-        *counts.teams.entry(team).or_default() += 1;
+        *counts.parties.entry(party).or_default() += 1;
         *counts.sessions.entry(session).or_default() += 1;
         drop(counts);
-        Ok(Waiting { waits: self.clone(), team, session })
+        Ok(Waiting { waits: self.clone(), party, session })
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -70,7 +75,7 @@ impl Waits {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut counts = self.waits.counts();
-        less(&mut counts.teams, self.team);
+        less(&mut counts.parties, self.party);
         less(&mut counts.sessions, self.session);
     }
 }
@@ -86,6 +91,8 @@ fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
 
 #[cfg(test)]
 mod tests {
+    use hivekeep_kernel::TeamId;
+
     use super::*;
 
     #[test]
@@ -103,6 +110,6 @@ mod tests {
         there.swap_remove(0);
         there.push(waits.enter(one, mine).unwrap());
         drop(there);
-        assert!(waits.counts().teams.is_empty() && waits.counts().sessions.is_empty());
+        assert!(waits.counts().parties.is_empty() && waits.counts().sessions.is_empty());
     }
 }

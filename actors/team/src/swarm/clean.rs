@@ -10,7 +10,10 @@ use super::{
     records::{self, Record, Story, TaskEnd},
     saga::{Run, Stuck},
 };
-use crate::{house::For, tools::swarm::SwarmWorkerLeft};
+use crate::{
+    house::For,
+    tools::swarm::{SwarmWorkerKept, SwarmWorkerLeft},
+};
 
 /// For removing all forks: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,25 +24,38 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 const AT_ONCE: usize = 8;
 
 impl Run {
-    /// Removes the forks, recorded or not, and says in a record which are left.
+    /// Removes the forks, recorded or not, and says in a record which are left, and which are kept:
+    /// work that was to be merged and is nowhere else is nobody's to remove unasked.
     pub(super) async fn clean(&self) -> Result<Seq, Stuck> {
         let state = self.state();
-        let mut left = Vec::new();
+        let mut cleaned = Cleaned::default();
+        let all = || 0..state.tasks.len();
+        let stay: Vec<_> = match (state.plan.cleanup, state.cancelled) {
+            (false, _) => all().collect(),
+            (true, false) => state.unmerged(),
+            (true, true) => Vec::new(),
+        };
         if state.plan.cleanup {
-            let forks = state.plan.tasks.iter().zip(&state.tasks).enumerate();
-            let there = forks.filter(|(_, (_, task))| !task.gone);
-            let forks = there.map(|(at, (job, task))| (at, job.workspace.clone(), task.worker));
-            let outcomes = self.remove_all(state.plan.owner, forks.collect()).await;
-            for (task, name, worker, outcome) in outcomes {
-                match outcome {
-                    Ok(()) => self.notice(task, |task| task.gone = true),
-                    Err(error) => left.push(still_there(name, worker, &error)),
+            let why = "its commits could not be merged; merge says why. Merge them with \
+                       workspace_merge, or remove it with workspace_destroy";
+            let forks = all().map(|at| (at, &state.plan.tasks[at].workspace, &state.tasks[at]));
+            let (kept, goes): (Vec<_>, Vec<_>) =
+                forks.filter(|(_, _, task)| !task.gone).partition(|(at, _, _)| stay.contains(at));
+            let row = |name: &String, id| kept_row(name.clone(), id, why);
+            cleaned.kept.extend(kept.into_iter().map(|(_, name, task)| row(name, task.worker)));
+            let goes = goes.into_iter().map(|(at, name, task)| (at, name.clone(), task.worker));
+            for (task, name, worker, outcome) in
+                self.remove_all(state.plan.owner, goes.collect()).await
+            {
+                if outcome.is_ok() {
+                    self.notice(task, |task| task.gone = true);
                 }
+                cleaned.take(name, worker, outcome);
             }
-        } else {
-            self.acknowledge().await;
         }
-        self.note(Record::Cleaned { left }).await
+        self.acknowledge(&stay).await;
+        let Cleaned { left, kept } = cleaned;
+        self.note(Record::Cleaned { left, kept }).await
     }
 
     async fn remove_all(
@@ -58,10 +74,11 @@ impl Run {
 
     /// The results of forks that stay are taken out of their queues. What cannot be told so now
     /// costs a guest one of its thousand places.
-    async fn acknowledge(&self) {
+    async fn acknowledge(&self, stay: &[usize]) {
         let state = self.state();
         let ran = |end: &Arc<TaskEnd>| matches!(**end, TaskEnd::Ran(_));
-        for task in state.tasks.iter().filter(|task| task.end.as_ref().is_some_and(ran)) {
+        let stay = stay.iter().map(|at| &state.tasks[*at]);
+        for task in stay.filter(|task| task.end.as_ref().is_some_and(ran)) {
             if let Some(worker) = task.worker {
                 let told = self.house.tasks.acknowledge(worker, vec![self.id.to_string()]).await;
                 if let Err(error) = told {
@@ -84,21 +101,19 @@ impl Run {
             let rows = kept.result.workers_left.iter().enumerate();
             let forks = rows.map(|(at, row)| (at, row.workspace_name.clone(), row.workspace_id));
             let outcomes = self.remove_all(kept.owner, forks.collect()).await;
-            let mut now = (*kept).clone();
-            now.result.workers_left.clear();
+            let (mut now, mut cleaned) = ((*kept).clone(), Cleaned::default());
             for (_, name, worker, outcome) in outcomes {
-                match outcome {
-                    Ok(()) if worker.is_some() => {
-                        now.result.summary.workers_destroyed += 1;
-                        now.result.summary.workers_left -= 1;
-                    }
-                    Ok(()) => {}
-                    Err(error) => {
-                        tracing::warn!(swarm = %self.id, %name, %error, "a fork is still there");
-                        now.result.workers_left.push(still_there(name, worker, &error));
-                    }
+                if outcome.is_ok() && worker.is_some() {
+                    now.result.summary.workers_destroyed += 1;
+                    now.result.summary.workers_left -= 1;
                 }
+                if let Err(error) = &outcome {
+                    tracing::warn!(swarm = %self.id, %name, %error, "a fork is still there");
+                }
+                cleaned.take(name, worker, outcome);
             }
+            now.result.workers_left = cleaned.left;
+            now.result.workers_kept.extend(cleaned.kept);
             if now.result.workers_left.len() < kept.result.workers_left.len() {
                 let (journal, stream) = (self.house.journal.clone(), records::stream(self.id));
                 let replay = tokio::task::spawn_blocking(move || journal.replay(&stream)).await;
@@ -111,6 +126,26 @@ impl Run {
     }
 }
 
-fn still_there(name: String, worker: Option<WorkspaceId>, error: &ToolError) -> SwarmWorkerLeft {
-    SwarmWorkerLeft { workspace_name: name, workspace_id: worker, error: error.to_text() }
+/// What removals leave.
+#[derive(Default)]
+struct Cleaned {
+    left: Vec<SwarmWorkerLeft>,
+    kept: Vec<SwarmWorkerKept>,
+}
+
+impl Cleaned {
+    /// What belongs to another session by now is that one's, whatever it holds.
+    fn take(&mut self, name: String, worker: Option<WorkspaceId>, outcome: Result<(), ToolError>) {
+        let Err(error) = outcome else { return };
+        if error.code != "not_owner" {
+            let error = error.to_text();
+            self.left.push(SwarmWorkerLeft { workspace_name: name, workspace_id: worker, error });
+        } else if worker.is_some() {
+            self.kept.push(kept_row(name, worker, "another session has taken it over"));
+        }
+    }
+}
+
+fn kept_row(name: String, worker: Option<WorkspaceId>, why: &str) -> SwarmWorkerKept {
+    SwarmWorkerKept { workspace_name: name, workspace_id: worker, reason: why.to_owned() }
 }

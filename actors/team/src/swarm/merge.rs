@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{ToolError, fault_point};
-use serde_json::json;
+use futures::future::join_all;
+use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    records::Record,
+    fork::Fork,
+    records::{Merge, Plan, Record},
     saga::{Run, Stuck},
 };
 use crate::{errands::wait_or, house::For, tools::swarm::SwarmMerge};
 
 /// For the merge, and for another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
+/// For machines that are down or cannot be reached, all of them.
+const REACHING: Duration = Duration::from_secs(300);
 
 impl Run {
     /// Merges once. Where a daemon died in the middle, it is asked for again: commits that have
@@ -24,12 +30,11 @@ impl Run {
         if state.merged.is_some() {
             return Ok(());
         }
-        let repeated = state.merging;
         let blank = SwarmMerge {
             strategy: wish.strategy,
             target_workspace: wish.target,
             success: false,
-            repeated,
+            repeated: state.merging,
             detail: None,
             error: None,
         };
@@ -39,20 +44,21 @@ impl Run {
             .filter(|task| task.end.as_ref().is_some_and(|end| end.success()))
             .filter_map(|task| task.worker);
         let sources: Vec<_> = success.collect();
-        let merge = if self.stop.is_cancelled() && !repeated {
+        let merge = if self.stop.is_cancelled() && !state.merging {
             SwarmMerge { error: Some("the swarm was cancelled".to_owned()), ..blank }
         } else if sources.is_empty() {
             SwarmMerge { error: Some("no task succeeded".to_owned()), ..blank }
         } else {
             fault_point!("swarm.before_merge");
-            if !repeated {
+            if !state.merging {
                 self.note(Record::Merging).await?;
             }
-            let args = json!({
-                "source_workspaces": sources, "target_workspace": wish.target,
-                "strategy": wish.strategy,
-            });
-            match self.ask_merge(state.plan.owner, args).await {
+            // Whether it has landed only the target knows, also of a swarm that was cancelled since.
+            let cancel = match self.stop.is_cancelled() {
+                true => CancellationToken::new(),
+                false => self.stop.child_token(),
+            };
+            match self.ask_merge(&state.plan, wish, &sources, cancel).await {
                 Ok(detail) => {
                     let success = detail["success"] == true;
                     let why = "not every task's commits could be merged; detail says which";
@@ -70,20 +76,60 @@ impl Run {
         self.note(Record::Merged { merge: Box::new(merge) }).await.map(drop)
     }
 
+    /// Asks for the merge with every machine up. What is down for a moment only, a machine or the
+    /// way into it, is no reason to lose what the tasks made: as long as nothing landed for such a
+    /// reason alone, it is asked for again.
     async fn ask_merge(
         &self,
-        owner: hivekeep_kernel::SessionId,
-        args: serde_json::Value,
-    ) -> Result<serde_json::Value, ToolError> {
-        let whom = For { cancel: self.stop.child_token(), ..For::own(owner, PATIENCE) };
+        plan: &Plan,
+        wish: &Merge,
+        sources: &[WorkspaceId],
+        cancel: CancellationToken,
+    ) -> Result<Value, ToolError> {
+        let args = json!({
+            "source_workspaces": sources, "target_workspace": wish.target,
+            "strategy": wish.strategy,
+        });
+        let whom = For { cancel, ..For::own(plan.owner, PATIENCE) };
+        let until = Instant::now() + REACHING;
+        let sides = [wish.target].into_iter().chain(sources.iter().copied());
+        let sides: Vec<_> = sides.map(|side| Fork::of(self, plan.owner, side)).collect();
         loop {
+            // Of what stays down the merge itself tells.
+            let raising = For { deadline: until, ..whom.clone() };
+            for outcome in join_all(sides.iter().map(|side| side.raise(&raising))).await {
+                if let Err(error) = outcome {
+                    tracing::warn!(swarm = %self.id, %error, "a side of a merge is not up");
+                }
+            }
+            let again = Instant::now() < until;
             match self.house.insist(self.id, &whom, "workspace_merge", args.clone()).await {
-                Ok(detail) => return Ok(detail),
+                Ok(detail) if !(again && only_unreached(&detail)) => return Ok(detail),
+                Ok(detail) => {
+                    if wait_or(&whom, ToolError::cancelled(), true).await.is_err() {
+                        return Ok(detail);
+                    }
+                }
                 Err(error) => {
-                    let passing = error.code == "merge_in_progress";
+                    let passing =
+                        error.code == "merge_in_progress" || (again && unreached(&error.code));
                     wait_or(&whom, error, passing).await?;
                 }
             }
         }
     }
+}
+
+/// Codes of what says nothing of commits.
+fn unreached(code: &str) -> bool {
+    let codes = ["workspace_busy", "workspace_state", "guest_unreachable", "actor_unavailable"];
+    codes.contains(&code)
+}
+
+/// A merge of which nothing landed, and for no other reason.
+fn only_unreached(detail: &Value) -> bool {
+    let rows = detail["conflicts"].as_array().map_or(&[][..], Vec::as_slice);
+    detail["success"] == false
+        && !rows.is_empty()
+        && rows.iter().all(|row| row["code"].as_str().is_some_and(unreached))
 }

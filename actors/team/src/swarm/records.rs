@@ -17,12 +17,17 @@ use hivekeep_kernel::{
 };
 use hivekeep_store::{Journal, StreamId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::tools::swarm::{SwarmMerge, SwarmMergeStrategy, SwarmResult, SwarmWorkerLeft};
+use crate::tools::swarm::{
+    SwarmMerge, SwarmMergeStrategy, SwarmResult, SwarmWorkerKept, SwarmWorkerLeft,
+};
 
 const KIND: &str = "swarm";
-/// Below `store.max_record_kb`, which may be lowered to half of its default.
+/// Below [`LEAST_RECORD_KB`].
 const PIECE_BYTES: usize = 256 * 1024;
+/// What `store.max_record_kb` has to be at least.
+pub(crate) const LEAST_RECORD_KB: usize = 512;
 /// Before a piece that others follow, and before the last one.
 const GOES_ON: u8 = b'+';
 const LAST: u8 = b'.';
@@ -100,8 +105,27 @@ pub(crate) enum Record {
     Merging,
     /// It has answered.
     Merged { merge: Box<SwarmMerge> },
-    /// All forks are removed but these.
-    Cleaned { left: Vec<SwarmWorkerLeft> },
+    /// All forks are removed but these, and those that are kept.
+    Cleaned {
+        left: Vec<SwarmWorkerLeft>,
+        #[serde(default)]
+        kept: Vec<SwarmWorkerKept>,
+    },
+}
+
+impl Record {
+    /// Its name, without what it holds: commands, variables and outputs are in no log.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Planned(_) => "planned",
+            Self::WorkerMade { .. } => "worker_made",
+            Self::TaskEnded { .. } => "task_ended",
+            Self::Cancelled => "cancelled",
+            Self::Merging => "merging",
+            Self::Merged { .. } => "merged",
+            Self::Cleaned { .. } => "cleaned",
+        }
+    }
 }
 
 /// A task as far as it is.
@@ -125,6 +149,7 @@ pub(crate) struct State {
     pub(crate) merging: bool,
     pub(crate) merged: Option<Arc<SwarmMerge>>,
     pub(crate) left: Option<Vec<SwarmWorkerLeft>>,
+    pub(crate) kept: Vec<SwarmWorkerKept>,
 }
 
 /// What is kept of one that is over.
@@ -145,7 +170,39 @@ impl State {
     pub(crate) fn new(plan: Plan) -> Self {
         let tasks = vec![Task::default(); plan.tasks.len()];
         let plan = Arc::new(plan);
-        Self { plan, tasks, cancelled: false, merging: false, merged: None, left: None }
+        Self {
+            plan,
+            tasks,
+            cancelled: false,
+            merging: false,
+            merged: None,
+            left: None,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Whether nothing is left that a cancellation could cut short.
+    pub(crate) fn settled(&self) -> bool {
+        let merges = self.plan.merge.is_some() && self.merged.is_none();
+        !merges && self.tasks.iter().all(|task| task.end.is_some())
+    }
+
+    /// Tasks whose commits were to be merged, and are not in the target.
+    pub(crate) fn unmerged(&self) -> Vec<usize> {
+        let Some(merge) = self.merged.as_deref().filter(|merge| !merge.success) else {
+            return Vec::new();
+        };
+        let rows = merge.detail.as_ref().and_then(|detail| detail["sources"].as_array());
+        let arrived = |worker: WorkspaceId| {
+            let is_it = |row: &&Value| row["source_id"] == worker.to_string();
+            let row = rows.and_then(|rows| rows.iter().find(is_it));
+            row.is_some_and(|row| matches!(row["status"].as_str(), Some("merged" | "up_to_date")))
+        };
+        let tasks = self.tasks.iter().enumerate();
+        let made = tasks.filter(|(_, task)| task.end.as_ref().is_some_and(|end| end.success()));
+        made.filter(|(_, task)| task.worker.is_some_and(|worker| !arrived(worker)))
+            .map(|(at, _)| at)
+            .collect()
     }
 
     /// Follows a record.
@@ -161,10 +218,11 @@ impl State {
             Record::TaskEnded { task, end } if task < self.tasks.len() => {
                 self.tasks[task].end = Some(Arc::new(end));
             }
-            Record::Cancelled => self.cancelled = true,
+            // One that came too late changes nothing.
+            Record::Cancelled => self.cancelled |= !self.settled(),
             Record::Merging => self.merging = true,
             Record::Merged { merge } => self.merged = Some(Arc::from(merge)),
-            Record::Cleaned { left } => self.left = Some(left),
+            Record::Cleaned { left, kept } => (self.left, self.kept) = (Some(left), kept),
             other => return Err(other),
         }
         Ok(())
@@ -188,14 +246,28 @@ pub(crate) fn encode_kept(kept: &Kept) -> Vec<u8> {
     serde_json::to_vec(kept).expect("plain data")
 }
 
-/// All swarms that are recorded, with the bytes of those that are over. Blocks.
+/// Everything that is recorded.
+pub(crate) struct Recorded {
+    /// Swarms, with the bytes of those that are over.
+    pub(crate) swarms: Vec<(Story, usize)>,
+    /// Streams that are of no swarm.
+    pub(crate) strays: Vec<StreamId>,
+}
+
+/// All swarms. Blocks.
 ///
 /// # Errors
 /// In words, when a stream cannot be read.
-pub(crate) fn load_all(journal: &Journal) -> Result<Vec<(Story, usize)>, String> {
+pub(crate) fn load_all(journal: &Journal) -> Result<Recorded, String> {
     let streams = journal.streams(&format!("{KIND}/")).map_err(|error| error.to_string())?;
-    let swarms = streams.iter().filter_map(|stream| load(journal, stream).transpose());
-    swarms.collect()
+    let mut recorded = Recorded { swarms: Vec::new(), strays: Vec::new() };
+    for stream in streams {
+        match load(journal, &stream)? {
+            Some(swarm) => recorded.swarms.push(swarm),
+            None => recorded.strays.push(stream),
+        }
+    }
+    Ok(recorded)
 }
 
 /// One swarm; `None` when it is forgotten. Blocks.
@@ -222,6 +294,11 @@ pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<(Story
         let record =
             serde_json::from_slice(&whole).map_err(|error| unreadable(error.to_string()))?;
         whole.clear();
+        // What came behind its end, of a swarm that is forgotten.
+        if state.is_none() && !matches!(record, Record::Planned(_)) {
+            tracing::warn!(%stream, record = record.kind(), "a swarm without a plan is no swarm");
+            return Ok(None);
+        }
         let followed = match (&mut state, record) {
             (none @ None, Record::Planned(plan)) => {
                 *none = Some(State::new(*plan));
@@ -230,7 +307,7 @@ pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<(Story
             (Some(state), record) => state.apply(record),
             (None, record) => Err(record),
         };
-        followed.map_err(|record| unreadable(format!("{record:?} does not follow")))?;
+        followed.map_err(|record| unreadable(format!("{} does not follow", record.kind())))?;
     }
     Ok(state.map(|state| (Story::Going(Arc::new(state)), 0)))
 }

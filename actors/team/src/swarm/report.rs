@@ -1,5 +1,7 @@
 //! What a swarm answers of itself. Pure.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     SessionId,
@@ -7,7 +9,7 @@ use hivekeep_kernel::{
 };
 
 use super::records::{Job, Kept, State, Story, Task, TaskEnd};
-use crate::tools::swarm::{SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
+use crate::tools::swarm::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
 impl Story {
     pub(crate) fn owner(&self) -> SessionId {
@@ -80,6 +82,8 @@ impl State {
             },
             merge: self.merged.as_deref().cloned(),
             workers_left: self.left.clone().unwrap_or_default(),
+            workers_kept: self.kept.clone(),
+            gave_up: None,
             golden_workspace: self.plan.golden,
             snapshot_name: self.plan.snapshot.clone(),
             started_at: self.plan.at,
@@ -87,9 +91,20 @@ impl State {
         }
     }
 
+    /// Whether anything is missing that a cancellation can have kept from being done.
+    fn cut_short(&self) -> bool {
+        let cut = |end: &TaskEnd| match end {
+            TaskEnd::Ran(result) => result.outcome == TaskOutcome::Cancelled,
+            TaskEnd::Failed(error) => matches!(&*error.code, "cancelled" | "may_still_run"),
+        };
+        let unmerged = |merge: &Arc<SwarmMerge>| !merge.success;
+        self.tasks.iter().filter_map(|task| task.end.as_deref()).any(cut)
+            || self.merged.as_ref().is_some_and(unmerged)
+    }
+
     /// What is kept when it is over.
     pub(crate) fn kept(&self, now: DateTime<Utc>) -> Kept {
-        let state = if self.cancelled { "cancelled" } else { "completed" };
+        let state = if self.cancelled && self.cut_short() { "cancelled" } else { "completed" };
         let result =
             SwarmResult { state: state.to_owned(), ended_at: Some(now), ..self.result(now) };
         Kept { owner: self.plan.owner, result }

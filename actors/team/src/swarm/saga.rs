@@ -1,6 +1,12 @@
 //! The steps of a swarm, each from what the records say on.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use chrono::Utc;
 use futures::{TryStreamExt, stream};
@@ -29,13 +35,15 @@ pub(super) struct Run {
     /// Room for the forks; none of a swarm that goes on after a restart, whose forks take their
     /// room one by one.
     pub(super) reserved: Option<Reservation>,
+    /// Tasks that have not begun.
+    pub(super) waiting: AtomicUsize,
 }
 
 /// Lets everybody who looks see a record. One that came too late changes nothing.
 pub(super) fn see(view: &watch::Sender<Story>, record: Record) {
     change(view, |state| {
         if let Err(record) = state.apply(record) {
-            tracing::error!(?record, "a record does not follow");
+            tracing::error!(record = record.kind(), "a record does not follow");
         }
     });
 }
@@ -55,25 +63,42 @@ impl Run {
         self.house.quiet(self.id).await;
         let story = self.view.borrow().clone();
         if let Story::Going(state) = story {
-            // Work that is let go of tells what it began to stop; what a guest runs goes on.
-            match self.house.closing.run_until_cancelled(self.tasks(&state)).await {
-                Some(done) => done?,
-                None => std::future::pending().await,
+            // Its session neither ends nor loses the forks meanwhile. A stop of the daemon counts
+            // calls that are in flight, of which this is none.
+            let (hold, closing) =
+                (self.house.sessions.hold(state.plan.owner), self.house.closing.clone());
+            let holding = async {
+                closing.cancelled().await;
+                drop(hold);
+                std::future::pending::<Infallible>().await
+            };
+            tokio::select! {
+                done = self.work(&state) => done?,
+                never = holding => match never {},
             }
-            // What no fork drew.
-            self.reserved = None;
-            self.merge().await?;
-            let seq = self.clean().await?;
-            fault_point!("swarm.after_cleanup");
-            self.end(seq).await?;
         }
         self.linger().await?;
         self.house.forget(self.id);
         Ok(())
     }
 
+    async fn work(&mut self, state: &State) -> Result<(), Stuck> {
+        // Work that is let go of tells what it began to stop; what a guest runs goes on.
+        match self.house.closing.clone().run_until_cancelled(self.tasks(state)).await {
+            Some(done) => done?,
+            None => std::future::pending().await,
+        }
+        // What no fork drew.
+        self.reserved = None;
+        self.merge().await?;
+        let seq = self.clean().await?;
+        fault_point!("swarm.after_cleanup");
+        self.end(seq).await
+    }
+
     async fn tasks(&self, state: &State) -> Result<(), Stuck> {
         let open = (0..state.tasks.len()).filter(|task| state.tasks[*task].end.is_none());
+        self.waiting.store(open.clone().count(), Ordering::Relaxed);
         let tasks = open.map(|task| Ok(self.task(task)));
         stream::iter(tasks)
             .try_buffer_unordered(state.plan.max_parallel)

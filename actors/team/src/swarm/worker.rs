@@ -1,8 +1,7 @@
 //! One task: its fork, its files, its put, its result.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
-use futures::future::try_join_all;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId, fault_point,
     ports::{TaskAssignment, TaskResult},
@@ -12,6 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
+    fork::Fork,
     records::{Context, Plan, Record, TaskEnd},
     saga::{Run, Stuck},
 };
@@ -24,14 +24,16 @@ use crate::{
 const FORKING: Duration = Duration::from_secs(600);
 /// For everything else that is asked of a fork at once: its machine may have to be started again.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two looks at something that changes by itself.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Between two attempts at a removal.
+const PAUSE: Duration = Duration::from_secs(1);
 /// For a result, beyond the task's own limit.
 const GRACE: Duration = Duration::from_secs(300);
 /// For the result of a task that was told to stop.
 const STOPPING: Duration = Duration::from_secs(30);
-/// For removing a fork that nobody needs any more, before the rest goes on without waiting.
+/// For an attempt at removing a fork that nobody needs any more.
 const REMOVING: Duration = Duration::from_secs(30);
+/// Longest that a task which waits is kept waiting by a fork that cannot be removed.
+const HOLDING: Duration = Duration::from_secs(600);
 
 /// Why a task has no result.
 enum Trouble {
@@ -55,10 +57,11 @@ struct Made {
 impl Run {
     /// One task to its end.
     pub(super) async fn task(&self, task: usize) -> Result<(), Stuck> {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         let end = match self.outcome(task).await {
             Ok(result) => TaskEnd::Ran(Box::new(result)),
             Err(Trouble::Task(_)) if self.stop.is_cancelled() => {
-                TaskEnd::Failed(Box::new(ToolError::cancelled()))
+                TaskEnd::Failed(Box::new(self.halted(task).await))
             }
             Err(Trouble::Task(error)) => TaskEnd::Failed(Box::new(error)),
             Err(Trouble::Stuck(stuck)) => return Err(stuck),
@@ -72,31 +75,70 @@ impl Run {
             "swarm.task_ended",
             json!({ "task": plan.tasks[task].name, "workspace_id": worker, "success": success }),
         );
-        // Its memory is better used by the tasks that wait. What goes wrong is tried again at the
-        // end.
         if let (true, Some(worker)) = (plan.cleanup && !(success && plan.merge.is_some()), worker) {
-            let whom = For::own(plan.owner, REMOVING);
-            if self.house.remove(self.id, &whom, &worker.to_string()).await.is_ok() {
-                self.notice(task, |task| task.gone = true);
-            }
+            self.make_room(plan, task, worker).await;
         }
         Ok(())
     }
 
+    /// Removes the fork of a task that is over: its memory is better used by the tasks that wait.
+    /// While one does, its turn comes when this has succeeded, for there is no room beside it.
+    /// What goes wrong when none waits is tried again at the end.
+    async fn make_room(&self, plan: &Plan, task: usize, worker: WorkspaceId) {
+        let until = Instant::now() + HOLDING;
+        loop {
+            let whom = For { reserved: self.reserved.clone(), ..For::own(plan.owner, REMOVING) };
+            let removed = self.house.remove(self.id, &whom, &worker.to_string()).await;
+            let Err(error) = removed else {
+                return self.notice(task, |task| task.gone = true);
+            };
+            let awaited = self.waiting.load(Ordering::Relaxed) > 0 && !self.stop.is_cancelled();
+            if !awaited || Instant::now() >= until || error.code == "not_owner" {
+                return;
+            }
+            tracing::warn!(%worker, %error, "a fork is still there, and a task waits for its room");
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// What a task of a cancelled swarm has instead of a result. With its fork everything of it
+    /// goes; in a fork that stays it is told to stop.
+    async fn halted(&self, task: usize) -> ToolError {
+        let state = self.state();
+        let Some(worker) = state.tasks[task].worker.filter(|_| !state.plan.cleanup) else {
+            return ToolError::cancelled();
+        };
+        match self.halt(&Fork::of(self, state.plan.owner, worker)).await {
+            Ok(()) => ToolError::cancelled(),
+            Err(error) => {
+                let message = format!("its guest did not say that it stopped: {}", error.to_text());
+                ToolError::new(Layer::Guest, "may_still_run", message)
+                    .next("look into the fork, or remove it with workspace_destroy")
+            }
+        }
+    }
+
     async fn outcome(&self, task: usize) -> Result<TaskResult, Trouble> {
+        let before = self.state().tasks[task].worker.is_some();
         let worker = self.worker(task).await?;
         let plan = self.state().plan.clone();
+        let fork = Fork::of(self, plan.owner, worker);
         if self.stop.is_cancelled() {
-            self.halt(&plan, worker).await;
             return Err(ToolError::cancelled().into());
         }
-        self.furnish(&plan, worker).await?;
-        if let Some(result) = self.put(&plan, task, worker).await? {
-            return Ok(result);
+        // An earlier incarnation may have put it: then it has its files, and perhaps its result.
+        if !(before && self.is_put(&plan, &fork).await?) {
+            self.furnish(&plan, &fork).await?;
+            if let Some(result) = self.put(&plan, task, &fork).await? {
+                return Ok(result);
+            }
         }
         fault_point!("swarm.after_put");
         self.notice(task, |task| task.started = true);
-        Ok(self.await_result(&plan, worker).await?)
+        Ok(self.await_result(&plan, &fork).await?)
     }
 
     /// The task's fork: the one that is recorded, one that was made before a crash, or a new one.
@@ -165,17 +207,28 @@ impl Run {
         }
     }
 
+    /// Whether the guest has the task, or what became of it. The board first: what ends between
+    /// the two looks is found by the second.
+    async fn is_put(&self, plan: &Plan, fork: &Fork<'_>) -> Result<bool, ToolError> {
+        let (whom, id) = (self.whom(plan, PATIENCE), self.id.to_string());
+        let board = fork.reach(&whom, || self.house.tasks.board(fork.worker)).await?;
+        if board.queued.contains(&id) || board.running.contains(&id) {
+            return Ok(true);
+        }
+        Ok(self.result(fork, &whom).await?.is_some())
+    }
+
     /// Writes what every fork gets.
-    async fn furnish(&self, plan: &Plan, worker: WorkspaceId) -> Result<(), ToolError> {
+    async fn furnish(&self, plan: &Plan, fork: &Fork<'_>) -> Result<(), ToolError> {
         let whom = self.whom(plan, PATIENCE);
-        let writes = plan.contexts.iter().map(async |Context { path, content }| {
+        for Context { path, content } in &plan.contexts {
             let args = json!({
-                "workspace_id": worker, "path": path, "content": content, "mode": "0600",
+                "workspace_id": fork.worker, "path": path, "content": content, "mode": "0600",
             });
             let write = || self.house.insist(self.id, &whom, "file_write", args.clone());
-            self.reach(plan, worker, &whom, write).await
-        });
-        try_join_all(writes).await.map(drop)
+            fork.reach(&whom, write).await?;
+        }
+        Ok(())
     }
 
     /// Puts the task; one that is over already has its result.
@@ -183,7 +236,7 @@ impl Run {
         &self,
         plan: &Plan,
         task: usize,
-        worker: WorkspaceId,
+        fork: &Fork<'_>,
     ) -> Result<Option<TaskResult>, ToolError> {
         let job = &plan.tasks[task];
         let mut env = plan.env.clone();
@@ -197,15 +250,11 @@ impl Run {
             timeout_secs: plan.timeout_secs,
         };
         let whom = self.whom(plan, PATIENCE);
-        let put = || self.house.tasks.put(worker, assignment.clone());
-        Ok(self.reach(plan, worker, &whom, put).await?.result)
+        let put = || self.house.tasks.put(fork.worker, assignment.clone());
+        Ok(fork.reach(&whom, put).await?.result)
     }
 
-    async fn await_result(
-        &self,
-        plan: &Plan,
-        worker: WorkspaceId,
-    ) -> Result<TaskResult, ToolError> {
+    async fn await_result(&self, plan: &Plan, fork: &Fork<'_>) -> Result<TaskResult, ToolError> {
         let limit = Duration::from_secs(plan.timeout_secs) + GRACE;
         let mut until = Instant::now() + limit;
         let mut stopping = false;
@@ -215,24 +264,23 @@ impl Run {
                 true => For::own(plan.owner, STOPPING),
                 false => self.whom(plan, PATIENCE),
             };
-            let ask = || self.house.tasks.hints(worker);
-            let mut hints = self.reach(plan, worker, &patient(stopping), ask).await?;
+            let ask = || self.house.tasks.hints(fork.worker);
+            let mut hints = fork.reach(&patient(stopping), ask).await?;
             loop {
-                let whom = patient(stopping);
-                if let Some(result) = self.result(plan, worker, &whom).await? {
+                if let Some(result) = self.result(fork, &patient(stopping)).await? {
                     return Ok(result);
                 }
                 tokio::select! {
                     more = hints.next() => if !more { break },
                     () = tokio::time::sleep_until(until) => {
-                        return Err(no_result(stopping));
+                        return Err(no_result());
                     }
                     () = self.stop.cancelled(), if !stopping => {
                         // With the fork everything of the task goes.
                         if plan.cleanup {
                             return Err(ToolError::cancelled());
                         }
-                        self.halt(plan, worker).await;
+                        self.halt(fork).await?;
                         stopping = true;
                         until = Instant::now() + STOPPING;
                     }
@@ -241,88 +289,27 @@ impl Run {
         }
     }
 
-    /// Ends a task, if its guest has it, where the fork stays.
-    async fn halt(&self, plan: &Plan, worker: WorkspaceId) {
-        if plan.cleanup {
-            return;
-        }
-        let cancel = self.house.tasks.cancel(worker, self.id.to_string());
-        match cancel.await {
-            Err(error) if error.code != "unknown_task" => {
-                tracing::warn!(%worker, %error, "a task could not be cancelled");
-            }
-            Ok(_) | Err(_) => {}
-        }
-    }
-
-    async fn result(
-        &self,
-        plan: &Plan,
-        worker: WorkspaceId,
-        whom: &For,
-    ) -> Result<Option<TaskResult>, ToolError> {
-        let id = self.id.to_string();
-        let sent = BTreeMap::from([(id.clone(), id.clone())]);
-        let ask = || self.house.tasks.results(worker, 0, 20, &sent);
-        let page = self.reach(plan, worker, whom, ask).await?;
-        Ok(page.results.into_iter().find(|result| result.task_id == id))
-    }
-
-    /// Asks a fork until it answers. A machine that went down is started again, once: it tells
-    /// what became of its task.
-    async fn reach<T, F: Future<Output = Result<T, ToolError>>>(
-        &self,
-        plan: &Plan,
-        worker: WorkspaceId,
-        whom: &For,
-        ask: impl Fn() -> F,
-    ) -> Result<T, ToolError> {
-        let mut revived = false;
+    /// Ends a task, if its guest has it. Where no machine runs, nothing of it does.
+    async fn halt(&self, fork: &Fork<'_>) -> Result<(), ToolError> {
+        let until = For::own(self.state().plan.owner, STOPPING);
         loop {
-            let error = match ask().await {
-                Ok(value) => return Ok(value),
+            let cancel = self.house.tasks.cancel(fork.worker, self.id.to_string());
+            let error = match cancel.await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.code == "unknown_task" => return Ok(()),
+                Err(_) if fork.is_down().await => return Ok(()),
                 Err(error) => error,
             };
-            let passing = match error.code.as_ref() {
-                "workspace_state" => self.revive(plan, worker, &mut revived).await?,
-                // Only of a list it is believed that a workspace is not there.
-                "workspace_not_found" => {
-                    let rows = self.house.workspaces(self.id, whom).await?;
-                    rows.iter().any(|row| row.workspace_id == worker)
-                }
-                "guest_unreachable" | "actor_unavailable" | "busy" => true,
-                _ => error.retryable,
-            };
-            wait_or(whom, error, passing).await?;
+            wait_or(&until, error, true).await?;
         }
     }
 
-    /// Whether it may answer soon.
-    async fn revive(
-        &self,
-        plan: &Plan,
-        worker: WorkspaceId,
-        revived: &mut bool,
-    ) -> Result<bool, ToolError> {
-        let (whom, key) = (For::own(plan.owner, PATIENCE), worker.to_string());
-        let state = match self.house.look(self.id, &whom, &key).await {
-            Ok(details) => details.state,
-            Err(error) if error.code == "workspace_not_found" => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        match state.as_str() {
-            "stopped" | "crashed" if !*revived => {
-                *revived = true;
-                tracing::info!(%worker, %state, "the machine of a task is started again");
-                let args = json!({ "workspace_id": worker });
-                self.house.insist(self.id, &whom, "workspace_start", args).await?;
-                Ok(true)
-            }
-            state => {
-                tokio::time::sleep(PAUSE).await;
-                Ok(matches!(state, "running" | "creating" | "starting" | "stopping"))
-            }
-        }
+    async fn result(&self, fork: &Fork<'_>, whom: &For) -> Result<Option<TaskResult>, ToolError> {
+        let id = self.id.to_string();
+        let sent = BTreeMap::from([(id.clone(), id.clone())]);
+        let ask = || self.house.tasks.results(fork.worker, 0, 20, &sent);
+        let page = fork.reach(whom, ask).await?;
+        Ok(page.results.into_iter().find(|result| result.task_id == id))
     }
 
     /// For the swarm's session; what is cancelled is the swarm.
@@ -331,10 +318,7 @@ impl Run {
     }
 }
 
-fn no_result(stopping: bool) -> ToolError {
-    if stopping {
-        return ToolError::cancelled();
-    }
+fn no_result() -> ToolError {
     let message = "its guest told no result long after the task's time limit";
     ToolError::new(Layer::Guest, "no_result", message)
 }

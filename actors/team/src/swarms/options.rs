@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{swarm::records::LEAST_RECORD_KB, tools::swarm::RESULT_BUDGET_BYTES};
+
 /// Section `[swarm]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -33,5 +35,18 @@ impl SwarmOptions {
             wrong.push(("kept", "must be at most 1000".to_owned()));
         }
         wrong
+    }
+
+    /// What the journal's options have to let through, as key of `[store]` and reason: what could
+    /// not be written would hold a swarm up for ever.
+    pub fn store_problems(store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
+        let least = [
+            ("max_record_kb", store.max_record_kb, LEAST_RECORD_KB),
+            ("max_snapshot_kb", store.max_snapshot_kb, RESULT_BUDGET_BYTES / 1024),
+        ];
+        let wrong = least.into_iter().filter(|(_, value, least)| value < least);
+        wrong
+            .map(|(key, _, least)| (key, format!("must be at least {least}, for swarms")))
+            .collect()
     }
 }

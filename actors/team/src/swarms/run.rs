@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, Layer, Progress, Reply, SwarmId, ToolError, fault_point, ports::Reservation,
+    Address, CallCx, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
+    ports::Reservation,
 };
 use hivekeep_store::NewEvent;
 use serde_json::json;
@@ -50,6 +51,8 @@ impl Swarms {
             };
             let started = start(&house, &keeper, &cx, plan).await;
             let going = started.inspect_err(|_| house.forget_idle(id))?;
+            // From here on it only waits, and there are no more of its kind than swarms that run.
+            cx.slot.give_back();
             follow(id, &cx, &house.closing, going).await
         }))
     }
@@ -79,15 +82,34 @@ async fn start(
     let pieces = records::encode(&Record::Planned(plan.clone()));
     let stream = records::stream(id);
     if let Err(error) = house.journal.append_and_publish(&stream, pieces, vec![event]).await {
-        // It may be durable all the same: then the next start runs it, and lists it.
+        // It may be durable all the same, or become so: what takes it back is behind it.
+        let undone = house.journal.forget(&stream).await;
         keeper.send(Msg(Inner::Drop(id)))?;
-        return Err(refuse::store(&error).detail("swarm_id", id.to_string()));
+        return Err(unplanned(id, &error, undone.is_ok()));
     }
     fault_point!("swarm.after_plan");
-    keeper
-        .ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reserved, reply)))
-        .await?
-        .map_err(|fault| ToolError::internal(fault.to_string()))
+    match keeper.ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reserved, reply))).await {
+        Ok(Ok(going)) => Ok(going),
+        Ok(Err(Fault(reason))) => {
+            let why =
+                format!("its actor could not be started before the daemon's next start ({reason})");
+            Err(goes_on(id, "actor_unavailable", &why))
+        }
+        // It is in the keeper's mailbox, or was read by a keeper after that one.
+        Err(error) => Err(goes_on(id, "actor_unavailable", &error.to_string())),
+    }
+}
+
+fn unplanned(id: SwarmId, error: &hivekeep_store::Error, undone: bool) -> ToolError {
+    let told = refuse::store(error).detail("swarm_id", id.to_string());
+    if undone {
+        return told.next("`hivekeep logs` says more; nothing was planned");
+    }
+    // A second call could be a second swarm.
+    ToolError { retryable: false, ..told }.next(
+        "whether it was planned is not known: if so the daemon's next start runs it, and \
+         swarm_status lists it",
+    )
 }
 
 /// Room for all forks that are there at a time. Those that stay until a merge, or for good, are

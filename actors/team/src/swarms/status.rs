@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
 
-use super::{Place, Swarms};
+use super::{GIVEN_UP, Place, Swarms};
 use crate::{
     house::House,
     refuse,
     swarm::{
         self,
-        records::{self, Story},
+        records::{self, Record, Story},
     },
     tools::swarm::{
         SwarmCancel, SwarmCancelled, SwarmResult, SwarmRow, SwarmStatus, SwarmStatusResult,
@@ -46,15 +46,24 @@ impl Swarms {
         };
         let entry = self.find(id)?;
         let (house, cx, owner) = (self.house.clone(), cx.clone(), entry.owner);
-        let going = match &entry.place {
+        let (going, down) = match &entry.place {
             Place::Planned(_) => return Err(planned(id)),
-            Place::Going(going) => Some(going.view.clone()),
-            Place::Over(_) => None,
+            Place::Going(going) => (Some(going.view.clone()), None),
+            Place::Over(_) => (None, None),
+            Place::Down(_, reason) => (None, Some(reason.clone())),
+        };
+        let waiting = match wait_secs {
+            0 => None,
+            _ => Some(house.waits.enter(id, cx.session)?),
         };
         Ok(Reply::later(async move {
             authorize(&house, &cx, owner, id).await?;
+            if waiting.is_some() {
+                // Bounded by what was just taken, and not by the admission of all swarms.
+                cx.slot.give_back();
+            }
             let result = match going {
-                None => kept(&house, id).await?,
+                None => standing(kept(&house, id).await?, down),
                 Some(mut view) => {
                     let over = view.wait_for(|story| matches!(story, Story::Over(_)));
                     let wait = Duration::from_secs(wait_secs);
@@ -79,16 +88,18 @@ impl Swarms {
         let going = match &entry.place {
             Place::Planned(_) => return Err(planned(swarm_id)),
             Place::Going(going) => Some(going.clone()),
-            Place::Over(_) => None,
+            Place::Over(_) | Place::Down(..) => None,
         };
+        let down = matches!(&entry.place, Place::Down(..));
         Ok(Reply::later(async move {
             authorize(&house, &cx, owner, swarm_id).await?;
-            let Some(going) = going.filter(|it| matches!(&*it.view.borrow(), Story::Going(_)))
-            else {
-                return Ok(SwarmCancelled { swarm_id, cancelled: false });
+            let cancelled = match going {
+                // Of one that has just ended nobody is there to ask.
+                Some(going) if !matches!(&*going.view.borrow(), Story::Going(_)) => false,
+                Some(going) => going.address.ask(CANCELLING, swarm::Msg::Cancel).await??,
+                None => down && cancel_down(&house, swarm_id).await?,
             };
-            going.address.ask(CANCELLING, swarm::Msg::Cancel).await??;
-            Ok(SwarmCancelled { swarm_id, cancelled: true })
+            Ok(SwarmCancelled { swarm_id, cancelled })
         }))
     }
 }
@@ -96,7 +107,7 @@ impl Swarms {
 impl Place {
     fn row(&self, owned: bool) -> SwarmRow {
         let row = match self {
-            Self::Planned(row) | Self::Over(row) => row.clone(),
+            Self::Planned(row) | Self::Over(row) | Self::Down(row, _) => row.clone(),
             Self::Going(going) => {
                 let story = going.view.borrow();
                 story.row(story.owner())
@@ -125,12 +136,31 @@ fn planned(id: SwarmId) -> ToolError {
     ToolError::new(Layer::Actor, "swarm_state", message).retry_after(Duration::from_millis(200))
 }
 
-async fn kept(house: &House, id: SwarmId) -> Result<SwarmResult, ToolError> {
+/// A swarm without an actor.
+fn standing(story: Story, down: Option<String>) -> SwarmResult {
+    let result = story.result();
+    match down {
+        None => result,
+        Some(_) => SwarmResult { state: GIVEN_UP.to_owned(), gave_up: down, ..result },
+    }
+}
+
+/// Of a swarm that was given up the next start of the daemon reads that it is to end.
+async fn cancel_down(house: &House, id: SwarmId) -> Result<bool, ToolError> {
+    if matches!(kept(house, id).await?, Story::Going(state) if !state.settled()) {
+        let pieces = records::encode(&Record::Cancelled);
+        let written = house.journal.append(&records::stream(id), pieces).await;
+        return written.map(|_| true).map_err(|error| refuse::store(&error));
+    }
+    Ok(false)
+}
+
+async fn kept(house: &House, id: SwarmId) -> Result<Story, ToolError> {
     let (journal, stream) = (house.journal.clone(), records::stream(id));
     let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
     let loaded = loaded.map_err(|error| ToolError::internal(error.to_string()))?;
     match loaded.map_err(ToolError::internal)? {
-        Some((story, _)) => Ok(story.result()),
+        Some((story, _)) => Ok(story),
         None => Err(refuse::no_swarm(id)),
     }
 }

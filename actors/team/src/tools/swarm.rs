@@ -17,12 +17,12 @@ pub(crate) const DEFAULT_PARALLEL: u32 = 4;
 /// A task's time limit, unless a call says so.
 pub(crate) const DEFAULT_TIMEOUT_SECS: u64 = 600;
 /// Outputs of twenty tasks with every character escaped, and the longest result of a merge.
-const RESULT_BUDGET_BYTES: usize = 12 * 1024 * 1024;
+pub(crate) const RESULT_BUDGET_BYTES: usize = 12 * 1024 * 1024;
 
 /// Run tasks side by side, each in a fork of one snapshot of its own, and answer what
 /// became of every one: forks are made, the tasks run, the commits of those that
-/// succeeded are merged if asked for, and the forks are removed. A fork or a task that
-/// fails fails alone. What makes no sense is refused before anything is made. The swarm is
+/// succeeded are merged if asked for, and the forks are removed; one with commits that
+/// could not be merged stays and is named. A fork or a task that fails fails alone. What makes no sense is refused before anything is made. The swarm is
 /// durable: it goes on after a restart of the daemon, and past the time limit of the call,
 /// whose error then names the swarm_id for swarm_status. Cancelling the call ends the
 /// swarm and removes its forks.
@@ -46,7 +46,7 @@ pub struct SwarmRun {
     pub max_parallel: Option<u32>,
     /// Limit of each task from its start, 1 to 86400. Default: 600.
     pub timeout_secs: Option<u64>,
-    /// Remove the forks, also when tasks or the merge fail. false leaves them to the session. Default: true.
+    /// Remove the forks, also when tasks fail. Those with commits that could not be merged stay all the same, unless the swarm is cancelled; workers_kept names them. false leaves all to the session. Default: true.
     pub cleanup: Option<bool>,
     /// Let the forks reach public addresses of the internet. Default: as the golden workspace.
     pub allow_internet: Option<bool>,
@@ -109,7 +109,7 @@ pub enum SwarmVaultKind {
 pub struct SwarmResult {
     /// Its id.
     pub swarm_id: SwarmId,
-    /// `running`, `merging`, `cleaning_up`, and at the end `completed` or `cancelled`. A completed swarm may have tasks that failed.
+    /// `running`, `merging`, `cleaning_up`, and at the end `completed` or `cancelled`. A completed swarm may have tasks that failed. `given_up`: it cannot go on before the next start of the daemon, which tries again; gave_up says why.
     pub state: String,
     /// A row a task, by name.
     pub tasks: Vec<SwarmTaskResult>,
@@ -121,6 +121,12 @@ pub struct SwarmResult {
     /// Forks that could not be removed. They are tried again until they are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers_left: Vec<SwarmWorkerLeft>,
+    /// Forks that stay although forks were to be removed: with commits that could not be merged, or taken over by another session. workspace_destroy removes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers_kept: Vec<SwarmWorkerKept>,
+    /// Of the state `given_up`: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_up: Option<String>,
     /// The workspace whose snapshot was forked.
     pub golden_workspace: WorkspaceId,
     /// Name of the snapshot.
@@ -232,6 +238,18 @@ pub struct SwarmWorkerLeft {
     pub error: String,
 }
 
+/// A fork that is still there on purpose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SwarmWorkerKept {
+    /// Its name.
+    pub workspace_name: String,
+    /// Its id, when it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    /// Why it stays, and what to do with it.
+    pub reason: String,
+}
+
 /// Show a swarm, as far as it is or with all its results, or list the swarms. The last
 /// hundred that are over are kept for a week.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -291,7 +309,7 @@ pub struct SwarmCancel {
 pub struct SwarmCancelled {
     /// The swarm.
     pub swarm_id: SwarmId,
-    /// False when it was over already.
+    /// False when nothing was left to cut short: it was over, or only removed its forks.
     pub cancelled: bool,
 }
 

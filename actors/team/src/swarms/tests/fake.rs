@@ -56,7 +56,21 @@ pub(crate) struct World {
     /// Most workspaces beside the golden one at a time.
     pub(crate) most: usize,
     pub(crate) merges: Vec<Value>,
+    /// All sources but the first, which has nothing new, are refused.
     pub(crate) merge_fails: bool,
+    /// So many merges do not reach their sources.
+    pub(crate) unreached: usize,
+    /// The command `gate` is over when this is.
+    pub(crate) gate: bool,
+    /// Removing takes this long.
+    pub(crate) removing: Duration,
+    /// Nothing can be written to a guest.
+    pub(crate) full: bool,
+    /// So many starts meet another change.
+    pub(crate) busy_starts: usize,
+    pub(crate) starts: usize,
+    /// So many cancellations do not reach their guest.
+    pub(crate) deaf: usize,
     pub(crate) vault: bool,
     /// What is taken of the quota, and the most workspaces of it.
     pub(crate) reserved: Resources,
@@ -98,6 +112,11 @@ impl Fake {
             world.most = world.most.max(forks);
         });
         id
+    }
+
+    /// Puts all forks and the golden workspace into a state.
+    pub(crate) fn all_are(&self, state: &'static str) {
+        self.with(|world| world.workspaces.values_mut().for_each(|one| one.state = state));
     }
 
     /// Names of what swarms made.
@@ -186,25 +205,68 @@ impl Fake {
         Ok(json!({ "workspace_id": id, "name": name, "state": "running", "ip": null }))
     }
 
-    fn destroy(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
+    async fn destroy(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
         let (name, _) = self.own(errand, args)?;
+        tokio::time::sleep(self.with(|world| world.removing)).await;
         if self.with(|world| world.stuck.contains(&name)) {
             return Err(refusal("machine_unkillable"));
         }
         self.with(|world| world.workspaces.remove(&name));
-        self.release(errand.session, Resources::workspace(256, 2));
+        match &errand.reserved {
+            Some(reserved) => reserved.put_back(Resources::workspace(256, 2)),
+            None => self.release(errand.session, Resources::workspace(256, 2)),
+        }
         Ok(json!({ "destroyed": true }))
     }
 
-    fn merge(&self, args: Value) -> Result<Value, ToolError> {
-        let fails = self.with(|world| {
-            world.merges.push(args.clone());
-            world.merge_fails
-        });
-        for source in args["source_workspaces"].as_array().expect("sources") {
-            self.find(source.as_str().expect("an id"))?;
+    fn start(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
+        let (name, one) = self.own(errand, args)?;
+        self.with(|world| {
+            world.starts += 1;
+            if world.busy_starts > 0 {
+                world.busy_starts -= 1;
+                return Err(refusal("workspace_busy").retryable());
+            }
+            if one.state == "running" {
+                return Err(refusal("workspace_state"));
+            }
+            world.workspaces.get_mut(&name).expect("there").state = "running";
+            Ok(json!({}))
+        })
+    }
+
+    fn merge(&self, errand: &Errand, args: Value) -> Result<Value, ToolError> {
+        if errand.cancel.is_cancelled() {
+            return Err(ToolError::cancelled());
         }
-        Ok(json!({ "success": !fails, "merged_sources": args["source_workspaces"] }))
+        let target = self.find(&text(&args, "target_workspace"))?.1;
+        if target.state != "running" {
+            return Err(refusal("workspace_state"));
+        }
+        let (fails, unreached) = self.with(|world| {
+            world.merges.push(args.clone());
+            let unreached = world.unreached > 0;
+            world.unreached -= usize::from(unreached);
+            (world.merge_fails, unreached)
+        });
+        let (mut rows, mut conflicts) = (Vec::new(), Vec::new());
+        for (at, source) in
+            args["source_workspaces"].as_array().expect("sources").iter().enumerate()
+        {
+            let down = self.find(source.as_str().expect("an id"))?.1.state != "running";
+            let code = match (down || unreached, fails && at > 0) {
+                (true, _) => Some("guest_unreachable"),
+                (false, true) => Some("conflict"),
+                (false, false) => None,
+            };
+            conflicts.extend(code.map(|code| json!({ "source_id": source, "code": code })));
+            let status = if code.is_some() { "failed" } else { "up_to_date" };
+            rows.push(json!({ "source_id": source, "status": status }));
+        }
+        Ok(json!({
+            "success": conflicts.is_empty(), "merged_sources": args["source_workspaces"],
+            "conflicts": conflicts, "sources": rows,
+        }))
     }
 
     fn result(task: &TaskAssignment, outcome: &TaskOutcome) -> TaskResult {
@@ -255,17 +317,17 @@ impl Tools for Fake {
                 let resources = json!({ "memory_mb": 256, "disk_gb": 2 });
                 Ok(json!({ "state": one.state, "snapshots": snapshots, "resources": resources }))
             }
-            "workspace_destroy" => self.destroy(&errand, &args),
-            "workspace_start" => {
-                let (name, _) = self.own(&errand, &args)?;
-                self.with(|world| {
-                    world.workspaces.get_mut(&name).expect("there").state = "running"
-                });
-                Ok(json!({}))
-            }
-            "workspace_merge" => self.merge(args),
+            "workspace_destroy" => self.destroy(&errand, &args).await,
+            "workspace_start" => self.start(&errand, &args),
+            "workspace_merge" => self.merge(&errand, args),
             "file_write" => {
-                let (name, _) = self.own(&errand, &args)?;
+                let (name, one) = self.own(&errand, &args)?;
+                if self.with(|world| world.full) {
+                    return Err(refusal("guest_disk_full"));
+                }
+                if one.state != "running" {
+                    return Err(refusal("workspace_state"));
+                }
                 self.with(|world| {
                     let one = world.workspaces.get_mut(&name).expect("there");
                     one.files.insert(text(&args, "path"), text(&args, "content"));
@@ -303,6 +365,10 @@ impl Tasks for Fake {
         let fake = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(work).await;
+            let closed = || task.command == "gate" && !fake.with(|world| world.gate);
+            while closed() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             let exit_code = match task.command.as_str() {
                 "hang" => return,
                 "fail" => 3,
@@ -354,6 +420,14 @@ impl Tasks for Fake {
 
     async fn cancel(&self, id: WorkspaceId, _: String) -> Result<TaskState, ToolError> {
         let (name, _) = self.guest(id)?;
+        let deaf = self.with(|world| {
+            let deaf = world.deaf > 0;
+            world.deaf -= usize::from(deaf);
+            deaf
+        });
+        if deaf {
+            return Err(refusal("guest_unreachable"));
+        }
         self.with(|world| {
             let one = world.workspaces.get_mut(&name).expect("there");
             if let Some((_, outcome @ None)) = &mut one.task {

@@ -100,7 +100,16 @@ async fn commits_of_the_successful_are_merged_while_their_forks_are_there() {
     let done = stage.run(args.clone()).await;
     assert_eq!(done["merge"]["success"], false);
     assert!(done["merge"]["error"].is_string() && done["merge"]["detail"].is_object());
-    assert!(stage.fake.forks().is_empty(), "whatever fails first");
+    // What could not be merged is nowhere else: it stays, and no other.
+    assert_eq!(stage.fake.forks(), [done["tasks"][0]["workspace_name"].as_str().expect("a name")]);
+    let kept = &done["workers_kept"];
+    assert_eq!(kept.as_array().map(Vec::len), Some(1), "{done}");
+    assert_eq!(kept[0]["workspace_id"], done["tasks"][0]["workspace_id"]);
+    assert!(kept[0]["reason"].as_str().expect("a text").contains("workspace_destroy"));
+    let counts = (&done["summary"]["workers_destroyed"], &done["summary"]["workers_left"]);
+    assert_eq!((counts, done.get("workers_left")), ((&json!(2), &json!(1)), None));
+    let stage = stage.crashed().await;
+    assert_eq!(stage.over(&done["swarm_id"]).await["workers_kept"], *kept);
 
     let mut none = swarm(&[("a", "fail")]);
     none["merge_strategy"] = json!("sequential");

@@ -1,6 +1,12 @@
 //! A keeper of swarms with its journal, as a root of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use hivekeep_kernel::{
     Address, CallCx, CallId, Door, Policy, Progress, ProgressUpdate, Receipt, Resources, SessionId,
@@ -33,6 +39,8 @@ pub(super) struct Stage {
     options: SwarmOptions,
     dir: Arc<TempDir>,
     pub(super) closing: CancellationToken,
+    /// How often a call gave its place among those that are worked on back while it waited.
+    pub(super) places: Arc<AtomicUsize>,
 }
 
 /// A call that was made and is not answered yet.
@@ -87,7 +95,18 @@ impl Stage {
             closing: closing.clone(),
         });
         let (cell, _) = spawn_root::<Swarms>(&swarms, house.clone()).await.expect("spawns");
-        Self { fake, session, journal, swarms, cell, house, options, dir, closing }
+        Self {
+            fake,
+            session,
+            journal,
+            swarms,
+            cell,
+            house,
+            options,
+            dir,
+            closing,
+            places: Arc::default(),
+        }
     }
 
     /// The daemon dies where it stands and is started again. What it had begun elsewhere goes on.
@@ -121,7 +140,11 @@ impl Stage {
         let (reply, answer) = oneshot::channel();
         let (progress, told) = Progress::channel(200);
         let row = FAMILY.rows.iter().find(|row| row.0.spec.name == tool).expect("a tool");
-        let cx = cx(session, row.0.spec.name, limit, progress);
+        let mut cx = cx(session, row.0.spec.name, limit, progress);
+        let places = self.places.clone();
+        cx.slot = Slot::new(move || {
+            places.fetch_add(1, SeqCst);
+        });
         let cancel = cx.cancel.clone();
         let call = ToolCall { tool: &row.0, cx, args, reply };
         self.swarms.send(Msg::from(call)).expect("the keeper is there");

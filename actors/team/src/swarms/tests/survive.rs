@@ -182,7 +182,7 @@ async fn what_cannot_be_removed_is_told_and_removed_later() {
 }
 
 /// Writes what a daemon that died had written, with the forks that it had made.
-async fn left_behind(stage: &Stage, args: &Value, step: usize) -> SwarmId {
+pub(super) async fn left_behind(stage: &Stage, args: &Value, step: usize) -> SwarmId {
     // The keeper has read its records: it does not see these.
     assert!(stage.rows().await.is_empty());
     let id = SwarmId::new();
@@ -218,7 +218,7 @@ async fn left_behind(stage: &Stage, args: &Value, step: usize) -> SwarmId {
     }
     if step >= 7 {
         stage.fake.with(|world| world.workspaces.retain(|name, _| !name.starts_with("swarm-")));
-        written.push(Record::Cleaned { left: Vec::new() });
+        written.push(Record::Cleaned { left: Vec::new(), kept: Vec::new() });
     }
     let pieces = written.iter().flat_map(records::encode).collect();
     stage.journal.append(&records::stream(id), pieces).await.expect("written");
@@ -270,4 +270,75 @@ async fn a_plan_larger_than_a_record_comes_back_whole() {
     let Story::Going(state) = story.0 else { panic!("it is not over") };
     assert_eq!(state.plan.tasks[19].command, many[19].1);
     assert_eq!(state.plan.contexts[0].content.len(), 1024 * 1024);
+}
+
+#[tokio::test]
+async fn a_result_that_its_guest_has_is_taken_before_anything_is_written() {
+    let stage = Stage::new().await;
+    let mut args = swarm(&TWO);
+    args["shared_context"] = json!("to all");
+    let id = left_behind(&stage, &args, 3).await;
+    // As after a stop of all machines, of guests whose disks the tasks have filled.
+    stage.fake.all_are("stopped");
+    stage.fake.with(|world| (world.full, world.busy_starts) = (true, 1));
+    let stage = stage.crashed().await;
+    let done = stage.over(&json!(id)).await;
+    assert_eq!(done["summary"]["succeeded"], 2, "{done}");
+    once(&stage, 2);
+}
+
+#[tokio::test]
+async fn a_fork_that_is_down_is_started_once_and_gets_all_its_files() {
+    let stage = Stage::new().await;
+    stage.fake.with(|world| world.vault = true);
+    let mut args = swarm(&TWO);
+    args["cleanup"] = json!(false);
+    args["shared_context"] = json!("to all");
+    args["vault_context"] = json!([{ "kind": "read", "query": "n.md" }]);
+    let id = left_behind(&stage, &args, 2).await;
+    stage.fake.all_are("stopped");
+    let stage = stage.crashed().await;
+    let done = stage.over(&json!(id)).await;
+    assert_eq!(
+        (&done["summary"]["succeeded"], stage.fake.with(|world| world.starts)),
+        (&json!(2), 2)
+    );
+    let all = stage.fake.with(|world| world.workspaces.clone());
+    assert!(stage.fake.forks().iter().all(|name| all[name].files.len() == 2));
+}
+
+#[tokio::test]
+async fn a_task_in_a_fork_that_stays_is_cancelled_or_said_to_run_on() {
+    for (deaf, outcome, code) in
+        [(3, "cancelled", "cancelled"), (usize::MAX, "failed", "may_still_run")]
+    {
+        let stage = Stage::new().await;
+        let mut args = swarm(&[("a", "hang")]);
+        args["cleanup"] = json!(false);
+        let hour = Duration::from_secs(3600);
+        let running = stage.begin_as(stage.session, "swarm_run", args, hour);
+        eventually("it runs", async || stage.fake.with(|world| world.effects.len()) == 1).await;
+        let id = stage.only().await;
+        stage.fake.with(|world| world.deaf = deaf);
+        stage.call("swarm_cancel", json!({ "swarm_id": id })).await.expect("told");
+        let answer = tokio::spawn(running.answer());
+        while !answer.is_finished() {
+            if deaf == usize::MAX {
+                tokio::time::pause();
+                tokio::time::advance(Duration::from_secs(5)).await;
+                tokio::time::resume();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(answer.await.expect("no panic").expect_err("cancelled").code, "cancelled");
+        let task = stage.over(&id).await["tasks"][0].take();
+        assert_eq!(
+            (&task["outcome"], &task["error_code"]),
+            (&json!(outcome), &json!(code)),
+            "{task}"
+        );
+        let name = stage.fake.forks()[0].clone();
+        let ended = stage.fake.with(|world| world.workspaces[&name].task.clone());
+        assert_eq!(ended.expect("put").1.is_some(), deaf == 3, "what is said is so");
+    }
 }

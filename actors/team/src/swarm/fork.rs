@@ -1,0 +1,117 @@
+//! A machine that is asked something while it may be down.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
+use serde_json::json;
+
+use super::saga::Run;
+use crate::{errands::wait_or, house::For};
+
+/// For a machine to be looked at, or started again.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Between two looks at something that changes by itself.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A workspace of the swarm's session, as one task or the merge works with it.
+pub(super) struct Fork<'r> {
+    run: &'r Run,
+    owner: SessionId,
+    pub(super) worker: WorkspaceId,
+    /// It was started again. Whatever goes down a second time stays down.
+    revived: AtomicBool,
+}
+
+impl<'r> Fork<'r> {
+    pub(super) fn of(run: &'r Run, owner: SessionId, worker: WorkspaceId) -> Self {
+        Self { run, owner, worker, revived: AtomicBool::new(false) }
+    }
+
+    /// Asks until it answers. A machine that went down is started again, once: only its guest knows
+    /// what became of its task. One question at a time.
+    ///
+    /// # Errors
+    /// What was answered last, when asking again makes no sense.
+    pub(super) async fn reach<T, F: Future<Output = Result<T, ToolError>>>(
+        &self,
+        whom: &For,
+        ask: impl Fn() -> F,
+    ) -> Result<T, ToolError> {
+        loop {
+            let error = match ask().await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let passing = match error.code.as_ref() {
+                "workspace_state" => self.revive().await?,
+                // Only of a list it is believed that a workspace is not there.
+                "workspace_not_found" => {
+                    let rows = self.run.house.workspaces(self.run.id, whom).await?;
+                    rows.iter().any(|row| row.workspace_id == self.worker)
+                }
+                "guest_unreachable" | "actor_unavailable" | "busy" => true,
+                _ => error.retryable,
+            };
+            wait_or(whom, error, passing).await?;
+        }
+    }
+
+    /// Has its machine run.
+    ///
+    /// # Errors
+    /// As [`Fork::reach`]; `workspace_state` when it stands still or cannot be started.
+    pub(super) async fn raise(&self, whom: &For) -> Result<(), ToolError> {
+        let look = || async {
+            match self.state().await?.as_str() {
+                "running" => Ok(()),
+                state => {
+                    let message = format!("the workspace is {state}");
+                    Err(ToolError::new(Layer::Actor, "workspace_state", message))
+                }
+            }
+        };
+        self.reach(whom, look).await
+    }
+
+    /// Whether no machine runs, so that nothing runs in it.
+    pub(super) async fn is_down(&self) -> bool {
+        self.state().await.is_ok_and(|state| matches!(state.as_str(), "stopped" | "crashed"))
+    }
+
+    async fn state(&self) -> Result<String, ToolError> {
+        let (whom, key) = (For::own(self.owner, PATIENCE), self.worker.to_string());
+        Ok(self.run.house.look(self.run.id, &whom, &key).await?.state)
+    }
+
+    /// Whether it may answer soon.
+    async fn revive(&self) -> Result<bool, ToolError> {
+        let state = match self.state().await {
+            Ok(state) => state,
+            Err(error) if error.code == "workspace_not_found" => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let down = matches!(state.as_str(), "stopped" | "crashed");
+        if !down || self.revived.load(Ordering::Relaxed) {
+            tokio::time::sleep(PAUSE).await;
+            return Ok(matches!(state.as_str(), "running" | "creating" | "starting" | "stopping"));
+        }
+        let worker = self.worker;
+        tracing::info!(%worker, %state, "the machine of a swarm is started again");
+        let whom = For::own(self.owner, PATIENCE);
+        let args = json!({ "workspace_id": worker });
+        match self.run.house.insist(self.run.id, &whom, "workspace_start", args).await {
+            // Somebody else starts or stops it just now.
+            Err(error) if error.retryable || error.code == "workspace_state" => {
+                tokio::time::sleep(PAUSE).await;
+                Ok(true)
+            }
+            outcome => {
+                self.revived.store(true, Ordering::Relaxed);
+                outcome.map(|_| true)
+            }
+        }
+    }
+}
