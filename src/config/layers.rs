@@ -202,6 +202,7 @@ impl Config {
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }
+        add("store", hivekeep_team::SwarmOptions::store_problems(&self.store));
         let registry = self.registry.problems().into_iter();
         wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
         let network = self.network.problems().into_iter();

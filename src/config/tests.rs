@@ -50,6 +50,17 @@ fn later_layers_win_and_each_value_knows_its_source() {
 }
 
 #[test]
+fn the_journal_lets_through_what_swarms_write() {
+    let least = given(&[], &["store.max_record_kb=512", "store.max_snapshot_kb=12288"]);
+    load(&least).expect("holds");
+    for (key, value) in [("max_record_kb", 511), ("max_snapshot_kb", 12_287)] {
+        let problems = refused(&given(&[], &[&format!("store.{key}={value}")]));
+        let told = format!("--set: store.{key}: must be at least {}, for swarms", value + 1);
+        assert_eq!(problems, [told]);
+    }
+}
+
+#[test]
 fn every_error_of_every_layer_is_told_at_once_with_its_place() {
     let (_dir, path) = with_file(
         "[daemon]\nlog_file_mb = \"big\"\nlogs = 1\n\n[deamon]\nlog_level = \"info\"\n\
