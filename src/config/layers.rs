@@ -199,10 +199,10 @@ impl Config {
         add("team", self.team.problems());
         add("swarm", self.swarm.problems());
         add("vault", self.vault.problems());
+        add("store", hivekeep_team::SwarmOptions::store_problems(&self.store));
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }
-        add("store", hivekeep_team::SwarmOptions::store_problems(&self.store));
         let registry = self.registry.problems().into_iter();
         wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
         let network = self.network.problems().into_iter();
