@@ -11,14 +11,15 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{TeamId, ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{Address, TeamId, ToolError, WorkspaceId, fault_point};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    desk,
     house::{For, House},
     records::{Member, Plan, State},
-    team::look_at_members,
+    team::{look_at_members, with_loads},
     tools::team::TeamMember,
 };
 
@@ -122,30 +123,47 @@ pub(crate) fn path(team: &str, member: &str) -> String {
     format!("teams/{team}/cards/{member}.json")
 }
 
-/// The cards that the vault is known to hold, by the number of the member.
-pub(crate) type Known = Vec<Option<Card>>;
+/// What is known of a team's members and their cards, by the number of the member.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// As they were seen last, their tasks left out.
+    seen: Vec<TeamMember>,
+    /// The cards that the vault holds.
+    cards: Vec<Option<Card>>,
+}
 
-/// Looks at the members and writes the cards that do not say what they are. True if the members
-/// are on their way to another state.
+impl Known {
+    /// Whether members are on their way to another state.
+    pub(crate) fn moving(&self) -> bool {
+        let settled =
+            |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
+        self.seen.iter().any(|member| {
+            member.agent_status.as_deref() == Some("initializing")
+                || member.workspace_state.as_deref().is_some_and(|state| !settled(state))
+        })
+    }
+}
+
+/// Looks at the members, in somebody's name; without one only at their tasks. Writes the cards that
+/// do not say what they are. True if tasks are without a result.
 ///
 /// # Errors
 /// The first card's that is not written; the others are all the same.
 pub(crate) async fn refresh(
     house: &Arc<House>,
-    whom: &For,
+    whom: Option<&For>,
     state: &State,
+    desks: &[Address<desk::Msg>],
     known: &mut Known,
 ) -> Result<bool, ToolError> {
     let plan = &state.plan;
-    let seen = look_at_members(house, Some(whom), state, &[]).await;
-    let settled =
-        |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
-    let moving = seen.iter().any(|member| {
-        member.agent_status.as_deref() == Some("initializing")
-            || member.workspace_state.as_deref().is_some_and(|state| !settled(state))
-    });
-    known.resize(plan.members.len(), None);
-    let held = known.clone();
+    if whom.is_some() {
+        known.seen = look_at_members(house, whom, state, &[]).await;
+    }
+    let seen = with_loads(known.seen.clone(), desks).await;
+    let busy = seen.iter().any(|member| member.pending_tasks.is_some_and(|tasks| tasks > 0));
+    known.cards.resize(plan.members.len(), None);
+    let held = known.cards.clone();
     let cards = seen.into_iter().zip(held).enumerate().map(|(number, (seen, held))| {
         let card = Card::of(plan, number, seen);
         async move { (number, put(house, card, held).await) }
@@ -154,14 +172,14 @@ pub(crate) async fn refresh(
     let mut first = None;
     while let Some((number, outcome)) = outcomes.next().await {
         match outcome {
-            Ok(card) => known[number] = Some(card),
+            Ok(card) => known.cards[number] = Some(card),
             Err(error) => {
-                known[number] = None;
+                known.cards[number] = None;
                 first.get_or_insert(error);
             }
         }
     }
-    first.map_or(Ok(moving), Err)
+    first.map_or(Ok(busy), Err)
 }
 
 /// Writes a card, unless the vault holds one that says the same.
@@ -187,9 +205,13 @@ async fn put(house: &Arc<House>, card: Card, known: Option<Card>) -> Result<Card
 }
 
 /// Writes the first cards of a team, without keeping it waiting for long.
-pub(crate) async fn first(house: &Arc<House>, whom: &For, state: &State) -> TeamCards {
-    let mut known = Known::new();
-    let written = refresh(house, whom, state, &mut known);
+pub(crate) async fn first(
+    house: &Arc<House>,
+    whom: &For,
+    state: &State,
+    known: &mut Known,
+) -> TeamCards {
+    let written = refresh(house, Some(whom), state, &[], known);
     match tokio::time::timeout(AT_CREATION, written).await {
         Ok(done) => outcome(&done),
         Err(_) => TeamCards::Error(format!("not written within {} s", AT_CREATION.as_secs())),

@@ -14,25 +14,23 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolError, WorkspaceId,
-};
+use hivekeep_kernel::{Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolError};
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
 pub(crate) use speak::{Said, Speech};
-pub(crate) use standing::{authorize, members as look_at_members};
+pub(crate) use standing::{authorize, members as look_at_members, with_loads};
 pub(crate) use turn::Takeover;
 
 use crate::{
-    cards::keep::{Keeping, Told},
+    cards::keep::{Begun, Keeping, Kept, Told},
     desk::{self, Desk},
     house::House,
     mailbox::{self, Mailbox},
     records::{self, Plan, State},
     refuse, teams,
 };
-use build::Unmade;
+use build::{Made, Unmade};
 use speak::Limiters;
 use turn::Wrote;
 
@@ -45,7 +43,7 @@ pub(crate) enum Msg {
     /// Make the members.
     Build(CallCx, oneshot::Sender<Result<Card, NotBuilt>>),
     /// They are made, and it is recorded; or not.
-    Built(Result<Vec<WorkspaceId>, Unmade>),
+    Built(Result<Made, Unmade>),
     /// A session has all members' workspaces: it operates the team from now on.
     Own(Takeover, Reply<()>),
     /// A member says something.
@@ -187,7 +185,7 @@ impl Entity for Team {
         team.end_recorded = team.state.ending;
         if team.state.word() == "ready" {
             team.open_mailboxes()?;
-            team.keep_cards();
+            team.keep_cards(None);
         } else if !unbuilt {
             tracing::info!(team = %team.state.plan.name, state = team.state.word(), "is removed");
             team.go_on();
@@ -237,10 +235,15 @@ impl Team {
         }
     }
 
-    fn keep_cards(&mut self) {
-        let (house, state) = (self.seed.house.clone(), self.state.clone());
-        let (workers, before) = (&self.me.workers, self.keeping.take());
-        self.keeping = Some(Keeping::begin(workers, house, state, self.cards.clone(), before));
+    fn keep_cards(&mut self, begun: Option<Begun>) {
+        let team = Kept {
+            house: self.seed.house.clone(),
+            state: self.state.clone(),
+            desks: self.desks.clone(),
+            told: self.cards.clone(),
+        };
+        let before = self.keeping.take();
+        self.keeping = Some(Keeping::begin(&self.me.workers, team, begun, before));
     }
 
     fn change(&mut self, change: impl FnOnce(&mut State)) {

@@ -6,18 +6,20 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{TeamId, WorkspaceId, workers::Workers};
-use hivekeep_store::{Delivery, Event, Subscription};
+use futures::FutureExt;
+use hivekeep_kernel::{Address, TeamId, WorkspaceId, workers::Workers};
+use hivekeep_store::{Delivery, Subscription};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{DISABLED, Known, TeamCards, outcome, refresh};
 use crate::{
+    desk,
     house::{For, House},
     records::State,
 };
 
-/// What happens within this time is one change.
+/// What happens within this time is one change; of tasks, within [`AGAIN`].
 const TOGETHER: Duration = Duration::from_millis(200);
 /// Until members that are on their way are looked at again, and between attempts after a failure;
 /// doubled up to the longest.
@@ -55,14 +57,36 @@ pub(crate) struct Keeping {
     worker: TaskTracker,
 }
 
+/// What a team has of its cards when it gets ready: they were written before it was.
+pub(crate) struct Begun {
+    /// From before the members were looked at.
+    events: Subscription,
+    pub(crate) known: Known,
+}
+
+impl Begun {
+    /// To be had before anything is looked at, so that nothing is missed in between.
+    pub(crate) fn new(house: &House) -> Self {
+        Self { events: house.events.subscribe(None, BACKLOG), known: Known::default() }
+    }
+}
+
+/// A team whose cards are kept.
+pub(crate) struct Kept {
+    pub(crate) house: Arc<House>,
+    pub(crate) state: Arc<State>,
+    /// The members'.
+    pub(crate) desks: Vec<Address<desk::Msg>>,
+    pub(crate) told: Told,
+}
+
 impl Keeping {
-    /// Keeps the cards of a ready team until it is stopped. They are made whole first: files may
-    /// be missing or old. It takes the place of the one before it.
+    /// Keeps the cards of a ready team until it is stopped. Unless they were written just now, they
+    /// are made whole first: files may be missing or old. It takes the place of the one before it.
     pub(crate) fn begin(
         workers: &Workers,
-        house: Arc<House>,
-        state: Arc<State>,
-        told: Told,
+        team: Kept,
+        begun: Option<Begun>,
         before: Option<Self>,
     ) -> Self {
         let (stop, worker) = (CancellationToken::new(), TaskTracker::new());
@@ -71,7 +95,7 @@ impl Keeping {
             if let Some(before) = before {
                 before.stop().await;
             }
-            stopped.run_until_cancelled(keep(&house, &state, &told)).await;
+            stopped.run_until_cancelled(keep(&team, begun)).await;
         };
         let _detached = workers.spawn(worker.track_future(work));
         worker.close();
@@ -86,55 +110,92 @@ impl Keeping {
     }
 }
 
-async fn keep(house: &Arc<House>, state: &State, told: &Told) {
-    let mut events = house.events.subscribe(None, BACKLOG);
-    let (mut known, mut again) = (Known::new(), AGAIN);
+/// What is to be looked at, of all members at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// Their tasks; that costs no call.
+    Tasks,
+    /// Their workspaces, too.
+    Members,
+}
+
+async fn keep(team: &Kept, begun: Option<Begun>) {
+    let Kept { house, state, desks, told } = team;
+    let (written, mut begun) = match begun {
+        Some(begun) => (told.get() == TeamCards::Written, begun),
+        None => (false, Begun::new(house)),
+    };
+    let Begun { events, known } = &mut begun;
+    let mut due = (!written).then_some(Due::Members);
+    let (mut again, mut busy) = (AGAIN, false);
     loop {
-        let whom = For::own(state.owner, PATIENCE);
-        let done = refresh(house, &whom, state, &mut known).await;
-        told.set(outcome(&done));
-        let settled = match &done {
-            Ok(moving) => !moving,
-            // It stays so until the daemon is configured otherwise.
-            Err(error) if error.code == DISABLED => return,
-            Err(error) => {
-                tracing::warn!(team = %state.plan.name, %error, "cards are not current");
-                false
+        if let Some(due) = due {
+            let whom = (due == Due::Members).then(|| For::own(state.owner, PATIENCE));
+            let done = refresh(house, whom.as_ref(), state, desks, known).await;
+            told.set(outcome(&done));
+            busy = match done {
+                Ok(busy) => busy,
+                // It stays so until the daemon is configured otherwise.
+                Err(error) if error.code == DISABLED => return,
+                Err(error) => {
+                    tracing::warn!(team = %state.plan.name, %error, "cards are not current");
+                    false
+                }
+            };
+        }
+        let failed = told.get() != TeamCards::Written;
+        let (pause, next) = match (failed || known.moving(), busy) {
+            (true, _) => (again, Due::Members),
+            // No event tells that a task has begun to run.
+            (false, true) => (again, Due::Tasks),
+            (false, false) => (Duration::MAX, Due::Members),
+        };
+        let news = tokio::select! {
+            news = changed(events, state) => {
+                again = AGAIN;
+                news
+            }
+            () = sleep(pause) => {
+                again = (2 * again).min(LONGEST);
+                next
             }
         };
-        let pause = if settled { Duration::MAX } else { again };
-        tokio::select! {
-            () = changed(&mut events, state) => again = AGAIN,
-            () = sleep(pause) => again = (2 * again).min(LONGEST),
-        }
-        sleep(TOGETHER).await;
+        sleep(if news == Due::Tasks { AGAIN } else { TOGETHER }).await;
+        due = Some(news.max(drained(events, state)));
     }
 }
 
 /// Waits until something was told of a member.
-async fn changed(events: &mut Subscription, state: &State) {
+async fn changed(events: &mut Subscription, state: &State) -> Due {
     while let Ok(delivery) = events.next().await {
-        if concerns(&delivery, state) {
-            return;
+        if let Some(due) = concerns(&delivery, state) {
+            return due;
         }
     }
     // The journal has ended, and with it the daemon.
     std::future::pending().await
 }
 
-/// Whether something may be told of a member that the card does not say. Of what was missed,
-/// nothing is known.
-fn concerns(delivery: &Delivery, state: &State) -> bool {
-    match delivery {
-        Delivery::Missed { .. } => true,
-        Delivery::Event(event) => is_of_member(event, state.workspaces.as_deref().unwrap_or(&[])),
+/// What more was told of members meanwhile. One look is enough for all of it.
+fn drained(events: &mut Subscription, state: &State) -> Due {
+    let mut all = Due::Tasks;
+    while let Some(Ok(delivery)) = events.next().now_or_never() {
+        all = all.max(concerns(&delivery, state).unwrap_or(Due::Tasks));
     }
+    all
 }
 
-fn is_of_member(event: &Event, members: &[WorkspaceId]) -> bool {
-    let kinds = ["workspace.", "network."];
-    kinds.iter().any(|kind| event.kind.starts_with(kind))
-        && event.subject.parse().is_ok_and(|id: WorkspaceId| members.contains(&id))
+/// What may have changed that a card does not say. Of what was missed, nothing is known.
+fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
+    let Delivery::Event(event) = delivery else { return Some(Due::Members) };
+    let begins = |kinds: &[&str]| kinds.iter().any(|kind| event.kind.starts_with(kind));
+    let members = state.workspaces.as_deref().unwrap_or(&[]);
+    if begins(&["workspace.", "network."]) {
+        let id: Option<WorkspaceId> = event.subject.parse().ok();
+        return id.filter(|id| members.contains(id)).map(|_| Due::Members);
+    }
+    let of_team = || event.subject.parse().is_ok_and(|id: TeamId| id == state.plan.id);
+    (begins(&["task."]) && of_team()).then_some(Due::Tasks)
 }
 
 /// Sweeps once, patiently: at a start the vault may come after the teams.
@@ -147,5 +208,55 @@ pub(crate) async fn sweep(house: Arc<House>, teams: BTreeSet<TeamId>) {
         }
         sleep(again).await;
         again *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Plan;
+    use hivekeep_kernel::SessionId;
+    use hivekeep_store::{Journal, NewEvent};
+
+    fn state(member: WorkspaceId) -> State {
+        let plan = Plan {
+            id: TeamId::new(),
+            name: "crew".to_owned(),
+            owner: SessionId::new(),
+            parent: None,
+            parent_name: None,
+            max_vms: 1,
+            at: chrono::Utc::now(),
+            members: Vec::new(),
+            stem: None,
+        };
+        State { workspaces: Some(vec![member]), ..State::new(plan) }
+    }
+
+    #[tokio::test]
+    async fn what_was_told_by_the_time_of_a_look_needs_no_other_one() {
+        let dir = tempfile::TempDir::new().expect("a folder");
+        let options = hivekeep_store::Options::at(dir.path());
+        let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
+        let (journal, _) = opened.expect("no panic").expect("it opens");
+        let mut events = journal.events().subscribe(None, BACKLOG);
+        let member = WorkspaceId::new();
+        let state = state(member);
+        let tell = async |kind: &str, subject: String| {
+            let event = NewEvent { kind: kind.to_owned(), subject, data: serde_json::json!({}) };
+            journal.events().publish(event).await.expect("published");
+        };
+        tell("workspace.started", WorkspaceId::new().to_string()).await;
+        tell("task.put", state.plan.id.to_string()).await;
+        assert_eq!(changed(&mut events, &state).await, Due::Tasks);
+        for _ in 0..20 {
+            tell("workspace.link", member.to_string()).await;
+        }
+        tell("task.ended", state.plan.id.to_string()).await;
+        tell("message.put", state.plan.id.to_string()).await;
+        assert_eq!(drained(&mut events, &state), Due::Members);
+        assert_eq!(drained(&mut events, &state), Due::Tasks, "there is nothing more");
+        assert!(events.next().now_or_never().is_none());
+        journal.close().await;
     }
 }

@@ -9,7 +9,10 @@ use tokio::sync::oneshot;
 
 use super::{Card, Msg, NotBuilt, Team, turn::commit};
 use crate::{
-    cards::{self, keep::Told},
+    cards::{
+        self,
+        keep::{Begun, Told},
+    },
     group,
     house::{For, House},
     records::{Record, State},
@@ -18,6 +21,12 @@ use crate::{
 
 /// For what was told to stop to do so: a machine that is booting is not asked.
 const GRACE: Duration = Duration::from_secs(120);
+
+/// The members, of which it is recorded that they are made.
+pub(crate) struct Made {
+    workspaces: Vec<WorkspaceId>,
+    cards: Begun,
+}
 
 /// Why members were not made.
 pub(crate) struct Unmade {
@@ -50,12 +59,12 @@ impl Team {
         });
     }
 
-    pub(super) fn built(&mut self, outcome: Result<Vec<WorkspaceId>, Unmade>) -> Result<(), Fault> {
+    pub(super) fn built(&mut self, outcome: Result<Made, Unmade>) -> Result<(), Fault> {
         match outcome {
-            Ok(workspaces) => {
+            Ok(Made { workspaces, cards }) => {
                 self.change(|state| state.workspaces = Some(workspaces));
                 self.open_mailboxes()?;
-                self.keep_cards();
+                self.keep_cards(Some(cards));
                 let card = self.card();
                 if let Some(reply) = self.building.take() {
                     // Whoever asked may have gone; the team stays.
@@ -77,7 +86,7 @@ async fn build(
     state: &State,
     cx: &CallCx,
     cards: &Told,
-) -> Result<Vec<WorkspaceId>, Unmade> {
+) -> Result<Made, Unmade> {
     fault_point!("team.after_plan");
     let plan = &state.plan;
     // The first that fails stops the others.
@@ -131,13 +140,14 @@ async fn build(
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
     group::join(house, plan.id, &workspaces).await?;
     let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
-    cards.set(cards::first(house, &whom, &ready).await);
+    let mut begun = Begun::new(house);
+    cards.set(cards::first(house, &whom, &ready, &mut begun.known).await);
     fault_point!("team.before_ready");
     let event = ("team.created", json!({ "owner": plan.owner, "workspaces": workspaces }));
     let record = Record::Ready { workspaces: workspaces.clone() };
     commit(house, state, record, Some(event)).await?;
     fault_point!("team.after_ready");
-    Ok(workspaces)
+    Ok(Made { workspaces, cards: begun })
 }
 
 /// Whether a refusal says that what has the name, if anything does, is another's. Of any other

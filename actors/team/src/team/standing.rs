@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use hivekeep_kernel::{Address, SessionId, ToolError};
 
 use super::{Card, Msg, Takeover};
@@ -88,16 +88,31 @@ pub(crate) async fn members(
                 },
             };
             match desks.get(number) {
-                Some(desk) => match desk.ask(PATIENCE, desk::Msg::Look).await {
-                    Ok(load) => loaded(seen, load),
-                    // It is being started again: nothing is known of its tasks.
-                    Err(_) => seen,
-                },
+                Some(desk) => with_load(seen, desk).await,
                 None => seen,
             }
         }
     });
     stream::iter(looks).buffered(house.options.max_parallel).collect().await
+}
+
+/// Members that were looked at before, with their tasks as they are now.
+pub(crate) async fn with_loads(
+    seen: Vec<TeamMember>,
+    desks: &[Address<desk::Msg>],
+) -> Vec<TeamMember> {
+    if desks.is_empty() {
+        return seen;
+    }
+    join_all(seen.into_iter().zip(desks).map(|(seen, desk)| with_load(seen, desk))).await
+}
+
+async fn with_load(seen: TeamMember, desk: &Address<desk::Msg>) -> TeamMember {
+    match desk.ask(PATIENCE, desk::Msg::Look).await {
+        Ok(load) => loaded(seen, load),
+        // It is being started again: nothing is known of its tasks.
+        Err(_) => seen,
+    }
 }
 
 fn told(seen: TeamMember, details: Details) -> TeamMember {

@@ -98,7 +98,7 @@ impl Team {
                 self.change(|state| state.owner = by);
                 // From now on they are looked at in the new owner's name.
                 if self.keeping.is_some() {
-                    self.keep_cards();
+                    self.keep_cards(None);
                 }
             }
             (Ok(()), Wrote::Ending) => {

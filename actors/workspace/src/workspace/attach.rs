@@ -141,8 +141,18 @@ impl Workspace {
         if !matches!(line, Line::Up(_)) {
             probe.set_state(line.word());
         }
-        let is_up = matches!(line, Line::Up(_));
-        self.line.send_replace(line);
+        let (is_up, word) = (matches!(line, Line::Up(_)), line.word());
+        let before = self.line.send_replace(line);
+        // While it starts or stops, that is what is told.
+        if self.phase == Phase::Running
+            && std::mem::discriminant(&before) != std::mem::discriminant(&self.line.borrow())
+        {
+            self.desk.shared.tell(
+                "workspace.link",
+                self.desk.id,
+                json!({ "link": bounded(&word) }),
+            );
+        }
         if is_up {
             // Hints may have been lost with the link before.
             self.tasks_changed();

@@ -160,3 +160,37 @@ async fn they_are_kept_by_whoever_has_taken_the_team_over() {
     stage.begin_as(other, destroy).answer().await.expect("gone");
     assert!(stage.shelf.paths().is_empty());
 }
+
+#[tokio::test]
+async fn a_dead_link_and_the_tasks_of_a_member_are_on_its_card() {
+    let stage = Stage::new().await;
+    let made = crew(&stage).await;
+    let link = |link: &'static str| {
+        stage.fake.with(|world| {
+            world.workspaces.values_mut().for_each(|one| one.link = link);
+        });
+    };
+    link("unresponsive");
+    change(&stage, "lead", "running", "workspace.link").await;
+    eventually("it is told", async || stage.shelf.card(A)["status"] == "failed").await;
+    let looks = stage.fake.with(|world| world.looks);
+    assert_eq!(looks, 4, "both members when the team was made, and both for this");
+    let why = stage.shelf.card(A)["reason"].clone();
+    assert!(why.as_str().is_some_and(|why| why.contains("unresponsive")), "{why}");
+    link("up");
+    change(&stage, "lead", "running", "workspace.link").await;
+    eventually("it is told", async || stage.shelf.card(A)["status"] == "ready").await;
+
+    let looks = stage.fake.with(|world| world.looks);
+    let id = made["member_workspace_ids"][1].as_str().expect("an id").parse().expect("an id");
+    stage.guests.guest(id, |guest| guest.quick = false);
+    let mut task = super::tasks::task("b", "t", "make");
+    task["agent"] = json!("a");
+    stage.call(task).await;
+    eventually("it works", async || stage.shelf.card(B)["status"] == "working").await;
+    assert_eq!(stage.shelf.card(A)["status"], "ready");
+    let exited = hivekeep_kernel::ports::TaskOutcome::Exited { exit_code: 0 };
+    stage.guests.guest(id, |guest| guest.end("t", exited));
+    eventually("it is done", async || stage.shelf.card(B)["status"] == "ready").await;
+    assert_eq!(stage.fake.with(|world| world.looks), looks, "no workspace is looked at for it");
+}

@@ -54,6 +54,8 @@ pub(super) struct World {
     pub(super) running: usize,
     pub(super) most: usize,
     pub(super) removed: Vec<String>,
+    /// Looks at a workspace.
+    pub(super) looks: usize,
     /// What somebody wanted to have removed, whether it is there or not.
     pub(super) asked_to_remove: Vec<String>,
 }
@@ -151,6 +153,7 @@ impl Tools for Fake {
                 Ok(json!({ "workspaces": rows, "count": rows.len() }))
             }
             "workspace_info" => {
+                self.with(|world| world.looks += 1);
                 let (name, one) = self.own(&errand, &args)?;
                 let snapshots = if name.starts_with("golden") {
                     json!([{ "name": "base" }])
