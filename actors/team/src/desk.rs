@@ -16,20 +16,17 @@ pub mod ledger;
 pub(crate) mod records;
 mod write;
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
     Entity, Fault, Me, MessageId, SessionId, TeamId, ToolError, WorkspaceId, fault_point,
 };
-use hivekeep_store::{Seq, StreamId};
 use tokio::sync::oneshot;
 
 use crate::{
     house::House,
     lending::{Ask, Queue},
+    pen::{self, Pen},
     refuse,
 };
 use lanes::{Lanes, News};
@@ -58,10 +55,14 @@ pub(crate) enum Msg {
     Close(oneshot::Sender<()>),
     /// From the guest, or of it.
     News(News),
-    /// A write has ended.
-    Written(Vec<Entry>, Result<Seq, hivekeep_store::Error>),
-    /// A fold has ended.
-    Folded,
+    /// Something was written.
+    Pen(pen::News<Entry>),
+}
+
+impl From<pen::News<Entry>> for Msg {
+    fn from(news: pen::News<Entry>) -> Self {
+        Self::Pen(news)
+    }
 }
 
 /// How much a member has to do.
@@ -93,15 +94,10 @@ pub(crate) struct Seed {
 pub(crate) struct Desk {
     me: Me<Msg>,
     seed: Seed,
-    stream: StreamId,
     ledger: Ledger,
     lanes: Lanes,
-    unwritten: VecDeque<Entry>,
-    writing: bool,
-    /// Records since the stream was folded.
-    records: usize,
+    pen: Pen<Entry>,
     asks: Queue<Arc<Kept>>,
-    closing: Vec<oneshot::Sender<()>>,
     closed: bool,
 }
 
@@ -111,39 +107,24 @@ impl Entity for Desk {
 
     async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
         let stream = records::stream(seed.team, seed.number);
-        let (journal, read) = (seed.house.journal.clone(), stream.clone());
-        let replay = tokio::task::spawn_blocking(move || journal.replay(&read)).await;
-        let unreadable = |what: String| Fault::new(format!("the stream {stream}: {what}"));
-        let replay = replay
-            .map_err(|error| unreadable(error.to_string()))?
-            .map_err(|error| unreadable(error.to_string()))?;
-        let snapshot = replay.snapshot.as_ref().map(|(_, bytes)| bytes.as_slice());
-        let records: Vec<_> = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
         let options = &seed.house.options;
         let bytes = options.inbox_mb * 1024 * 1024 / PART;
         let bounds = Bounds { tasks: options.inbox_messages, bytes };
         let mut ledger = Ledger::new(bounds, seed.house.first_loan());
-        records::replay(&mut ledger, snapshot, &records)
-            .map_err(|error| unreadable(error.to_string()))?;
+        let fill = move |snapshot: Option<&[u8]>, records: &[Vec<u8>]| {
+            records::replay(&mut ledger, snapshot, records).map(|()| ledger)
+        };
+        let (ledger, records) = pen::read(seed.house.journal.clone(), stream.clone(), fill).await?;
         let address = me.address.clone();
         let settle = move |loan, taken| {
             // A desk that was restarted knows of no loans.
             let _ = address.send(Msg::Settle { loan, taken });
         };
         let lanes = Lanes::new(ledger.done_ids());
-        let mut desk = Self {
-            me,
-            seed,
-            ledger,
-            lanes,
-            unwritten: VecDeque::new(),
-            writing: false,
-            records: records.len(),
-            asks: Queue::new(Arc::new(settle)),
-            closing: Vec::new(),
-            closed: false,
-            stream: stream.clone(),
-        };
+        let (house, member) = (seed.house.clone(), seed.member.clone());
+        let pen = Pen::new(house, seed.team, member, stream, records);
+        let asks = Queue::new(Arc::new(settle));
+        let mut desk = Self { me, seed, ledger, lanes, pen, asks, closed: false };
         desk.go_on();
         Ok(desk)
     }
@@ -179,15 +160,10 @@ impl Entity for Desk {
             Msg::Look(reply) => drop(reply.send(self.load())),
             Msg::Close(done) => {
                 self.closed = true;
-                self.closing.push(done);
-                self.rest();
+                self.pen.close(&self.me, done);
             }
             Msg::News(news) => self.hear(news),
-            Msg::Written(entries, outcome) => self.written(entries, outcome)?,
-            Msg::Folded => {
-                self.writing = false;
-                self.rest();
-            }
+            Msg::Pen(news) => self.written(news)?,
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ mod lending;
 pub mod mailbox;
 pub mod name;
 mod options;
+mod pen;
 mod records;
 mod refuse;
 mod swarm;

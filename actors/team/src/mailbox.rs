@@ -11,28 +11,19 @@
 pub mod book;
 pub(crate) mod records;
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{Entity, Fault, Me, MessageId, TeamId, ToolError, fault_point};
-use hivekeep_store::{NewEvent, Seq, StreamId};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
     house::House,
     lending::{Ask, Queue},
+    pen::{self, News, Pen},
     refuse,
 };
 use book::{Book, Bounds, Message};
-use records::Record;
-
-/// Records that go together; with the longest contents they are 16 MiB.
-const BATCH: usize = 64;
-/// Records after which a stream is folded.
-const FOLD_AFTER: usize = 512;
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
@@ -50,16 +41,52 @@ pub(crate) enum Msg {
     Look(oneshot::Sender<Vec<MessageId>>),
     /// Take no more, and answer when nothing is being written.
     Close(oneshot::Sender<()>),
-    /// A write has ended.
-    Written(Vec<Entry>, Result<Seq, hivekeep_store::Error>),
-    /// A fold has ended.
-    Folded,
+    /// Something was written.
+    Pen(News<Entry>),
+}
+
+impl From<News<Entry>> for Msg {
+    fn from(news: News<Entry>) -> Self {
+        Self::Pen(news)
+    }
 }
 
 /// Something to be written.
 pub(crate) enum Entry {
     Put(Message, Reply<()>),
     Taken(Vec<MessageId>, Option<Reply<usize>>),
+}
+
+impl pen::Entry for Entry {
+    fn record(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Put(message, _) => Some(records::put(message)),
+            Self::Taken(ids, _) => (!ids.is_empty()).then(|| records::taken(ids)),
+        }
+    }
+
+    fn event(&self) -> Option<(&'static str, Value)> {
+        match self {
+            Self::Put(message, _) => Some((
+                "message.put",
+                json!({
+                    "message_id": message.id, "from": message.from, "to": message.to,
+                    "message_type": message.kind, "bytes": message.content.len(),
+                }),
+            )),
+            Self::Taken(ids, _) => {
+                (!ids.is_empty()).then(|| ("message.taken", json!({ "message_ids": ids })))
+            }
+        }
+    }
+
+    fn fail(self, error: ToolError) {
+        match self {
+            Self::Put(_, reply) => drop(reply.send(Err(error))),
+            Self::Taken(_, Some(reply)) => drop(reply.send(Err(error))),
+            Self::Taken(_, None) => {}
+        }
+    }
 }
 
 /// What an incarnation is made from.
@@ -75,14 +102,9 @@ pub(crate) struct Seed {
 pub(crate) struct Mailbox {
     me: Me<Msg>,
     seed: Seed,
-    stream: StreamId,
     book: Book,
-    unwritten: VecDeque<Entry>,
-    writing: bool,
-    /// Records since the stream was folded.
-    records: usize,
+    pen: Pen<Entry>,
     asks: Queue<Message>,
-    closing: Vec<oneshot::Sender<()>>,
     closed: bool,
 }
 
@@ -92,16 +114,8 @@ impl Entity for Mailbox {
 
     async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
         let stream = records::stream(seed.team, seed.number);
-        let (journal, read) = (seed.house.journal.clone(), stream.clone());
-        let replay = tokio::task::spawn_blocking(move || journal.replay(&read)).await;
-        let unreadable = |what: String| Fault::new(format!("the stream {stream}: {what}"));
-        let replay = replay
-            .map_err(|error| unreadable(error.to_string()))?
-            .map_err(|error| unreadable(error.to_string()))?;
-        let snapshot = replay.snapshot.as_ref().map(|(_, bytes)| bytes.as_slice());
-        let records: Vec<_> = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
-        let messages =
-            records::replay(snapshot, &records).map_err(|error| unreadable(error.to_string()))?;
+        let (messages, records) =
+            pen::read(seed.house.journal.clone(), stream.clone(), records::replay).await?;
         let options = &seed.house.options;
         let bounds =
             Bounds { messages: options.inbox_messages, bytes: options.inbox_mb * 1024 * 1024 };
@@ -112,18 +126,9 @@ impl Entity for Mailbox {
             // An inbox that was restarted knows of no loans.
             let _ = address.send(Msg::Settle { loan, taken });
         };
-        Ok(Self {
-            me,
-            seed,
-            book,
-            unwritten: VecDeque::new(),
-            writing: false,
-            records: records.len(),
-            asks: Queue::new(Arc::new(settle)),
-            closing: Vec::new(),
-            closed: false,
-            stream: stream.clone(),
-        })
+        let (house, member) = (seed.house.clone(), seed.member.clone());
+        let pen = Pen::new(house, seed.team, member, stream, records);
+        Ok(Self { me, seed, book, pen, asks: Queue::new(Arc::new(settle)), closed: false })
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
@@ -153,14 +158,9 @@ impl Entity for Mailbox {
             }
             Msg::Close(done) => {
                 self.closed = true;
-                self.closing.push(done);
-                self.rest();
+                self.pen.close(&self.me, done);
             }
-            Msg::Written(entries, outcome) => self.written(entries, outcome)?,
-            Msg::Folded => {
-                self.writing = false;
-                self.rest();
-            }
+            Msg::Pen(news) => self.written(news)?,
         }
         Ok(())
     }
@@ -188,66 +188,11 @@ impl Mailbox {
     }
 
     fn write(&mut self, entry: Entry) {
-        self.unwritten.push_back(entry);
-        self.rest();
+        self.pen.write(&self.me, entry);
     }
 
-    /// Writes what waits, unless something is being written; what comes meanwhile goes together.
-    fn rest(&mut self) {
-        if self.writing {
-            return;
-        }
-        if self.unwritten.is_empty() {
-            // Who waited for the end may have gone.
-            for done in self.closing.drain(..) {
-                let _ = done.send(());
-            }
-            return;
-        }
-        self.writing = true;
-        let batch = self.unwritten.len().min(BATCH);
-        let entries: Vec<_> = self.unwritten.drain(..batch).collect();
-        let (mut records, mut events) = (Vec::new(), Vec::new());
-        for entry in &entries {
-            match entry {
-                Entry::Put(message, _) => {
-                    records.push(records::encode(&Record::Put(message.clone())));
-                    events.push(self.put_event(message));
-                }
-                Entry::Taken(ids, _) if ids.is_empty() => {}
-                Entry::Taken(ids, _) => {
-                    records.push(records::encode(&Record::Taken(ids.clone())));
-                    events.push(self.taken_event(ids));
-                }
-            }
-        }
-        let (journal, stream) = (self.seed.house.journal.clone(), self.stream.clone());
-        let mailbox = self.me.address.clone();
-        self.records += records.len();
-        let _detached = self.me.workers.spawn(async move {
-            let outcome = match records.is_empty() {
-                true => Ok(Seq::ZERO),
-                false => journal.append_and_publish(&stream, records, events).await,
-            };
-            // An inbox that is gone is followed by one that reads the journal.
-            let _ = mailbox.send(Msg::Written(entries, outcome));
-        });
-    }
-
-    /// After a failure only the journal knows what is durable, so the next incarnation asks it.
-    fn written(
-        &mut self,
-        entries: Vec<Entry>,
-        outcome: Result<Seq, hivekeep_store::Error>,
-    ) -> Result<(), Fault> {
-        let upto = match outcome {
-            Ok(upto) => upto,
-            Err(error) => {
-                let waiting = entries.into_iter().chain(std::mem::take(&mut self.unwritten));
-                waiting.for_each(|entry| entry.fail(refuse::store(&error)));
-                return Err(Fault::new(format!("the inbox could not be recorded: {error}")));
-            }
-        };
+    fn written(&mut self, news: News<Entry>) -> Result<(), Fault> {
+        let Some((entries, upto)) = self.pen.hear(news)? else { return Ok(()) };
         for entry in entries {
             match entry {
                 Entry::Put(message, reply) => {
@@ -262,52 +207,12 @@ impl Mailbox {
                 }
             }
         }
-        if self.records >= FOLD_AFTER && upto > Seq::ZERO {
-            self.fold(upto);
-        } else {
-            self.writing = false;
-        }
+        // What was taken and is not written yet is not in the snapshot; that it is gone is true.
+        self.pen.go_on(&self.me, upto, || {
+            let held: Vec<_> = self.book.held().cloned().collect();
+            move || records::snapshot(&held)
+        });
         self.serve();
-        self.rest();
         Ok(())
-    }
-
-    /// What was taken and is not written yet is not in the snapshot; that it is gone is true.
-    fn fold(&mut self, upto: Seq) {
-        self.records = 0;
-        let bytes = records::snapshot(self.book.held());
-        let (journal, stream) = (self.seed.house.journal.clone(), self.stream.clone());
-        let mailbox = self.me.address.clone();
-        let _detached = self.me.workers.spawn(async move {
-            if let Err(error) = journal.snapshot(&stream, upto, bytes).await {
-                tracing::warn!(%stream, %error, "no snapshot was made; the stream stays long");
-            }
-            let _ = mailbox.send(Msg::Folded);
-        });
-    }
-
-    fn put_event(&self, message: &Message) -> NewEvent {
-        let data = json!({
-            "message_id": message.id, "member": self.seed.member, "from": message.from,
-            "to": message.to, "message_type": message.kind, "bytes": message.content.len(),
-        });
-        let subject = self.seed.team.to_string();
-        NewEvent { kind: "message.put".to_owned(), subject, data }
-    }
-
-    fn taken_event(&self, ids: &[MessageId]) -> NewEvent {
-        let data = json!({ "message_ids": ids, "member": self.seed.member });
-        let subject = self.seed.team.to_string();
-        NewEvent { kind: "message.taken".to_owned(), subject, data }
-    }
-}
-
-impl Entry {
-    fn fail(self, error: ToolError) {
-        match self {
-            Self::Put(_, reply) => drop(reply.send(Err(error))),
-            Self::Taken(_, Some(reply)) => drop(reply.send(Err(error))),
-            Self::Taken(_, None) => {}
-        }
     }
 }

@@ -251,7 +251,7 @@ impl Desk {
         self.lanes.trouble = None;
         if self.ledger.put(&task.work.task_id) {
             let data = json!({ "task_id": task.work.task_id, "message_id": task.message });
-            let event = self.event("task.put", data);
+            let event = self.pen.event("task.put", data);
             let _lost_is_counted = self.seed.house.events.publish_later(event);
         }
     }

@@ -85,13 +85,13 @@ pub enum Refused {
 
 /// What a snapshot holds.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Durable<'l> {
+pub struct Durable {
     /// Tasks without a result.
-    pub tasks: Vec<&'l Task>,
+    pub tasks: Vec<Arc<Task>>,
     /// Results that wait to be received.
-    pub waiting: Vec<&'l Kept>,
+    pub waiting: Vec<Arc<Kept>>,
     /// Results that were received.
-    pub known: Vec<&'l Kept>,
+    pub known: Vec<Arc<Kept>>,
 }
 
 #[derive(Debug, Clone)]
@@ -150,12 +150,17 @@ impl Ledger {
     /// Takes in a task of the journal.
     pub fn restore_task(&mut self, task: Arc<Task>) {
         if !self.places.contains_key(&task.work.task_id) {
-            self.open(task, true);
+            let print = task.work.print();
+            self.open(task, print, true);
         }
     }
 
-    /// Takes in a result of the journal. Whether it was handed out is not known.
+    /// Takes in a result of the journal, once: one whose write was given up may be there twice.
+    /// Whether it was handed out is not known.
     pub fn restore_result(&mut self, kept: Arc<Kept>) {
+        if self.is_done(&kept.task_id) {
+            return;
+        }
         self.close(&kept.task_id);
         self.results_bytes += kept.bytes;
         self.file(&kept);
@@ -196,7 +201,7 @@ impl Ledger {
         if tasks >= self.bounds.tasks || bytes + weight(task) > self.bounds.bytes {
             return Err(Refused::Full { tasks, bytes });
         }
-        self.open(task.clone(), false);
+        self.open(task.clone(), print, false);
         Ok(Stand::New)
     }
 
@@ -313,12 +318,12 @@ impl Ledger {
     }
 
     /// All that is durable.
-    pub fn durable(&self) -> Durable<'_> {
-        let open = self.open.values().filter(|open| open.durable).map(|open| open.task.as_ref());
+    pub fn durable(&self) -> Durable {
+        let open = self.open.values().filter(|open| open.durable).map(|open| open.task.clone());
         Durable {
             tasks: open.collect(),
-            waiting: self.results.held().map(Arc::as_ref).collect(),
-            known: self.known.all().map(Arc::as_ref).collect(),
+            waiting: self.results.held().cloned().collect(),
+            known: self.known.all().cloned().collect(),
         }
     }
 
@@ -329,11 +334,10 @@ impl Ledger {
         }
     }
 
-    fn open(&mut self, task: Arc<Task>, durable: bool) {
+    fn open(&mut self, task: Arc<Task>, print: String, durable: bool) {
         self.arrivals += 1;
         self.open_bytes += weight(&task);
         self.places.insert(task.work.task_id.clone(), Place::Open(self.arrivals));
-        let print = task.work.print();
         let open = Open { task, print, durable, put: None, ending: false };
         self.open.insert(self.arrivals, open);
     }

@@ -45,11 +45,11 @@ pub(crate) fn encode(record: &Record<'_>) -> Vec<u8> {
     serde_json::to_vec(record).expect("plain data")
 }
 
-pub(crate) fn snapshot(ledger: &Ledger) -> Vec<u8> {
-    let Durable { tasks, waiting, known } = ledger.durable();
-    let known = known.into_iter().map(|kept| Record::Known(Cow::Borrowed(kept)));
-    let waiting = waiting.into_iter().map(|kept| Record::Ended(Cow::Borrowed(kept)));
-    let tasks = tasks.into_iter().map(|task| Record::Assigned(Cow::Borrowed(task)));
+pub(crate) fn snapshot(durable: &Durable) -> Vec<u8> {
+    let Durable { tasks, waiting, known } = durable;
+    let known = known.iter().map(|kept| Record::Known(Cow::Borrowed(kept)));
+    let waiting = waiting.iter().map(|kept| Record::Ended(Cow::Borrowed(kept)));
+    let tasks = tasks.iter().map(|task| Record::Assigned(Cow::Borrowed(task)));
     let mut bytes = Vec::new();
     for record in known.chain(waiting).chain(tasks) {
         let record = encode(&record);

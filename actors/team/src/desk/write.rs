@@ -1,22 +1,16 @@
-//! What is written of a desk, one write at a time; what comes meanwhile goes together.
+//! What is written of a desk.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{Fault, MessageId, ToolError, fault_point};
-use hivekeep_store::{NewEvent, Seq};
 use serde_json::{Value, json};
 
 use super::{
-    Desk, Msg, Reply,
+    Desk, Reply,
     ledger::{Kept, Outcome, Stand, Task},
     records::{self, Record},
 };
-use crate::refuse;
-
-/// Records that go together; with the longest contents they are 16 MiB.
-const BATCH: usize = 64;
-/// Records after which a stream is folded.
-const FOLD_AFTER: usize = 512;
+use crate::pen;
 
 /// Something to be written.
 pub(crate) enum Entry {
@@ -27,16 +21,17 @@ pub(crate) enum Entry {
     Taken(Vec<MessageId>, Option<Reply<usize>>),
 }
 
-impl Entry {
-    fn record(&self) -> Option<Record<'_>> {
-        match self {
-            Self::Assigned(task, _) => Some(Record::Assigned(Cow::Borrowed(task))),
-            Self::Ended(kept) => Some(Record::Ended(Cow::Borrowed(kept))),
+impl pen::Entry for Entry {
+    fn record(&self) -> Option<Vec<u8>> {
+        let record = match self {
+            Self::Assigned(task, _) => Record::Assigned(Cow::Borrowed(task)),
+            Self::Ended(kept) => Record::Ended(Cow::Borrowed(kept)),
             Self::Taken(ids, _) if !ids.is_empty() => {
-                Some(Record::Taken(ids.iter().copied().collect::<BTreeSet<_>>()))
+                Record::Taken(ids.iter().copied().collect::<BTreeSet<_>>())
             }
-            Self::Repeat(..) | Self::Taken(..) => None,
-        }
+            Self::Repeat(..) | Self::Taken(..) => return None,
+        };
+        Some(records::encode(&record))
     }
 
     fn event(&self) -> Option<(&'static str, Value)> {
@@ -80,56 +75,11 @@ fn ended(kept: &Kept) -> Value {
 
 impl Desk {
     pub(super) fn write(&mut self, entry: Entry) {
-        self.unwritten.push_back(entry);
-        self.rest();
+        self.pen.write(&self.me, entry);
     }
 
-    /// Writes what waits, unless something is being written.
-    pub(super) fn rest(&mut self) {
-        if self.writing {
-            return;
-        }
-        if self.unwritten.is_empty() {
-            // Who waited for the end may have gone.
-            for done in self.closing.drain(..) {
-                let _ = done.send(());
-            }
-            return;
-        }
-        self.writing = true;
-        let batch = self.unwritten.len().min(BATCH);
-        let entries: Vec<_> = self.unwritten.drain(..batch).collect();
-        let records: Vec<_> =
-            entries.iter().filter_map(Entry::record).map(|it| records::encode(&it)).collect();
-        let events = entries.iter().filter_map(Entry::event);
-        let events: Vec<_> = events.map(|(kind, data)| self.event(kind, data)).collect();
-        let (journal, stream) = (self.seed.house.journal.clone(), self.stream.clone());
-        let desk = self.me.address.clone();
-        self.records += records.len();
-        let _detached = self.me.workers.spawn(async move {
-            let outcome = match records.is_empty() {
-                true => Ok(Seq::ZERO),
-                false => journal.append_and_publish(&stream, records, events).await,
-            };
-            // A desk that is gone is followed by one that reads the journal.
-            let _ = desk.send(Msg::Written(entries, outcome));
-        });
-    }
-
-    /// After a failure only the journal knows what is durable, so the next incarnation asks it.
-    pub(super) fn written(
-        &mut self,
-        entries: Vec<Entry>,
-        outcome: Result<Seq, hivekeep_store::Error>,
-    ) -> Result<(), Fault> {
-        let upto = match outcome {
-            Ok(upto) => upto,
-            Err(error) => {
-                let waiting = entries.into_iter().chain(std::mem::take(&mut self.unwritten));
-                waiting.for_each(|entry| entry.fail(refuse::store(&error)));
-                return Err(Fault::new(format!("the tasks could not be recorded: {error}")));
-            }
-        };
+    pub(super) fn written(&mut self, news: pen::News<Entry>) -> Result<(), Fault> {
+        let Some((entries, upto)) = self.pen.hear(news)? else { return Ok(()) };
         for entry in entries {
             match entry {
                 Entry::Assigned(task, reply) => {
@@ -147,34 +97,13 @@ impl Desk {
                 Entry::Taken(_, None) => {}
             }
         }
-        if self.records >= FOLD_AFTER && upto > Seq::ZERO {
-            self.fold(upto);
-        } else {
-            self.writing = false;
-        }
+        // What was taken and is not written yet is remembered as such; that it was is true.
+        self.pen.go_on(&self.me, upto, || {
+            let durable = self.ledger.durable();
+            move || records::snapshot(&durable)
+        });
         self.serve();
-        self.rest();
         self.go_on();
         Ok(())
-    }
-
-    /// What was taken and is not written yet is remembered as such; that it was is true.
-    fn fold(&mut self, upto: Seq) {
-        self.records = 0;
-        let bytes = records::snapshot(&self.ledger);
-        let (journal, stream) = (self.seed.house.journal.clone(), self.stream.clone());
-        let desk = self.me.address.clone();
-        let _detached = self.me.workers.spawn(async move {
-            if let Err(error) = journal.snapshot(&stream, upto, bytes).await {
-                tracing::warn!(%stream, %error, "no snapshot was made; the stream stays long");
-            }
-            let _ = desk.send(Msg::Folded);
-        });
-    }
-
-    /// An event of this member's.
-    pub(super) fn event(&self, kind: &str, mut data: Value) -> NewEvent {
-        data["member"] = json!(self.seed.member);
-        NewEvent { kind: kind.to_owned(), subject: self.seed.team.to_string(), data }
     }
 }

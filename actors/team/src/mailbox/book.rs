@@ -8,13 +8,16 @@
 //! One loan at a time: what comes back from it is handed out again before anything behind it, so
 //! that a receiver sees a sender's messages in order.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::MessageId;
 
 /// What a message weighs beside its content.
-const ENVELOPE_BYTES: usize = 512;
+pub(super) const ENVELOPE_BYTES: usize = 512;
 
 /// One message to one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct Message {
     /// The sender's word for what it is.
     pub kind: String,
     /// What it says.
-    pub content: String,
+    pub content: Arc<str>,
     /// When it was sent.
     pub at: DateTime<Utc>,
 }
@@ -43,6 +46,9 @@ pub trait Letter: Clone {
 
     /// What it takes in an answer, in bytes of JSON.
     fn answer_bytes(&self) -> usize;
+
+    /// At most that; known at once.
+    fn most_answer_bytes(&self) -> usize;
 }
 
 impl Letter for Message {
@@ -55,8 +61,13 @@ impl Letter for Message {
     }
 
     fn answer_bytes(&self) -> usize {
-        let escaped = serde_json::to_string(&self.content).map_or(0, |text| text.len());
+        let escaped = serde_json::to_string(&*self.content).map_or(0, |text| text.len());
         ENVELOPE_BYTES + escaped
+    }
+
+    fn most_answer_bytes(&self) -> usize {
+        // A control character is written as six, and there are quotes.
+        ENVELOPE_BYTES + 2 + 6 * self.content.len()
     }
 }
 
@@ -153,8 +164,10 @@ impl<T: Letter> Book<T> {
     pub fn lend(&mut self, limit: usize, answer_bytes: usize) -> Option<(u64, Vec<Lent<T>>)> {
         let mut left = answer_bytes;
         let mut lent = Vec::new();
+        let most = self.held.iter().take(limit).map(|held| held.message.most_answer_bytes());
+        let all = most.sum::<usize>() <= answer_bytes;
         for held in self.held.iter().take(limit) {
-            let takes = held.message.answer_bytes();
+            let takes = if all { 0 } else { held.message.answer_bytes() };
             if takes > left && !lent.is_empty() {
                 break;
             }

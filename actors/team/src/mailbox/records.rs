@@ -4,14 +4,14 @@
 //! control characters would not fit. A snapshot is the records of what is there, each after its
 //! length.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{MessageId, TeamId};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-use super::book::Message;
+use super::book::{ENVELOPE_BYTES, Message};
 
 const KIND: &str = "mailbox";
 
@@ -22,8 +22,7 @@ pub(crate) fn stream(team: TeamId, member: usize) -> StreamId {
 }
 
 /// One record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Record {
+enum Record {
     /// A message came.
     Put(Message),
     /// These are gone.
@@ -32,9 +31,17 @@ pub(crate) enum Record {
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-enum Head {
-    Put { id: MessageId, from: String, to: String, kind: String, at: DateTime<Utc> },
-    Taken { ids: Vec<MessageId> },
+enum Head<'h> {
+    Put {
+        id: MessageId,
+        from: Cow<'h, str>,
+        to: Cow<'h, str>,
+        kind: Cow<'h, str>,
+        at: DateTime<Utc>,
+    },
+    Taken {
+        ids: Cow<'h, [MessageId]>,
+    },
 }
 
 /// A record that makes no sense.
@@ -43,20 +50,31 @@ pub(crate) enum Unreadable {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error("a content is no UTF-8")]
-    Content(#[from] std::string::FromUtf8Error),
+    Content(#[from] std::str::Utf8Error),
     #[error("a record is cut short")]
     Short,
 }
 
-pub(crate) fn encode(record: &Record) -> Vec<u8> {
-    let (head, content) = match record {
-        Record::Put(message) => {
-            let Message { id, from, to, kind, at, content } = message.clone();
-            (Head::Put { id, from, to, kind, at }, content)
-        }
-        Record::Taken(ids) => (Head::Taken { ids: ids.clone() }, String::new()),
+pub(crate) fn put(message: &Message) -> Vec<u8> {
+    let Message { id, from, to, kind, content, at } = message;
+    let head = Head::Put {
+        id: *id,
+        from: Cow::Borrowed(from),
+        to: Cow::Borrowed(to),
+        kind: Cow::Borrowed(kind),
+        at: *at,
     };
-    let mut bytes = serde_json::to_vec(&head).expect("plain data");
+    encode(&head, content)
+}
+
+pub(crate) fn taken(ids: &[MessageId]) -> Vec<u8> {
+    encode(&Head::Taken { ids: Cow::Borrowed(ids) }, "")
+}
+
+fn encode(head: &Head<'_>, content: &str) -> Vec<u8> {
+    // Names and types are short.
+    let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + content.len());
+    serde_json::to_writer(&mut bytes, head).expect("plain data");
     bytes.push(b'\n');
     bytes.extend_from_slice(content.as_bytes());
     bytes
@@ -66,17 +84,18 @@ fn decode(bytes: &[u8]) -> Result<Record, Unreadable> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(Unreadable::Short)?;
     Ok(match serde_json::from_slice(&bytes[..end])? {
         Head::Put { id, from, to, kind, at } => {
-            let content = String::from_utf8(bytes[end + 1..].to_vec())?;
+            let content = std::str::from_utf8(&bytes[end + 1..])?.into();
+            let (from, to, kind) = (from.into_owned(), to.into_owned(), kind.into_owned());
             Record::Put(Message { id, from, to, kind, content, at })
         }
-        Head::Taken { ids } => Record::Taken(ids),
+        Head::Taken { ids } => Record::Taken(ids.into_owned()),
     })
 }
 
-pub(crate) fn snapshot<'m>(messages: impl Iterator<Item = &'m Message>) -> Vec<u8> {
+pub(crate) fn snapshot(messages: &[Message]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for message in messages {
-        let record = encode(&Record::Put(message.clone()));
+        let record = put(message);
         let length = u32::try_from(record.len()).expect("contents are bounded");
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&record);

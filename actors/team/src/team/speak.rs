@@ -102,7 +102,7 @@ impl Team {
             let (from, bytes) = (from.clone(), content.len());
             Arc::new(Task { message: id, from, at, bytes, work })
         });
-        let message = Message { id, from, to, kind, content, at };
+        let message = Message { id, from, to, kind, content: content.into(), at };
         let mut puts = Vec::new();
         for number in targets {
             let member = self.state.plan.members[number].name.clone();

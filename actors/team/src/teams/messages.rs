@@ -161,13 +161,13 @@ async fn confirm(
 }
 
 fn message_of(lent: &Lent<Message>) -> TeamMessage {
-    let message = lent.message.clone();
+    let message = &lent.message;
     TeamMessage {
         message_id: message.id,
-        from: message.from,
-        to: message.to,
-        content: message.content,
-        message_type: message.kind,
+        from: message.from.clone(),
+        to: message.to.clone(),
+        content: message.content.to_string(),
+        message_type: message.kind.clone(),
         timestamp: message.at,
         redelivered: lent.again,
     }

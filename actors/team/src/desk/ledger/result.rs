@@ -188,4 +188,8 @@ impl Letter for Arc<Kept> {
         // The names of fields differ a little.
         256 + self.bytes
     }
+
+    fn most_answer_bytes(&self) -> usize {
+        self.answer_bytes()
+    }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::mailbox::records::{self, Record};
+use crate::mailbox::records;
 
 const BOUNDS: Bounds = Bounds { messages: 8, bytes: 8 * 600 };
 
@@ -11,7 +11,7 @@ fn message(content: &str) -> Message {
         from: "a".to_owned(),
         to: "b".to_owned(),
         kind: "text".to_owned(),
-        content: content.to_owned(),
+        content: content.into(),
         at: DateTime::UNIX_EPOCH,
     }
 }
@@ -25,7 +25,7 @@ fn put(book: &mut Book, content: &str) -> MessageId {
 }
 
 fn said(lent: &[Lent]) -> Vec<&str> {
-    lent.iter().map(|lent| lent.message.content.as_str()).collect()
+    lent.iter().map(|lent| &*lent.message.content).collect()
 }
 
 #[test]
@@ -102,7 +102,7 @@ proptest! {
                 Step::Put => {
                     let new = message(&sent.to_string());
                     if book.admit(&new).is_ok() {
-                        journal.push(records::encode(&Record::Put(new.clone())));
+                        journal.push(records::put(&new));
                         book.arrive(new);
                         sent += 1;
                     } else {
@@ -121,7 +121,7 @@ proptest! {
                     prop_assert_eq!(gone.is_empty(), !taken);
                     if taken {
                         received.extend(lent.into_iter().map(|lent| lent.message.content));
-                        journal.push(records::encode(&Record::Taken(gone)));
+                        journal.push(records::taken(&gone));
                     }
                 },
                 Step::Confirm(which) => {
@@ -129,7 +129,7 @@ proptest! {
                     if let Some((id, content)) = first.filter(|_| loan.is_none() && which.index(2) == 0) {
                         prop_assert_eq!(book.confirm(&[id].into()), [id]);
                         received.push(content);
-                        journal.push(records::encode(&Record::Taken(vec![id])));
+                        journal.push(records::taken(&[id]));
                     }
                 }
                 Step::Crash => {
@@ -138,11 +138,12 @@ proptest! {
                     book.restore(records::replay(None, &journal).expect("readable"));
                 }
             }
-            let folded = records::replay(Some(&records::snapshot(book.held())), &[]).expect("readable");
-            prop_assert_eq!(folded, book.held().cloned().collect::<Vec<_>>());
+            let held: Vec<_> = book.held().cloned().collect();
+            let folded = records::replay(Some(&records::snapshot(&held)), &[]).expect("readable");
+            prop_assert_eq!(folded, held);
         }
         let rest: Vec<_> = book.held().map(|message| message.content.clone()).collect();
         let all: Vec<_> = received.into_iter().chain(rest).collect();
-        prop_assert_eq!(all, (0..sent).map(|n| n.to_string()).collect::<Vec<_>>());
+        prop_assert_eq!(all, (0..sent).map(|n| n.to_string().into()).collect::<Vec<Arc<str>>>());
     }
 }

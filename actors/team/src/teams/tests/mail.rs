@@ -216,3 +216,38 @@ async fn a_long_stream_is_folded_and_loses_nothing() {
     }
     assert_eq!(all, (0..600).map(|n| n.to_string()).collect::<Vec<_>>());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_on_its_way_when_an_inbox_died_is_in_the_next_one() {
+    let stage = crew(Options::default()).await;
+    // One commit that takes longer than an inbox takes to come back.
+    let other = hivekeep_store::StreamId::new("test", "long").expect("a name");
+    let flood: Vec<_> = (0..40)
+        .map(|_| {
+            let (journal, other) = (stage.journal.clone(), other.clone());
+            tokio::spawn(async move { journal.append(&other, vec![vec![7; 1 << 20]]).await })
+        })
+        .collect();
+    let written = || flood.iter().filter(|one| one.is_finished()).count();
+    let queued = || stage.journal.stats().queue_depth;
+    eventually("the rest of it is being written", async || written() > 0 && queued() == 0).await;
+    let sent = stage.begin(speech("a", "b", "1"));
+    eventually("it waits for that, unless that is over", async || {
+        queued() > 0 || written() == flood.len()
+    })
+    .await;
+    if written() == flood.len() {
+        sent.answer().await.expect("delivered");
+    }
+    stage.kill_members();
+    let mut explicit = receive("b");
+    explicit["confirm"] = json!("explicit");
+    eventually("it can be received", async || {
+        let got = stage.begin(explicit.clone()).answer().await;
+        got.is_ok_and(|got| said(&got) == ["1"])
+    })
+    .await;
+    for one in flood {
+        one.await.expect("no panic").expect("written");
+    }
+}
