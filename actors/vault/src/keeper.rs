@@ -27,7 +27,7 @@ use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
 use crate::turns::Turns;
 use crate::{Error, tools};
-use house::{House, Stop};
+use house::{House, Stopped};
 
 /// Changes that wait for their turn; for one more the caller is told `busy`.
 const MOST_WAITING: usize = 1_024;
@@ -118,25 +118,11 @@ impl Keeper {
         &self,
         by: &Caller,
         crowd: &Arc<Semaphore>,
-        work: impl FnOnce(&Vault, &Stop) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
         let (house, crowd) = (self.house.clone(), crowd.clone());
         let Caller { cx, scope } = by.clone();
-        Reply::later(async move {
-            let stop = Stop::default();
-            let dropped = stop.clone().on_drop();
-            let looking = async {
-                let permit = crowd.acquire_owned().await;
-                let looked = tokio::task::spawn_blocking(move || {
-                    let _until_it_is_over = permit;
-                    work(&house.vault(scope)?, &stop)
-                });
-                Ok(looked.await.map_err(panicked)??)
-            };
-            let looked = cx.guard(looking).await;
-            drop(dropped);
-            looked
-        })
+        Reply::later(async move { cx.guard(house.look(crowd, scope, work)).await })
     }
 
     /// Work that changes notes, in its turn. Once begun it is not cancelled: its caller hears what
@@ -157,7 +143,7 @@ impl Keeper {
         by: &Caller,
         notes: Vec<NotePath>,
         slow: bool,
-        work: impl FnOnce(&Vault, &dyn Fn() -> bool) -> Result<T, Error> + Send + Sync + 'static,
+        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Reply<T> {
         let (reply, answer) = oneshot::channel();
         let Caller { cx, scope } = by.clone();
@@ -214,8 +200,4 @@ async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, T
         )
         .next("read the note to see whether it was changed, before trying again")),
     }
-}
-
-fn panicked(error: tokio::task::JoinError) -> ToolError {
-    ToolError::internal(format!("looking into the vault: {error}"))
 }

@@ -1,26 +1,16 @@
 //! The actions of the tool: what each needs, and what it answers.
 
-use std::time::Duration;
+mod many;
 
-use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
 
-use super::{Caller, Keeper, Stop};
-use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
-use crate::ops::{MOST_ROWS, Mode, Replacement, Tags, Vault, Wanted};
-use crate::path::NotePath;
-use crate::search::{Cut, PROGRESS, Request, Watch, search};
+use super::{Caller, Keeper};
+use crate::answer::VaultResult;
+use crate::ops::{Mode, Replacement, Tags, Vault};
+use crate::path::{NotePath, Rules};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
 use crate::{Error, front, part, tags};
 
-const DEFAULT_RESULTS: usize = 20;
-const DEFAULT_CONTEXT: u8 = 2;
-const MOST_CONTEXT: u8 = 20;
-const DEFAULT_RECENT: u32 = 10;
-const MOST_RECENT: u32 = 1_000;
-const MOST_PATHS: usize = 10;
-/// Texts that one `batch_read` answers together: with JSON's escapes, below what a result may be.
-const BATCH_BYTES: usize = 20 * 1024 * 1024;
 /// The longest key, in bytes.
 const KEY_BYTES: usize = 512;
 
@@ -61,10 +51,7 @@ impl Keeper {
         path: Option<String>,
         name: &str,
     ) -> Result<(NotePath, String), ToolError> {
-        let given = need(path, name)?;
-        let path = by.scope.place(&given)?;
-        self.house.rules.admit_note(&path)?;
-        Ok((path, given))
+        self.placed(by, path, name, Rules::admit_note)
     }
 
     /// The same of what is only read: the cards of teams are there for it, too.
@@ -74,9 +61,19 @@ impl Keeper {
         path: Option<String>,
         name: &str,
     ) -> Result<(NotePath, String), ToolError> {
+        self.placed(by, path, name, Rules::admit_kept)
+    }
+
+    fn placed(
+        &self,
+        by: &Caller,
+        path: Option<String>,
+        name: &str,
+        admit: fn(&Rules, &NotePath) -> Result<(), Error>,
+    ) -> Result<(NotePath, String), ToolError> {
         let given = need(path, name)?;
         let path = by.scope.place(&given)?;
-        self.house.rules.admit_kept(&path)?;
+        admit(&self.house.rules, &path)?;
         Ok((path, given))
     }
 
@@ -125,87 +122,6 @@ impl Keeper {
                 mode: Some(mode),
                 created: Some(created),
                 size_bytes: Some(size as u64),
-                ..VaultResult::default()
-            })
-        }))
-    }
-
-    fn search(&self, by: &Caller, call: VaultCall) -> Answer {
-        let query = need(call.query, "query")?;
-        let at = self.folder(by, call.path_prefix.as_deref())?;
-        let tag = call.tag.map(|tag| valid_tag(&tag)).transpose()?;
-        let context = call.context_lines.unwrap_or(DEFAULT_CONTEXT);
-        if context > MOST_CONTEXT {
-            return Err(ToolError::invalid(format!("context_lines must be 0 to {MOST_CONTEXT}")));
-        }
-        let options = self.house.options.clone();
-        let most = match call.max_results {
-            None => DEFAULT_RESULTS.min(options.max_results),
-            Some(0) => options.max_results,
-            Some(most) => options.max_results.min(most as usize),
-        };
-        let progress = by.cx.progress.clone();
-        Ok(self.look(by, &self.house.searches, move |vault, stop: &Stop| {
-            let ask = Request {
-                query: &query,
-                regex: call.regex.unwrap_or(false),
-                case_sensitive: call.case_sensitive.unwrap_or(true),
-                whole_word: call.whole_word.unwrap_or(false),
-                context_lines: usize::from(context),
-                at,
-                tag: tag.as_deref(),
-                max_results: most,
-                timeout: Duration::from_secs(options.search_timeout_secs),
-                threads: options.threads(),
-            };
-            let watch = Watch {
-                every: PROGRESS,
-                stopped: &|| stop.is_set(),
-                progress: &|done, all| {
-                    progress.report(done as f64, Some(all as f64), "notes searched");
-                },
-            };
-            let found = search(vault, &ask, &watch)?;
-            let results: Vec<_> = found.hits.into_iter().map(SearchRow::from).collect();
-            let skipped = found.skipped.into_iter();
-            let skipped: Vec<_> =
-                skipped.map(|one| SkippedRow { path: one.path, reason: one.reason }).collect();
-            Ok(VaultResult {
-                result_count: Some(results.len()),
-                results: Some(results),
-                notes_searched: Some(found.searched),
-                truncated: Some(found.cut.is_some()),
-                truncated_by: found.cut.map(|cut| word(cut).to_owned()),
-                skipped_count: Some(found.skipped_count),
-                skipped: (!skipped.is_empty()).then_some(skipped),
-                query: Some(query),
-                ..VaultResult::default()
-            })
-        }))
-    }
-
-    fn list(&self, by: &Caller, call: VaultCall) -> Answer {
-        let given = call.path.or(call.path_prefix).unwrap_or_default();
-        let at = self.folder(by, Some(&given))?;
-        let limit = call.limit.map_or(MOST_ROWS, |limit| limit as usize);
-        if !(1..=MOST_ROWS).contains(&limit) {
-            return Err(ToolError::invalid(format!("limit must be 1 to {MOST_ROWS}")));
-        }
-        let (recursive, notes_only) = (call.recursive.unwrap_or(false), call.notes_only);
-        let notes_only = notes_only.unwrap_or(false);
-        let wanted = Wanted { recursive, notes_only, after: call.after, limit };
-        Ok(self.look(by, &self.house.readers, move |vault, stop| {
-            let listed = vault.list(&at, &wanted, &|| stop.is_set())?;
-            let rows = listed.rows.into_iter();
-            let entries: Vec<_> = rows
-                .map(|row| EntryRow { path: row.path, is_dir: row.is_folder, size: row.size_bytes })
-                .collect();
-            Ok(VaultResult {
-                path: Some(given),
-                recursive: Some(recursive),
-                count: Some(entries.len()),
-                entries: Some(entries),
-                truncated: Some(listed.truncated),
                 ..VaultResult::default()
             })
         }))
@@ -273,8 +189,8 @@ impl Keeper {
             })
         };
         if action == TagsAction::List {
-            return Ok(self.look(by, &self.house.readers, move |vault, stop| {
-                answer(vault, &note, None, &|| stop.is_set())
+            return Ok(self.look(by, &self.house.readers, move |vault, stopped| {
+                answer(vault, &note, None, stopped)
             }));
         }
         let tag = valid_tag(&need(call.tag, "tag")?)?;
@@ -319,90 +235,6 @@ impl Keeper {
             Ok(VaultResult { moved: Some(moved), from, to, ..VaultResult::default() })
         }))
     }
-
-    fn batch_read(&self, by: &Caller, call: VaultCall) -> Answer {
-        let paths = need(call.paths, "paths")?;
-        if paths.is_empty() || paths.len() > MOST_PATHS {
-            return Err(ToolError::invalid(format!("paths must name 1 to {MOST_PATHS} notes")));
-        }
-        let content = call.include_content.unwrap_or(true);
-        let front = call.include_frontmatter.unwrap_or(true);
-        // A path that is none is that row's error, as a note that is not there.
-        let asked: Vec<_> = paths
-            .into_iter()
-            .map(|path| {
-                (self.readable(by, Some(path.clone()), "paths").map(|(note, _)| note), path)
-            })
-            .collect();
-        Ok(self.look(by, &self.house.readers, move |vault, stop| {
-            let mut room = BATCH_BYTES;
-            let mut rows = Vec::new();
-            for (note, path) in asked {
-                if stop.is_set() {
-                    return Err(Error::Cancelled);
-                }
-                rows.push(row(vault, note, path, (content, front), &mut room));
-            }
-            let (count, notes) = (Some(rows.len()), Some(rows));
-            Ok(VaultResult { count, notes, ..VaultResult::default() })
-        }))
-    }
-
-    fn stats(&self, by: &Caller, call: VaultCall) -> Answer {
-        let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
-        if recent > MOST_RECENT {
-            return Err(ToolError::invalid(format!("recent_count must be at most {MOST_RECENT}")));
-        }
-        Ok(self.look(by, &self.house.readers, move |vault, stop| {
-            let stats = vault.stats(recent as usize, &|| stop.is_set())?;
-            let rows = stats.recent.into_iter().map(|file| RecentRow {
-                path: file.path,
-                size_bytes: file.size_bytes,
-                modified: DateTime::<Utc>::from(file.modified),
-            });
-            Ok(VaultResult {
-                total_notes: Some(stats.notes),
-                total_folders: Some(stats.folders),
-                total_size_bytes: Some(stats.size_bytes),
-                recent_files: Some(rows.collect()),
-                truncated: Some(stats.truncated),
-                ..VaultResult::default()
-            })
-        }))
-    }
-}
-
-/// One note of several. `room` is what its text and those after it may have together.
-fn row(
-    vault: &Vault,
-    note: Result<NotePath, ToolError>,
-    path: String,
-    (content, front): (bool, bool),
-    room: &mut usize,
-) -> NoteRow {
-    let failed = |path, error: String| NoteRow { path, error: Some(error), ..NoteRow::default() };
-    let text = match note {
-        Ok(note) => match vault.read(&note) {
-            Ok(note) => note.text,
-            Err(error) => return failed(path, error.to_string()),
-        },
-        Err(error) => return failed(path, error.message),
-    };
-    let mut row = NoteRow { path, ..NoteRow::default() };
-    if front {
-        match front::read(&text) {
-            Ok(front) => row.frontmatter = Some(front),
-            Err(wrong) => row.error = Some(format!("front matter, {wrong}")),
-        }
-    }
-    if content && text.len() > *room {
-        row.error =
-            Some(format!("its {} bytes are too many beside the others: read it alone", text.len()));
-    } else if content {
-        *room -= text.len();
-        row.content = Some(text);
-    }
-    row
 }
 
 fn valid_tag(text: &str) -> Result<String, ToolError> {
@@ -411,20 +243,4 @@ fn valid_tag(text: &str) -> Result<String, ToolError> {
             "`{text}` is no tag: letters, digits, `_`, `-` and `/`, and not digits alone"
         ))
     })
-}
-
-fn word(cut: Cut) -> &'static str {
-    match cut {
-        Cut::Results => "max_results",
-        Cut::Bytes => "bytes",
-        Cut::Time => "time",
-        Cut::Notes => "notes",
-    }
-}
-
-impl From<crate::search::Hit> for SearchRow {
-    fn from(hit: crate::search::Hit) -> Self {
-        let crate::search::Hit { path, line_number, line, context } = hit;
-        Self { path, line_number, line, context }
-    }
 }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{ToolError, ports};
 use tokio::sync::oneshot;
 
-use super::house::{House, Stop};
-use super::{Change, Inner, Msg, answered, panicked};
+use super::house::{House, Stopped};
+use super::{Change, Inner, Msg, answered};
 use crate::Error;
 use crate::folder::{Expect, Kind, Walk};
 use crate::ops::Vault;
@@ -48,19 +48,10 @@ impl VaultHandle {
     /// then.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Vault, &Stop) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let (house, stop) = (self.0.clone(), Stop::default());
-        let _dropped = stop.clone().on_drop();
-        let looking = async {
-            let permit = house.readers.clone().acquire_owned().await;
-            let looked = tokio::task::spawn_blocking(move || {
-                let _until_it_is_over = permit;
-                work(&house.vault(Scope::whole())?, &stop)
-            });
-            Ok(looked.await.map_err(panicked)??)
-        };
-        within_patience(looking).await
+        let readers = self.0.readers.clone();
+        within_patience(self.0.clone().look(readers, Scope::whole(), work)).await
     }
 }
 
@@ -102,8 +93,7 @@ impl ports::Vault for VaultHandle {
         let at = NotePath::parse(folder).map_err(ToolError::from)?;
         self.0.rules.admit(&at)?;
         let handle = self.clone();
-        self.look(move |vault, stop| {
-            let stopped = &|| stop.is_set();
+        self.look(move |vault, stopped| {
             let is_file = |kind| kind == Kind::Note;
             let walk = Walk { every_file: true, wants: is_file, ..Walk::everything(stopped) };
             let (items, _) = match walk.of(&vault.folder, &at) {

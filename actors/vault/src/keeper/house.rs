@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hivekeep_kernel::Address;
+use hivekeep_kernel::{Address, ToolError};
 use tokio::sync::{Semaphore, broadcast};
 
 use super::{Msg, NoteChange, VaultHandle};
@@ -103,27 +103,34 @@ impl House {
     pub(super) fn vault(&self, scope: Scope) -> Result<Vault, Error> {
         Ok(Vault { folder: self.folder()?, scope })
     }
+
+    /// Work that changes nothing, as one of a crowd. It is told to stop when the future is dropped.
+    pub(super) async fn look<T: Send + 'static>(
+        self: Arc<Self>,
+        crowd: Arc<Semaphore>,
+        scope: Scope,
+        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let stop = Arc::<AtomicBool>::default();
+        let _dropped = StopOnDrop(stop.clone());
+        let permit = crowd.acquire_owned().await;
+        let looked = tokio::task::spawn_blocking(move || {
+            let _until_it_is_over = permit;
+            work(&self.vault(scope)?, &|| stop.load(Relaxed))
+        });
+        let panicked = |error| ToolError::internal(format!("looking into the vault: {error}"));
+        Ok(looked.await.map_err(panicked)??)
+    }
 }
 
-/// Tells blocking work that nobody waits for it any more.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Stop(Arc<AtomicBool>);
+/// Answers blocking work whether nobody waits for it any more.
+pub(super) type Stopped<'s> = &'s (dyn Fn() -> bool + Sync);
 
-impl Stop {
-    pub(super) fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-
-    /// Set when this is dropped.
-    pub(super) fn on_drop(self) -> StopOnDrop {
-        StopOnDrop(self)
-    }
-}
-
-pub(super) struct StopOnDrop(Stop);
+/// Set when it is dropped.
+struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Relaxed);
+        self.0.store(true, Relaxed);
     }
 }
