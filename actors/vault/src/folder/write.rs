@@ -108,7 +108,8 @@ impl Folder {
     /// Moves a file. Folders on the way are made.
     ///
     /// # Errors
-    /// [`Error::Exists`] if something is there and may not be replaced.
+    /// [`Error::Exists`] if something is there and may not be replaced; [`Error::WrongKind`] if it
+    /// is the same file by a hard link.
     pub(crate) fn move_file(
         &self,
         from: &NotePath,
@@ -116,13 +117,20 @@ impl Folder {
         overwrite: bool,
     ) -> Result<(), Error> {
         let (old_dir, old_name) = self.seat(from)?;
-        if look_at(&old_dir, old_name, from)?.is_none() {
+        let Some(moved) = look_at(&old_dir, old_name, from)? else {
             return Err(Error::NotFound { path: from.to_string() });
-        }
+        };
         let (dir, name) = self.seat_made(to)?;
         let there = look_at(&dir, name, to)?;
         if there.is_some() && !overwrite {
             return Err(Error::Exists { path: to.to_string() });
+        }
+        let same = |there: Stat| (there.st_dev, there.st_ino) == (moved.st_dev, moved.st_ino);
+        // Where case does not count it can be this very name, too: then there is one link alone.
+        if moved.st_nlink > 1 && there.is_some_and(same) {
+            // The system would answer that it was moved, and leave both.
+            let found = "another name of the same file";
+            return Err(Error::WrongKind { path: to.to_string(), found });
         }
         if overwrite {
             rename(&old_dir, old_name, &dir, name, to)?;

@@ -77,6 +77,10 @@ fn a_note_is_written_read_moved_and_deleted() {
     assert_eq!(code(vault.rename(&note("d/e.md"), &note("f.md"), false)), "note_exists");
     assert!(vault.rename(&note("d/e.md"), &note("f.md"), true).unwrap());
     assert_eq!(home.text("f.md"), "onetwo");
+    // Two names of one file: the system would leave both and say that one was moved.
+    fs::hard_link(home.at("f.md"), home.at("g.md")).unwrap();
+    assert_eq!(code(vault.rename(&note("g.md"), &note("f.md"), true)), "wrong_kind");
+    vault.delete(&note("g.md")).unwrap();
     vault.delete(&note("f.md")).unwrap();
     assert_eq!(code(vault.delete(&note("f.md"))), "note_not_found");
     assert_eq!(code(vault.rename(&note("f.md"), &note("f.md"), true)), "note_not_found");
