@@ -20,7 +20,10 @@ use rmcp::{
 };
 use tokio::sync::{
     Notify,
-    broadcast::{Receiver, error::RecvError},
+    broadcast::{
+        Receiver,
+        error::{RecvError, TryRecvError},
+    },
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -107,9 +110,7 @@ impl Watcher {
                 () = tokio::time::sleep(LOOK_EVERY), if some => {}
                 () = self.watching.some.notified(), if !some => continue,
             }
-            while let Ok(change) = self.changes.try_recv() {
-                listed |= change.listed;
-            }
+            listed |= drain(&mut self.changes);
             let updated = self.watching.changed(&self.vault).await;
             if listed || !updated.is_empty() {
                 return Told { listed, updated };
@@ -123,6 +124,18 @@ fn lists(change: Result<NoteChange, RecvError>) -> bool {
         Ok(change) => change.listed,
         // What was missed may have been anything. The sender lives as long as the handle.
         Err(RecvError::Lagged(_) | RecvError::Closed) => true,
+    }
+}
+
+/// Takes what else there is. Whether the list of notes is another one by it.
+fn drain(changes: &mut Receiver<NoteChange>) -> bool {
+    let mut listed = false;
+    loop {
+        match changes.try_recv() {
+            Ok(change) => listed |= change.listed,
+            Err(TryRecvError::Lagged(_)) => listed = true,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return listed,
+        }
     }
 }
 
@@ -230,5 +243,25 @@ pub(super) async fn listen(vault: VaultHandle, context: &SubscriptionContext) {
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_were_missed_may_have_been_of_the_list() {
+        let (sender, mut changes) = tokio::sync::broadcast::channel(2);
+        let mut changed = |listed: &[bool]| {
+            for listed in listed {
+                let change = NoteChange { path: "a.md".to_owned(), listed: *listed };
+                sender.send(change).expect("somebody listens");
+            }
+            drain(&mut changes)
+        };
+        assert!(!changed(&[false, false]) && changed(&[true, false]) && !changed(&[]));
+        assert!(changed(&[true, false, false]), "the first was missed");
+        assert!(!changed(&[false]));
     }
 }
