@@ -35,18 +35,19 @@ impl Vault {
                 Err(Error::NotFound { .. }) => (String::new(), Expect::Nothing),
                 Err(error) => return Err(error),
             };
-            let at = match mode {
+            let (at, line_end) = match mode {
                 Mode::Prepend => {
                     let block = front::locate(&old).map_err(malformed(path))?;
-                    block.map_or_else(|| front::begin(&old), |block| block.whole.end)
+                    let after = block.map(|block| (block.whole.end, block.line_end));
+                    after.unwrap_or((front::begin(&old), ""))
                 }
-                _ => old.len(),
+                _ => (old.len(), ""),
             };
-            let mut new = String::with_capacity(old.len() + content.len() + 1);
+            let mut new = String::with_capacity(old.len() + content.len() + 2);
             new.push_str(&old[..at]);
-            if mode == Mode::Prepend && at > front::begin(&old) && !new.ends_with('\n') {
+            if !new.ends_with('\n') {
                 // The closing fence is the last line, and has to stay a line of its own.
-                new.push('\n');
+                new.push_str(line_end);
             }
             new.push_str(content);
             new.push_str(&old[at..]);

@@ -98,6 +98,9 @@ fn what_is_prepended_comes_after_the_front_matter() {
     home.put("a.md", "---\na: 1\n---");
     write("x", Mode::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "---\na: 1\n---\nx");
+    home.put("a.md", "---\r\na: 1\r\n---");
+    write("x", Mode::Prepend).unwrap();
+    assert_eq!(home.text("a.md"), "---\r\na: 1\r\n---\r\nx");
     home.put("a.md", "\u{feff}body");
     write("x", Mode::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "\u{feff}xbody");
