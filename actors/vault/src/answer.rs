@@ -50,7 +50,7 @@ pub struct VaultResult {
     /// search: how many notes were not searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_count: Option<usize>,
-    /// search, list, stats: whether there may be more than this. tags: true if there may be; the first 10,000 of a note are told, and of its text the first 2 MiB are looked through.
+    /// search, list, stats: whether there may be more than this. tags: true if there may be; the first 10,000 of a note are told, and of its text the first MiB is looked through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
     /// search: which limit was met: `max_results`, `bytes`, `time` or `notes`.

@@ -21,7 +21,7 @@ const MAX_CHARS: usize = 200;
 const MOST: usize = 10_000;
 /// How much of a note's text is looked through for tags: of each of its bytes the parser makes up
 /// to 64.
-pub(crate) const LOOKED_THROUGH_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const LOOKED_THROUGH_BYTES: usize = 1024 * 1024;
 /// Quotes and lists that begin in each other on one line. The parser looks at all of them again on
 /// each line that follows.
 const MOST_IN_EACH_OTHER: usize = 100;
