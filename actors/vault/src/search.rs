@@ -122,14 +122,15 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
     let mut others = Vec::new();
     let mut notes = Vec::new();
     for item in items {
-        match item.kind {
-            Kind::Note => notes.push(item.path),
-            Kind::Other => others.push(Skipped {
-                path: format!("{prefix}{}", item.path),
-                reason: "it is no file".to_owned(),
-            }),
-            Kind::Folder => {}
-        }
+        let why = match item.kind {
+            Kind::Note => {
+                notes.push(item.path);
+                continue;
+            }
+            Kind::Closed => "the folder cannot be read",
+            Kind::Other | Kind::Folder => "it is no file",
+        };
+        others.push(Skipped { path: format!("{prefix}{}", item.path), reason: why.to_owned() });
     }
     let job = Job {
         vault,

@@ -1,8 +1,11 @@
 //! Everything in a folder, in the order of the paths.
 
+use std::io::ErrorKind;
+
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, statat};
+use rustix::io::Errno;
 
 use super::{Folder, modified};
 use crate::Error;
@@ -18,6 +21,15 @@ pub(crate) enum Kind {
     Folder,
     /// Named like a note, and a symbolic link, a pipe or the like.
     Other,
+    /// The inside of a folder that the daemon may not read.
+    Closed,
+}
+
+impl Kind {
+    /// Whether it is what a listing shows.
+    pub(crate) fn is_listed(self) -> bool {
+        matches!(self, Self::Note | Self::Folder)
+    }
 }
 
 /// One thing in a folder.
@@ -30,6 +42,12 @@ pub(crate) struct Item {
     pub(crate) size_bytes: u64,
     /// Of notes, if asked for.
     pub(crate) modified: Option<std::time::SystemTime>,
+}
+
+impl Item {
+    fn of(path: String, kind: Kind) -> Self {
+        Self { path, kind, size_bytes: 0, modified: None }
+    }
 }
 
 /// What is walked, and how.
@@ -107,26 +125,41 @@ impl<'w> Walk<'w> {
                     taken.gaps = true;
                     continue;
                 }
-                match dir.open_dir_nofollow(key.trim_end_matches('/')) {
-                    Ok(dir) => self.enter(folder, &dir, &path, depth + 1, taken)?,
-                    // Gone or replaced since.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
-                    Err(error) => {
-                        return Err(Error::io(format!("read the folder `{path}`"))(error));
-                    }
+                let below = match dir.open_dir_nofollow(key.trim_end_matches('/')) {
+                    Ok(dir) => self.enter(folder, &dir, &path, depth + 1, taken),
+                    Err(error) => Err(Error::io(format!("read the folder `{path}`"))(error)),
+                };
+                match below {
+                    Err(Error::Io { source, action }) => match source.kind() {
+                        // Gone or replaced since.
+                        ErrorKind::NotFound | ErrorKind::NotADirectory => {}
+                        ErrorKind::PermissionDenied => {
+                            taken.gaps = true;
+                            if (self.wants)(Kind::Closed) {
+                                taken.items.push(Item::of(path, Kind::Closed));
+                            }
+                        }
+                        _ => return Err(Error::Io { source, action }),
+                    },
+                    below => below?,
                 }
             } else if taken.items.len() == self.most {
                 taken.full = true;
             } else {
-                let (mut size_bytes, mut time) = (0, None);
+                let mut item = Item::of(path, kind);
                 if self.stat && kind == Kind::Note {
-                    // Gone since: not there.
-                    let Ok(stat) = statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-                    size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-                    time = Some(modified(&stat));
+                    let stat = match statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => stat,
+                        Err(errno) => {
+                            // Unless it is gone since, it is there.
+                            taken.gaps |= errno != Errno::NOENT;
+                            continue;
+                        }
+                    };
+                    item.size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+                    item.modified = Some(modified(&stat));
                 }
-                taken.items.push(Item { path, kind, size_bytes, modified: time });
+                taken.items.push(item);
             }
             if taken.full {
                 return Ok(());

@@ -78,7 +78,7 @@ impl Vault {
         };
         let wants = match wanted.notes_only {
             true => |kind| kind == Kind::Note,
-            false => |kind| kind != Kind::Other,
+            false => Kind::is_listed,
         };
         let (recursive, most) = (wanted.recursive, wanted.limit.min(MOST_ROWS));
         let walk = Walk { recursive, stat: true, wants, after, most, ..Walk::everything(stopped) };
@@ -92,7 +92,7 @@ impl Vault {
     }
 
     pub(crate) fn stats(&self, recent: usize, stopped: &dyn Fn() -> bool) -> Result<Stats, Error> {
-        let walk = Walk { stat: true, ..Walk::everything(stopped) };
+        let walk = Walk { stat: true, wants: Kind::is_listed, ..Walk::everything(stopped) };
         let (items, truncated) = self.walk(&walk, self.scope.root())?;
         let folders = items.iter().filter(|item| item.kind == Kind::Folder).count();
         let mut notes: Vec<Item> =

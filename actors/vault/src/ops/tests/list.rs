@@ -1,8 +1,10 @@
 //! What is listed, and in which pages.
 
 use proptest::prelude::*;
+use rustix::thread::CapabilitySet;
 
 use super::*;
+use crate::search::{Cut, PROGRESS, Request, Watch, search};
 
 #[test]
 fn a_listing_has_notes_and_folders_by_path_and_nothing_else() {
@@ -32,7 +34,7 @@ fn paths(vault: &Vault, at: &str, wanted: &Wanted) -> (Vec<String>, bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn pages_after_each_other_are_the_whole_list(
@@ -93,4 +95,49 @@ fn a_page_enters_no_folder_that_it_does_not_need() {
     );
     // The hundred folders, and what is in five of them: the one it comes from, three, and the next.
     assert_eq!(looked.get(), 105);
+}
+
+/// A folder that the daemon may not read closes no other, and is not passed over in silence.
+#[test]
+fn folders_that_cannot_be_read_are_told() {
+    let home = Home::new();
+    for path in ["a.md", "closed/b.md", "names/c.md", "z/d.md"] {
+        home.put(path, "x");
+    }
+    // Root may look everywhere; this thread may not any more.
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    rustix::thread::set_capabilities(None, sets).unwrap();
+    let mode = |path: &str, mode| {
+        fs::set_permissions(home.at(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("closed", 0o000);
+    // Its names, and nothing of them.
+    mode("names", 0o400);
+    let listed = paths(&home.vault, "", &wanted(true));
+    let stats = home.vault.stats(9, &|| false);
+    let ask = Request {
+        query: "x",
+        regex: false,
+        case_sensitive: true,
+        whole_word: false,
+        context_lines: 0,
+        at: NotePath::default(),
+        tag: None,
+        max_results: 9,
+        timeout: std::time::Duration::from_secs(60),
+        threads: 1,
+    };
+    let watch = Watch { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS };
+    let found = search(&home.vault, &ask, &watch);
+    mode("closed", 0o700);
+    mode("names", 0o700);
+    let all = ["a.md", "closed", "names", "z", "z/d.md"].map(str::to_owned);
+    assert_eq!(listed, (all.into(), true));
+    let stats = stats.unwrap();
+    assert_eq!((stats.notes, stats.folders, stats.truncated), (2, 3, true));
+    let found = found.unwrap();
+    assert_eq!((found.hits.len(), found.searched, found.cut), (2, 2, Some(Cut::Notes)));
+    let skipped: Vec<_> = found.skipped.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(skipped, ["closed/", "names/"]);
 }
