@@ -8,6 +8,7 @@
 //! HTTP session lives. Requests of 2026-07-28 have no session on the wire: all
 //! that carry the same token share one lasting session.
 
+mod place;
 mod token;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -63,8 +64,8 @@ pub struct Door {
 /// What stands before the handler.
 struct Guard {
     token: Token,
-    /// Requests at a time, streams included.
-    room: Semaphore,
+    /// Requests at a time, streams included: a place is held to the end of the answer.
+    room: Arc<Semaphore>,
 }
 
 /// Opens the door; [`Door::serve`] lets clients in.
@@ -78,7 +79,8 @@ pub async fn open(core: Arc<Core>, end: CancellationToken) -> Result<Door, Error
     let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
-    let guard = Arc::new(Guard { token, room: Semaphore::new(core.config.daemon.max_connections) });
+    let room = Arc::new(Semaphore::new(core.config.daemon.max_connections));
+    let guard = Arc::new(Guard { token, room });
     let router = router(guard, service(core.clone(), end.clone()));
     Ok(Door { address, listener, router, end })
 }
@@ -126,7 +128,7 @@ fn router(guard: Arc<Guard>, service: Service) -> Router {
 }
 
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let Ok(_place) = guard.room.try_acquire() else {
+    let Ok(place) = guard.room.clone().try_acquire_owned() else {
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             [(header::RETRY_AFTER, "1")],
@@ -140,7 +142,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         let challenge = [(header::WWW_AUTHENTICATE, r#"Bearer realm="hivekeep""#)];
         return (StatusCode::UNAUTHORIZED, challenge, "a bearer token is required").into_response();
     }
-    next.run(request).await
+    place::hold(place, next.run(request).await)
 }
 
 /// The token of an `Authorization: Bearer` header; the scheme's case is free.

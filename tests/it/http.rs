@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Daemon, Home, PATIENCE};
+use crate::home::{Daemon, Home, PATIENCE, wait_until};
 
 struct Server {
     home: Home,
@@ -18,7 +18,13 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::among(256)
+    }
+
+    /// With so many places.
+    fn among(places: usize) -> Self {
         let home = Home::new()
+            .with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", &places.to_string())
             .with("HIVEKEEP_MCP_HTTP__ENABLED", "true")
             .with("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0")
             .with("HIVEKEEP_MCP_HTTP__MAX_BODY_MB", "1")
@@ -33,6 +39,14 @@ impl Server {
 
     /// Posts a message: status and what came back.
     fn post(&self, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let (status, mut reader) = self.begin(headers, body);
+        let mut rest = Vec::new();
+        let _reset_after_the_answer = reader.read_to_end(&mut rest);
+        (status, String::from_utf8_lossy(&rest).into_owned())
+    }
+
+    /// Posts a message: status and what is about to come back.
+    fn begin(&self, headers: &[(&str, &str)], body: &str) -> (u16, BufReader<TcpStream>) {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut request = format!(
@@ -55,9 +69,7 @@ impl Server {
         let mut line = String::new();
         reader.read_line(&mut line).expect("a status line");
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        let mut rest = Vec::new();
-        let _reset_after_the_answer = reader.read_to_end(&mut rest);
-        (status, String::from_utf8_lossy(&rest).into_owned())
+        (status, reader)
     }
 
     fn bearer(&self) -> String {
@@ -191,6 +203,54 @@ fn notes_are_resources_here_too() {
     let (status, answer) = server.post(&headers, &read.to_string());
     assert_eq!(status, 200, "{answer}");
     assert_eq!(message(&answer)["result"]["contents"][0]["text"], "one", "{answer}");
+}
+
+#[test]
+fn a_stream_has_its_place_until_its_client_has_gone() {
+    const PLACES: usize = 3;
+    let server = Server::among(PLACES);
+    server.home.ok(&[
+        "call",
+        "vault",
+        "-a",
+        "action=write",
+        "-a",
+        "path=a.md",
+        "-a",
+        "content=one",
+    ]);
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let listen = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+        "params": {
+            "notifications": { "resourceSubscriptions": ["vault:///a.md"] },
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    })
+    .to_string();
+    let headers =
+        [auth, ("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
+    let mut streams: Vec<_> = (0..PLACES)
+        .map(|nth| {
+            let (status, mut reader) = server.begin(&headers, &listen);
+            assert_eq!(status, 200, "stream {nth}");
+            let mut line = String::new();
+            while !line.contains("subscriptions/acknowledged") {
+                line.clear();
+                assert_ne!(reader.read_line(&mut line).expect("it goes on"), 0, "it has ended");
+            }
+            reader
+        })
+        .collect();
+    assert_eq!(server.begin(&headers, &listen).0, 503, "one stream more than places");
+    assert_eq!(server.post(&[auth], &initialize()).0, 503, "any request");
+    drop(streams.pop());
+    wait_until("a place is free", || server.post(&[auth], &initialize()).0 == 200);
 }
 
 #[test]
