@@ -8,7 +8,7 @@ use std::{
     collections::HashSet,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hivekeep_store::Event;
@@ -29,7 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Wishes for a look that wait; more are as good as these.
 const LOOKS_WAITING: usize = 16;
-/// Before a daemon that went away is tried again.
+/// Before a daemon that went away is tried again, and between two pictures with what happened
+/// lately: a daemon that answers and tells no events would be asked without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the feed tells.
@@ -100,6 +101,7 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
     });
     thread::spawn(move || {
         loop {
+            let begun = Instant::now();
             let ended = match tell(&mut client, now, &news, &wake) {
                 Ok(Told::Stale) => None,
                 Ok(Told::Over) => return,
@@ -110,6 +112,7 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
             {
                 return;
             }
+            thread::sleep(PAUSE.saturating_sub(begun.elapsed()));
             (client, now) = loop {
                 let again = Client::connect(&reach).map_err(Failure::from);
                 match again.and_then(|mut client| Ok((ask(&mut client, &name, true)?, client))) {
@@ -237,3 +240,6 @@ fn read(item: Value) -> Result<Item, Failure> {
     let event = event.map_err(|error| Failure::Other(format!("an event is no event: {error}")))?;
     Ok(Item::Event(Box::new(event)))
 }
+
+#[cfg(test)]
+mod tests;
