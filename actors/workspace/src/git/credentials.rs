@@ -235,11 +235,11 @@ impl GitOptions {
     }
 }
 
+/// Scheme and server, this without the port that the scheme means anyway: no origin has that.
 fn split_scheme(pattern: &str) -> (&str, &str) {
-    match pattern.split_once("://") {
-        Some((scheme, host)) => (scheme, host),
-        None => ("https", pattern),
-    }
+    let (scheme, host) = pattern.split_once("://").unwrap_or(("https", pattern));
+    let port = if scheme == "http" { ":80" } else { ":443" };
+    (scheme, host.strip_suffix(port).unwrap_or(host))
 }
 
 fn is_pattern(pattern: &str) -> bool {
@@ -287,6 +287,11 @@ mod tests {
             ("example.org", "https://example.org:8443", false),
             ("example.org:8443", "https://example.org:8443", true),
             ("example.org", "https://a.example.org", false),
+            ("example.org:443", "https://example.org", true),
+            ("http://example.org:80", "http://example.org", true),
+            ("example.org:80", "https://example.org", false),
+            ("*.example.org:443", "https://a.example.org", true),
+            ("[::1]:443", "https://[::1]", true),
             ("*.example.org", "https://a.b.example.org", true),
             ("*.example.org", "https://example.org", false),
             ("*.example.org", "https://evilexample.org", false),
@@ -301,7 +306,9 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_said() {
-        for host in ["", "*", "*.", "https://", "ssh://h", "Example.org", "h/x", "a b", "*.*.org"] {
+        for host in
+            ["", ":443", "*", "*.", "https://", "ssh://h", "Example.org", "h/x", "a b", "*.*.org"]
+        {
             assert!(!options(vec![of(host)]).problems().is_empty(), "{host}");
         }
         let relative = HostCredential {
