@@ -76,6 +76,8 @@ pub enum Msg {
     },
     /// Make the machine for the first time.
     Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
+    /// A machine was launched; its record is under way.
+    Launched(Box<MachineHandle>),
     /// A machine runs: keep it and a link into it. The token is that of a copy of another
     /// machine's memory, until it has become itself.
     Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<Line>>),
@@ -170,6 +172,8 @@ pub struct Workspace {
     reason: Option<String>,
     nursery: Nursery,
     machine: Option<MachineHandle>,
+    /// A machine whose record is under way. A start that is given up meanwhile leaves it.
+    newborn: Option<Box<MachineHandle>>,
     /// The machine that was last seen to end; its record may be under way.
     ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
@@ -229,6 +233,7 @@ impl Entity for Workspace {
             reason: None,
             nursery,
             machine: None,
+            newborn: None,
             ended: None,
             jobs: Default::default(),
             line,
@@ -268,13 +273,16 @@ impl Entity for Workspace {
                 }
             }
             Msg::Create(cx, reply) => self.create(cx, reply),
+            Msg::Launched(handle) => self.newborn = Some(handle),
             Msg::Attach(handle, token, reply) => {
                 self.attach(*handle, token)?;
                 let _asker_gone = reply.send(self.line.subscribe());
             }
             Msg::Detach(reply) => {
                 self.detach("told to let go of the machine");
-                let _asker_gone = reply.send(self.ledger.handle().cloned().map(Box::new));
+                let recorded = || self.ledger.handle().cloned().map(Box::new);
+                let handle = self.newborn.take().or_else(recorded);
+                let _asker_gone = reply.send(handle);
             }
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
             Msg::Unchanged => self.changing = None,
@@ -328,6 +336,9 @@ impl Entity for Workspace {
 impl Workspace {
     /// Adds durable records, and removes the files that nobody needs after them.
     fn apply(&mut self, records: Vec<Record>) {
+        if records.iter().any(|record| matches!(record, Record::Launched { .. })) {
+            self.newborn = None;
+        }
         let touched = records.iter().any(Record::touches_files);
         let before = touched.then(|| self.ledger.pieces());
         records.into_iter().for_each(|record| self.ledger.apply(record));

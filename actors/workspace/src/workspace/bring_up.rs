@@ -247,6 +247,9 @@ pub(super) async fn bring_up(
     };
     fault_point!("start.after_launch");
     let handle = Box::new(launched.handle);
+    // At once: whoever gives the start up from here on has to end it, also before its record is
+    // known to the actor.
+    let _gone = desk.actor.send(Msg::Launched(handle.clone()));
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
     if let Err(error) = desk.commit(made.into_iter().chain([record]).collect(), None).await {
         // No record names it, so nobody else would end it before the next start.

@@ -46,6 +46,27 @@ async fn a_snapshot_does_not_begin_on_a_disk_that_is_being_started() {
 }
 
 #[tokio::test]
+async fn a_start_that_is_given_up_while_its_machine_is_recorded_ends_that_machine() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
+    let seen = stage.driver.calls().len();
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let start = json!({ "workspace_id": id });
+    let start = stage.send("workspace_start", start, |cx| cx.cancel = cancel.clone()).unwrap();
+    // The journal is written by another thread: what launched it waits there by now.
+    while !stage.driver.is_running(&id) {
+        tokio::task::yield_now().await;
+    }
+    cancel.cancel();
+    assert_eq!(start.await.unwrap().unwrap_err().code, "cancelled");
+    let calls = stage.driver.calls().split_off(seen);
+    let calls: Vec<_> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
+    assert_eq!(calls, ["release", "prepare", "launch", "kill", "release"]);
+    stage.call("workspace_start", json!({ "workspace_id": id })).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_deletion_does_not_meet_a_restore_to_the_same_snapshot() {
     let stage = Stage::open().await;
     let id = stage.create("w").await;
