@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Options, SwarmOptions, waits::Waits};
+use crate::{Options, SwarmOptions, team::Fronts, waits::Waits};
 
 /// What the daemon brings.
 pub struct Parts {
@@ -64,6 +64,7 @@ pub struct House {
     /// Calls that wait for messages.
     pub(crate) waits: Arc<Waits>,
     pub(crate) tasks: Arc<dyn Tasks>,
+    pub(crate) fronts: Fronts,
     tools: Arc<dyn Tools>,
     /// Of inboxes and desks, those that were restarted included.
     incarnations: AtomicU64,
@@ -150,6 +151,7 @@ impl House {
             swarm,
             tools,
             tasks,
+            fronts: Fronts::default(),
             incarnations: AtomicU64::new(0),
             running: DashMap::new(),
         })

@@ -94,6 +94,12 @@ pub(crate) fn no_member(team: &str, agent: &str, members: Vec<String>) -> ToolEr
         .detail("members", members)
 }
 
+pub(crate) fn alone(team: &str, agent: &str) -> ToolError {
+    let message = format!("`{agent}` is the only member of `{team}`: there is nobody else");
+    ToolError::new(Layer::Actor, "no_recipients", message)
+        .next("name the member it is for; a member may write to itself")
+}
+
 pub(crate) fn not_owner(team: &str) -> ToolError {
     let message = format!("the team `{team}` belongs to another session");
     ToolError::new(Layer::Policy, "not_owner", message).next(

@@ -5,6 +5,7 @@
 
 mod build;
 mod end;
+mod front;
 mod speak;
 mod standing;
 mod turn;
@@ -18,6 +19,7 @@ use hivekeep_kernel::{Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Po
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
+pub(crate) use front::Fronts;
 pub(crate) use speak::{Said, Speech};
 pub(crate) use standing::{authorize, members as look_at_members, with_loads};
 pub(crate) use turn::Takeover;
@@ -31,7 +33,7 @@ use crate::{
     refuse, teams,
 };
 use build::{Made, Unmade};
-use speak::Limiters;
+use speak::{Limiters, Strangers};
 use turn::Wrote;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
@@ -76,6 +78,7 @@ pub(crate) struct Card {
     pub(crate) mailboxes: Vec<Address<mailbox::Msg>>,
     /// The same.
     pub(crate) desks: Vec<Address<desk::Msg>>,
+    pub(crate) limiters: Limiters,
     /// What became of the members' cards in the vault.
     pub(crate) cards: Told,
 }
@@ -127,6 +130,7 @@ pub(crate) struct Team {
     mailboxes: Vec<Address<mailbox::Msg>>,
     desks: Vec<Address<desk::Msg>>,
     limiters: Limiters,
+    strangers: Strangers,
     nursery: Nursery,
     cards: Told,
     keeping: Option<Keeping>,
@@ -169,6 +173,7 @@ impl Entity for Team {
             mailboxes: Vec::new(),
             desks: Vec::new(),
             limiters,
+            strangers: Strangers::new(),
             nursery,
             cards: Told::default(),
             keeping: None,
@@ -223,6 +228,10 @@ impl Entity for Team {
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         self.nursery.hear(news).map(drop)
     }
+
+    async fn stop(&mut self) {
+        self.seed.house.fronts.forget(self.seed.id);
+    }
 }
 
 impl Team {
@@ -231,6 +240,7 @@ impl Team {
             state: self.state.clone(),
             mailboxes: self.mailboxes.clone(),
             desks: self.desks.clone(),
+            limiters: self.limiters.clone(),
             cards: self.cards.clone(),
         }
     }
@@ -253,6 +263,9 @@ impl Team {
 
     fn show(&self) {
         self.me.address.probe().set_state(self.state.word());
+        let open = self.desks.len() == self.state.plan.members.len();
+        let card = (open && self.state.word() == "ready").then(|| self.card());
+        self.seed.house.fronts.show(self.seed.id, card);
     }
 
     fn open_mailboxes(&mut self) -> Result<(), Fault> {
@@ -268,7 +281,9 @@ impl Team {
             self.nursery.start::<Mailbox>(&member.name, Policy::ENTITY, &address, seed)?;
             self.mailboxes.push(address);
         }
-        self.open_desks()
+        self.open_desks()?;
+        self.show();
+        Ok(())
     }
 
     fn open_desks(&mut self) -> Result<(), Fault> {

@@ -1,6 +1,6 @@
 //! A message from a member to others.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{collections::HashMap, iter, num::NonZeroU32, sync::Arc};
 
 use chrono::Utc;
 use governor::{
@@ -10,7 +10,7 @@ use governor::{
 use hivekeep_kernel::{Layer, MessageId, SessionId, ToolError};
 use tokio::sync::oneshot;
 
-use super::{Msg, Reply, Team, authorize};
+use super::{Card, Msg, Reply, Team, authorize, front::Around};
 use crate::{
     desk::{
         self,
@@ -19,13 +19,13 @@ use crate::{
     },
     house::House,
     mailbox::{self, book::Message},
+    refuse,
 };
 
 /// For all members but the sender.
 const ALL: &str = "*";
 
 /// What a member wants to say.
-#[derive(Debug, Clone)]
 pub(crate) struct Speech {
     pub(crate) session: SessionId,
     pub(crate) from: String,
@@ -34,14 +34,44 @@ pub(crate) struct Speech {
     pub(crate) content: String,
     /// It assigns this.
     pub(crate) task: Option<Assignment>,
+    /// It goes the long way.
+    pub(super) around: Option<Around>,
+    /// Whether the session may, once that was asked.
+    checked: Option<Result<(), ToolError>>,
 }
 
-/// What became of it.
-#[derive(Debug)]
+impl Speech {
+    pub(crate) fn new(
+        session: SessionId,
+        from: String,
+        to: String,
+        kind: String,
+        content: String,
+        task: Option<Assignment>,
+    ) -> Self {
+        Self { session, from, to, kind, content, task, around: None, checked: None }
+    }
+}
+
+/// It was sent to these members, whose answers are to come.
 pub(crate) struct Said {
     pub(crate) id: MessageId,
+    answers: Vec<(String, Result<Answer, ToolError>)>,
+}
+
+impl Said {
     /// Each member it was for, and where its task stands if that is what it was.
-    pub(crate) outcomes: Vec<(String, Result<Option<Stand>, ToolError>)>,
+    pub(crate) async fn outcomes(self) -> Vec<(String, Result<Option<Stand>, ToolError>)> {
+        let mut outcomes = Vec::with_capacity(self.answers.len());
+        for (member, answer) in self.answers {
+            let outcome = match answer {
+                Ok(answer) => answer.wait(&member).await,
+                Err(error) => Err(error),
+            };
+            outcomes.push((member, outcome));
+        }
+        outcomes
+    }
 }
 
 /// An answer that a member's actors will give.
@@ -60,8 +90,13 @@ impl Answer {
     }
 }
 
-/// How fast each member may send.
-pub(super) struct Limiters(Vec<DefaultDirectRateLimiter>);
+/// Messages of sessions that are not the owner, behind the one for which that is being asked. As
+/// many as the calls that are admitted.
+pub(super) type Strangers = HashMap<SessionId, Vec<(Speech, Reply<Said>)>>;
+
+/// How fast each member may send. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Limiters(Arc<[DefaultDirectRateLimiter]>);
 
 impl Limiters {
     /// Full buckets; none when senders are not slowed down.
@@ -84,76 +119,88 @@ impl Limiters {
     }
 }
 
-impl Team {
+impl Card {
     /// Goes on without waiting up to the inboxes, so that messages arrive in the order in which
     /// their calls did.
-    pub(super) fn speak(&mut self, speech: Speech, reply: Reply<Said>) {
-        if speech.session != self.state.owner {
-            return self.speak_if_owner(speech, reply);
-        }
-        let targets = match self.targets(&speech) {
-            Ok(targets) => targets,
-            // Whoever asked may have gone.
-            Err(error) => return drop(reply.send(Err(error))),
-        };
+    ///
+    /// # Errors
+    /// Then it was sent to nobody.
+    pub(super) fn say(&self, speech: Speech) -> Result<Said, ToolError> {
+        let targets = self.targets(&speech)?;
         let Speech { from, to, kind, content, task, .. } = speech;
         let (id, at) = (MessageId::new(), Utc::now());
-        let task = task.map(|work| {
-            let (from, bytes) = (from.clone(), content.len());
-            Arc::new(Task { message: id, from, at, bytes, work })
-        });
-        let message = Message { id, from, to, kind, content: content.into(), at };
-        let mut puts = Vec::new();
-        for number in targets {
-            let member = self.state.plan.members[number].name.clone();
-            let (sent, answer) = match &task {
-                None => {
+        let name = |number: usize| self.plan().members[number].name.clone();
+        let answers = match task {
+            None => {
+                let message = Message { id, from, to, kind, content: content.into(), at };
+                let put = |number: usize| {
                     let (put, answer) = oneshot::channel();
-                    let put = mailbox::Msg::Put(message.clone(), put);
-                    (self.mailboxes[number].send(put), Answer::Message(answer))
-                }
-                Some(task) => {
-                    let (assigned, answer) = oneshot::channel();
-                    let assign = desk::Msg::Assign(task.clone(), assigned);
-                    (self.desks[number].send(assign), Answer::Task(answer))
-                }
-            };
-            puts.push((member, sent, answer));
-        }
-        let _detached = self.me.workers.spawn(async move {
-            let mut outcomes = Vec::new();
-            for (member, sent, answer) in puts {
-                let outcome = match sent {
-                    Err(error) => Err(error.into()),
-                    Ok(()) => answer.wait(&member).await,
+                    let sent = self.mailboxes[number].send(mailbox::Msg::Put(message.clone(), put));
+                    (name(number), sent.map(|()| Answer::Message(answer)).map_err(Into::into))
                 };
-                outcomes.push((member, outcome));
+                targets.map(put).collect()
             }
-            drop(reply.send(Ok(Said { id, outcomes })));
-        });
+            Some(work) => {
+                let task = Arc::new(Task { message: id, from, at, bytes: content.len(), work });
+                let assign = |number: usize| {
+                    let (assigned, answer) = oneshot::channel();
+                    let sent = self.desks[number].send(desk::Msg::Assign(task.clone(), assigned));
+                    (name(number), sent.map(|()| Answer::Task(answer)).map_err(Into::into))
+                };
+                targets.map(assign).collect()
+            }
+        };
+        Ok(Said { id, answers })
     }
 
-    fn targets(&self, speech: &Speech) -> Result<Vec<usize>, ToolError> {
-        let card = self.card();
-        card.ready()?;
-        let from = card.member(&speech.from)?;
-        let targets = match speech.to.as_str() {
-            ALL => (0..self.mailboxes.len()).filter(|number| *number != from).collect(),
-            name => vec![card.member(name)?],
+    fn targets(&self, speech: &Speech) -> Result<impl Iterator<Item = usize> + use<>, ToolError> {
+        self.ready()?;
+        let from = self.member(&speech.from)?;
+        let (targets, except) = match speech.to.as_str() {
+            ALL if self.mailboxes.len() == 1 => {
+                return Err(refuse::alone(&self.plan().name, &speech.from));
+            }
+            ALL => (0..self.mailboxes.len(), Some(from)),
+            name => {
+                let number = self.member(name)?;
+                (number..number + 1, None)
+            }
         };
         self.limiters.take(from)?;
-        Ok(targets)
+        Ok(targets.filter(move |number| Some(*number) != except))
     }
+}
 
-    /// Comes back once it is known that the session may.
-    fn speak_if_owner(&self, speech: Speech, reply: Reply<Said>) {
+impl Team {
+    /// A session that is not the owner's may have become it: that is asked, once for all messages
+    /// that come meanwhile, which stay in order.
+    pub(super) fn speak(&mut self, mut speech: Speech, reply: Reply<Said>) {
+        let session = speech.session;
+        if let Some(checked) = speech.checked.take() {
+            let behind = self.strangers.remove(&session).unwrap_or_default();
+            for (speech, reply) in iter::once((speech, reply)).chain(behind) {
+                let may = checked.clone().and_then(|()| match session == self.state.owner {
+                    true => Ok(()),
+                    // Taken over by another since.
+                    false => Err(refuse::not_owner(&self.state.plan.name)),
+                });
+                // Whoever asked may have gone; so below.
+                drop(reply.send(may.and_then(|()| self.card().say(speech))));
+            }
+            return;
+        }
+        if let Some(behind) = self.strangers.get_mut(&session) {
+            return behind.push((speech, reply));
+        }
+        if session == self.state.owner {
+            return drop(reply.send(self.card().say(speech)));
+        }
+        self.strangers.insert(session, Vec::new());
         let (house, team) = (self.seed.house.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            match authorize(&house, &team, speech.session).await {
-                // A reply that is dropped tells its caller that the team is gone.
-                Ok(_) => drop(team.send(Msg::Speak(speech, reply))),
-                Err(error) => drop(reply.send(Err(error))),
-            }
+            let checked = authorize(&house, &team, session).await.map(drop);
+            // A reply that is dropped tells its caller that the team is gone.
+            let _ = team.send(Msg::Speak(Speech { checked: Some(checked), ..speech }, reply));
         });
     }
 }

@@ -1,9 +1,8 @@
 //! `message` and `receive`.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Address, CallCx, Layer, MessageId, Reply, ToolError};
-use tokio::sync::oneshot;
 
 use super::{
     Teams,
@@ -11,12 +10,12 @@ use super::{
     missing, tasks,
 };
 use crate::{
-    desk::{self, assignment::Assignment},
+    desk::{self, assignment::Assignment, ledger::Stand},
     mailbox::{
         self,
         book::{Lent, Message},
     },
-    team::{self, Said, Speech, authorize},
+    team::{Speech, authorize},
     tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
 };
 
@@ -43,7 +42,7 @@ impl Teams {
         cx: &CallCx,
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (_, team) = self.find(input.name.as_deref())?;
+        let (id, team) = self.find(input.name.as_deref())?;
         let from = input.agent.ok_or_else(|| missing("agent"))?;
         let to = input.to.ok_or_else(|| missing("to"))?;
         let content = input.content.ok_or_else(|| missing("content"))?;
@@ -58,17 +57,13 @@ impl Teams {
             return Err(ToolError::invalid("message_type: 1 to 64 characters"));
         }
         let task = (kind == TASK).then(|| Assignment::parse(&content)).transpose()?;
-        let speech = Speech { session: cx.session, from, to, kind, content, task };
-        let (from, to) = (speech.from.clone(), speech.to.clone());
-        let (reply, answer) = oneshot::channel();
+        let speech = Speech::new(cx.session, from.clone(), to.clone(), kind, content, task);
         // From here to the inbox in order, without waiting.
-        team.send(team::Msg::Speak(speech, reply))?;
+        let saying = self.house.fronts.of(id).say(&team, speech)?;
         let name = input.name;
         Ok(Reply::later(async move {
-            let said = answer
-                .await
-                .map_err(|_| hivekeep_kernel::AskError::Dropped("the team".to_owned()))??;
-            delivered(said, name, from, to)
+            let said = saying.said().await?;
+            delivered(said.id, said.outcomes().await, name, from, to)
         }))
     }
 
@@ -96,9 +91,13 @@ impl Teams {
             secs => Some((Duration::from_secs(secs), self.house.waits.enter(id, cx.session)?)),
         };
         let explicit = input.confirm.unwrap_or_default() == Confirm::Explicit;
+        let shown = self.house.fronts.of(id).card(cx.session);
         let (house, workers, cx) = (self.house.clone(), self.me.workers.clone(), cx.clone());
         Ok(Reply::later(async move {
-            let card = authorize(&house, &team, cx.session).await?;
+            let card = match shown {
+                Some(card) => card,
+                None => Arc::new(authorize(&house, &team, cx.session).await?),
+            };
             card.ready()?;
             let number = card.member(&agent)?;
             let (mailbox, desk) = (card.mailboxes[number].clone(), card.desks[number].clone());
@@ -155,9 +154,10 @@ async fn confirm(
     ids: BTreeSet<MessageId>,
 ) -> Result<usize, ToolError> {
     let results = ids.clone();
-    let messages = mailbox.ask(PATIENCE, |reply| mailbox::Msg::Confirm(ids, reply)).await??;
-    let results = desk.ask(PATIENCE, |reply| desk::Msg::Confirm(results, reply)).await??;
-    Ok(messages + results)
+    let messages = mailbox.ask(PATIENCE, |reply| mailbox::Msg::Confirm(ids, reply));
+    let results = desk.ask(PATIENCE, |reply| desk::Msg::Confirm(results, reply));
+    let (messages, results) = futures::join!(messages, results);
+    Ok(messages?? + results??)
 }
 
 fn message_of(lent: &Lent<Message>) -> TeamMessage {
@@ -175,14 +175,15 @@ fn message_of(lent: &Lent<Message>) -> TeamMessage {
 
 /// That a message is nowhere is an error; that it is not everywhere is told.
 fn delivered(
-    said: Said,
+    id: MessageId,
+    outcomes: Vec<(String, Result<Option<Stand>, ToolError>)>,
     name: Option<String>,
     from: String,
     to: String,
 ) -> Result<TeamResult, ToolError> {
     let (mut there, mut undelivered, mut first) = (Vec::new(), Vec::new(), None);
-    let (mut assigned, alone) = (Vec::new(), said.outcomes.len() == 1);
-    for (member, outcome) in said.outcomes {
+    let (mut assigned, alone) = (Vec::new(), outcomes.len() == 1);
+    for (member, outcome) in outcomes {
         match outcome {
             Ok(stand) => {
                 assigned.extend(stand.map(|stand| tasks::assigned(&member, &stand, alone)));
@@ -202,7 +203,7 @@ fn delivered(
     Ok(TeamResult {
         action: Some(TeamAction::Message),
         name,
-        message_id: Some(said.id),
+        message_id: Some(id),
         status: Some(status.to_owned()),
         from: Some(from),
         to: Some(to),

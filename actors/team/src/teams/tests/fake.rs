@@ -2,7 +2,7 @@
 //! stage, as machines outlive the daemon.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -46,6 +46,8 @@ pub(super) struct World {
     /// The policy of a workspace of a name that has this in it cannot be changed.
     pub(super) unruly: Option<&'static str>,
     pub(super) policies: BTreeMap<WorkspaceId, NetworkPolicy>,
+    /// The next lists of workspaces take so long, each in its turn.
+    pub(super) slow_lists: VecDeque<Duration>,
     /// What sessions hold, and may.
     pub(super) used: u64,
     pub(super) allowed: Option<u64>,
@@ -148,6 +150,8 @@ impl Tools for Fake {
                 self.make(&errand, text("new_name"), true).await
             }
             "workspace_list" => {
+                let slow = self.with(|world| world.slow_lists.pop_front());
+                tokio::time::sleep(slow.unwrap_or_default()).await;
                 let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == errand.session });
                 let rows: Vec<_> = self.with(|world| world.workspaces.iter().map(row).collect());
                 Ok(json!({ "workspaces": rows, "count": rows.len() }))

@@ -1,5 +1,8 @@
 //! Messages from member to member.
 
+use std::time::Duration;
+
+use hivekeep_kernel::SessionId;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, said, speech};
@@ -158,6 +161,42 @@ async fn a_full_inbox_is_an_error_to_the_sender_and_told_of_a_broadcast() {
         stage.begin(speech("a", "b", "5")).answer().await.is_ok()
     })
     .await;
+}
+
+#[tokio::test]
+async fn messages_behind_a_takeover_stay_in_their_order() {
+    let stage = crew(Options { message_burst: 2_000, ..Options::default() }).await;
+    let other = SessionId::new();
+    stage.fake.adopt(other);
+    // A look that takes longer than those behind it would.
+    stage.fake.with(|world| world.slow_lists = [Duration::from_millis(300)].into());
+    let mut sent = Vec::new();
+    // The first wait for the takeover, and the last need not.
+    for n in 0..100 {
+        sent.push(stage.begin_as(other, speech("a", "b", &n.to_string())));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for one in sent {
+        one.answer().await.expect("delivered");
+    }
+    let mut all = receive("b");
+    all["limit"] = json!(100);
+    let got = stage.begin_as(other, all).answer().await.expect("it is the owner");
+    assert_eq!(said(&got), (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    let refused = stage.begin(speech("a", "b", "x")).answer().await.expect_err("not any more");
+    assert_eq!(refused.code, "not_owner");
+}
+
+#[tokio::test]
+async fn what_is_for_all_of_one_is_for_nobody() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let mut task = speech("a", "*", r#"{"task_id":"t","command":"true"}"#);
+    task["message_type"] = json!("task_assignment");
+    for message in [speech("a", "*", "hello"), task] {
+        assert_eq!(stage.refused(message).await.code, "no_recipients");
+    }
+    assert_eq!(stage.say("a", "a", "hello").await["delivered_to"], json!(["a"]));
 }
 
 #[tokio::test]
