@@ -1,8 +1,10 @@
-//! What durable means: one batch, flushed, synced, recorded in `HEAD`.
+//! What durable means: one batch, flushed, synced, named in `HEAD`.
 //!
 //! The database's own flush ends in `sync_file_range`, which neither empties
 //! the disk's write cache nor makes the file's new length durable. So a commit
-//! also calls `fdatasync` on the log file, and only then writes `HEAD`.
+//! also calls `fdatasync` on the log file, and only then writes `HEAD`. That `HEAD` is on the disk
+//! makes nothing durable: it is synced when the callers have their answer, and before the next
+//! commit begins. See `head.rs`.
 
 use std::fs::File;
 use std::path::Path;
@@ -73,11 +75,12 @@ impl Committer {
         }
         fsx::sync_tree(path)?;
         self.head.write(&self.last)?;
+        self.head.sync()?;
         Ok(true)
     }
 
-    /// Makes `changes` durable, all or none. After an error the caller must
-    /// stop: only recovery can tell whether they reached the disk.
+    /// Makes `changes` durable, all or none, to be [`Self::settle`]d before the next. After an
+    /// error the caller must stop: only recovery can tell whether they reached the disk.
     pub(crate) fn commit(&mut self, changes: Changes) -> Result<(), Error> {
         let mut tally = self.last.tally;
         let mut batch = Batch::default();
@@ -114,5 +117,11 @@ impl Committer {
         self.head.write(&next)?;
         self.last = next;
         Ok(())
+    }
+
+    /// Brings `HEAD` onto the disk.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        crash::point("store::commit::settle")?;
+        self.head.sync()
     }
 }

@@ -83,8 +83,8 @@ fn schema(db: &sled::Db) -> Result<u32, Error> {
         .ok_or_else(|| Error::unreadable("the database holds no schema number"))
 }
 
-/// How many commits the database may be ahead of `HEAD`: one that was not
-/// acknowledged, and one more when the newest slot of `HEAD` is torn.
+/// How many commits the database may be ahead of `HEAD`: one whose slot did not
+/// reach the disk, and one more when the newest slot of `HEAD` is torn.
 const AHEAD_MAX: u64 = 2;
 
 /// Compares the database with `HEAD`. Behind it, acknowledged commits are gone.

@@ -1,11 +1,17 @@
-//! `HEAD`: the last commit that was acknowledged.
+//! `HEAD`: the last commit that was acknowledged, or the one before it.
 //!
 //! The database recovers the longest prefix of its log that reads well. When
 //! the tail of a file is gone, that prefix is consistent and too short, and
 //! nothing inside the database can tell. `HEAD` can: it holds number and tally
 //! of the last commit, in two slots that alternate, each with a checksum. A
-//! commit is acknowledged only after its slot is on the disk, so a slot cut by
-//! a crash belongs to a commit that nobody was told about.
+//! commit is acknowledged when its slot is written, which a crash of this
+//! program survives, and the slot is synced before the next commit begins.
+//!
+//! After a power cut `HEAD` may so be one commit behind the database's log,
+//! which was synced before: that looks as a commit that nobody was told about,
+//! and such a one is kept. What is not noticed any more is that the very last
+//! commit is missing, if the disk lost what it had called written and power
+//! went before it had `HEAD`, a moment later.
 //!
 //! The file has a fixed size, so `fdatasync` writes one block and no metadata.
 //! Slots lie in different blocks: a torn block cannot reach both.
@@ -65,13 +71,15 @@ impl Head {
         Ok((Head { file, store_id }, newest))
     }
 
-    /// Records `commit`, durably.
+    /// Records `commit`; to be synced before the next, which takes the other slot.
     pub(crate) fn write(&self, commit: &Commit) -> Result<(), Error> {
         let at = commit.number % 2 * SLOT_STRIDE;
-        self.file
-            .write_all_at(&encode(self.store_id, commit), at)
-            .and_then(|()| self.file.sync_data())
-            .doing("writing HEAD")
+        self.file.write_all_at(&encode(self.store_id, commit), at).doing("writing HEAD")
+    }
+
+    /// Makes what was recorded durable.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        self.file.sync_data().doing("syncing HEAD")
     }
 }
 

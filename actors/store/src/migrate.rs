@@ -53,6 +53,7 @@ impl Plan {
             (step.run)(&committer.db, &mut changes)?;
             changes.put(keys::SCHEMA_KEY.to_vec(), step.to.to_be_bytes().to_vec());
             committer.commit(changes)?;
+            committer.settle()?;
             tracing::info!(step = step.name, from = step.from, to = step.to, "state migrated");
             names.push(step.name);
             schema = step.to;

@@ -41,8 +41,9 @@ pub struct Recovered {
     pub oldest_event: Seq,
     /// The last event, 0 when there was never one.
     pub last_event: Seq,
-    /// True when a commit was there that no caller was told about: its records
-    /// are kept, so a caller that saw an error may find its record.
+    /// True when a commit was there that `HEAD` does not name: one that no caller
+    /// was told about, or the last one before a power cut. Its records are kept, so
+    /// a caller that saw an error may find its record.
     pub unacknowledged_commit: bool,
     /// The migrations that ran.
     pub migrated: Vec<&'static str>,

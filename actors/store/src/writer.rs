@@ -197,7 +197,7 @@ impl Writer {
         for Waiting { reply, answer, .. } in waiting {
             answer_one(reply, answer);
         }
-        Ok(())
+        if changed { self.committer.settle() } else { Ok(()) }
     }
 
     /// Publishes what the commit made true, before anyone is answered.

@@ -93,3 +93,32 @@ async fn a_panic_in_the_writer_is_a_failed_commit() {
     assert!(opened(&options).await.streams("").unwrap().is_empty());
     scenario.teardown();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_does_not_reach_the_disk_stops_the_journal_and_takes_nothing_back() {
+    let scenario = FailScenario::setup();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::at(dir.path());
+    let journal = opened(&options).await;
+    let name = stream("fail/a");
+    journal.append(&name, vec![b"first".to_vec()]).await.unwrap();
+    journal.close().await;
+    let head = dir.path().join("HEAD");
+    let before = std::fs::read(&head).unwrap();
+
+    let journal = opened(&options).await;
+    fail::cfg("store::commit::settle", "return").unwrap();
+    journal.append(&name, vec![b"second".to_vec()]).await.unwrap();
+    assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
+    fail::remove("store::commit::settle");
+    // As after a power cut: the log has what was answered, `HEAD` is of before.
+    std::fs::write(&head, before).unwrap();
+    let (journal, recovered) = open(&options).await.unwrap();
+    assert!(recovered.unacknowledged_commit);
+    let records = journal.replay(&name).unwrap().records;
+    assert_eq!(
+        records.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(),
+        [b"first".to_vec(), b"second".to_vec()]
+    );
+    scenario.teardown();
+}
