@@ -7,8 +7,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle, View,
-    registry,
+    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle,
+    SessionsSeed, View, registry,
 };
 use hivekeep_store::{Journal, Recovered};
 use hivekeep_team::{House, TeamsHandle};
@@ -26,7 +26,7 @@ use super::{
     roster, shutdown,
 };
 use crate::{
-    config::Loaded,
+    config::{Config, Loaded},
     doors::{Core, StopOrder, mcp::Listing, mcp_http},
 };
 
@@ -195,6 +195,25 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| Error::Io { doing: "a start-up step", source: io::Error::other(error) })
 }
 
+async fn sessions(
+    config: &Config,
+    journal: &Journal,
+    census: &Census,
+    places: &Places,
+) -> Result<(SessionsHandle, SessionsSeed), Error> {
+    let (options, journal) = (config.registry.clone(), journal.clone());
+    let (census, supervisor) = (census.clone(), places.sessions.clone());
+    Ok(blocking(move || SessionsHandle::restore(&options, journal, census, supervisor)).await??)
+}
+
+fn member_size(of: &hivekeep_workspace::Options) -> Resources {
+    Resources::workspace(of.default_memory_mb, of.default_disk_gb)
+}
+
+fn redactor(config: &Config) -> Result<Redactor, Error> {
+    Redactor::new(&config.registry.redaction).map_err(|error| Error::Redaction(error.to_string()))
+}
+
 /// The supervision tree and what is wired to it.
 struct Tree {
     places: Places,
@@ -218,12 +237,7 @@ impl Tree {
         let (config, folders) = (&loaded.config, &loaded.folders);
         let census = Census::default();
         let places = Places::new(&census);
-        let (sessions, sessions_seed) = {
-            let (options, journal) = (config.registry.clone(), journal.clone());
-            let (census, supervisor) = (census.clone(), places.sessions.clone());
-            blocking(move || SessionsHandle::restore(&options, journal, census, supervisor))
-                .await??
-        };
+        let (sessions, sessions_seed) = sessions(config, journal, &census, &places).await?;
         let (network, network_seed) = hivekeep_network::open(hivekeep_network::Parts {
             options: config.network.clone(),
             state_dir: folders.state.clone(),
@@ -232,8 +246,7 @@ impl Tree {
         })
         .await?;
         let closing = CancellationToken::new();
-        let redactor = Redactor::new(&config.registry.redaction)
-            .map_err(|error| Error::Redaction(error.to_string()))?;
+        let redactor = redactor(config)?;
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
             git: config.git.clone(),
@@ -261,10 +274,7 @@ impl Tree {
             rates: config.registry.rate.enabled,
             journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
-            member_size: Resources::workspace(
-                config.workspace.default_memory_mb,
-                config.workspace.default_disk_gb,
-            ),
+            member_size: member_size(&config.workspace),
             tools: Arc::new(tools.clone()),
             tasks: Arc::new(TasksHandle::new(workspaces.clone())),
             network: Arc::new(network.clone()),
