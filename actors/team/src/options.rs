@@ -36,10 +36,10 @@ pub struct Options {
     pub messages_per_minute: u32,
     /// Calls that ask for messages of one inbox at a time. One more is refused.
     pub inbox_receivers: usize,
-    /// Calls that wait for messages to come, of one team. One more is refused. They keep no other
-    /// call out.
+    /// Calls that wait for messages to come, of one team, or for the end of one swarm. One more is
+    /// refused. They keep no other call out.
     pub waiting_receivers: usize,
-    /// Calls that wait for messages to come, of one session. One more is refused.
+    /// Calls that wait that way, of one session. One more is refused.
     pub waiting_receivers_per_session: usize,
 }
 
