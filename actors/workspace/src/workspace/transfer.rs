@@ -39,17 +39,22 @@ impl Workspace {
     ) -> Result<Reply<FileTransferred>, ToolError> {
         let root = self.desk.shared.folders.transfers.clone();
         let inside = inside(&root, &input.host_path)?;
+        // What its disk cannot hold is no file of it: a guest could send for ever.
+        let most_bytes = self.ledger.plan.spec.disk_gb << 30;
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let link = link.await?;
+            let host_path = root.join(&inside).display().to_string();
             let host = HostFile { root, inside };
             let bytes = match input.direction {
-                Direction::Upload => upload(&link, &host, &input.guest_path, &cx).await?,
-                Direction::Download => download(&link, &host, &input.guest_path, &cx).await?,
+                Direction::Upload => upload(&link, host, &input.guest_path, &cx).await?,
+                Direction::Download => {
+                    download(&link, host, &input.guest_path, most_bytes, &cx).await?
+                }
             };
             Ok(FileTransferred {
                 direction: input.direction,
-                host_path: host.root.join(&host.inside).display().to_string(),
+                host_path,
                 guest_path: input.guest_path,
                 bytes,
             })
@@ -75,6 +80,7 @@ fn inside(root: &Path, path: &str) -> Result<PathBuf, ToolError> {
     })
 }
 
+#[derive(Clone)]
 struct HostFile {
     root: PathBuf,
     inside: PathBuf,
@@ -170,13 +176,21 @@ fn host_io(error: &std::io::Error) -> ToolError {
     ToolError::new(Layer::Machine, code, error.to_string())
 }
 
+/// On a thread that may wait for the host's disk.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ToolError::internal(error.to_string()))?
+}
+
 async fn upload(
     link: &Link,
-    host: &HostFile,
+    host: HostFile,
     guest_path: &str,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    let (file, size) = host.open_source()?;
+    let (file, size) = beside(move || host.open_source()).await?;
     let source = tokio::fs::File::from_std(file);
     let told = teller(&cx.progress, size, "uploading");
     let written = link
@@ -189,21 +203,31 @@ async fn upload(
 
 async fn download(
     link: &Link,
-    host: &HostFile,
+    host: HostFile,
     guest_path: &str,
+    most_bytes: u64,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    let mut target = host.create_target()?;
+    let made = host.clone();
+    let mut target = beside(move || made.create_target()).await?;
     let file = target.file.take().ok_or_else(|| ToolError::internal("a target without a file"))?;
     let mut sink = DiskSink::new(file);
     let told = teller(&cx.progress, 0, "downloading");
+    // One byte more than there may be tells a file that is too large from one that just fits.
+    let limit = Some(most_bytes + 1);
     let done = link
-        .download(guest_path, 0, None, &mut sink, line::wait(cx), told)
+        .download(guest_path, 0, limit, &mut sink, line::wait(cx), told)
         .await
         .map_err(link_error)?;
+    if done.sent_bytes > most_bytes {
+        let message = format!("{guest_path} is longer than its workspace's disk");
+        return Err(ToolError::new(Layer::Result, "too_large", message)
+            .next("pack a sparse file in the workspace first, as with `tar -S`")
+            .detail("most_bytes", most_bytes));
+    }
     fault_point!("transfer.before_sync");
     sink.sync().await.map_err(|e| host_io(&e))?;
-    target.finish(host)?;
+    beside(move || target.finish(&host)).await?;
     fault_point!("transfer.after_download");
     Ok(done.sent_bytes)
 }
@@ -223,75 +247,4 @@ fn teller(progress: &Progress, total: u64, what: &'static str) -> impl FnMut(u64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn host(root: &Path, inside: &str) -> HostFile {
-        HostFile { root: root.to_owned(), inside: inside.into() }
-    }
-
-    #[test]
-    fn paths_stay_inside() {
-        let root = Path::new("/srv/transfers");
-        for good in ["a", "a/b.txt", "/srv/transfers/a"] {
-            assert!(inside(root, good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "/",
-            "..",
-            "a/../b",
-            "../x",
-            "/etc/passwd",
-            "/srv/transfers",
-            "/srv/transfers/../x",
-        ] {
-            assert!(inside(root, bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn symlinks_lead_nowhere() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let root = dir.path().join("root");
-        std::fs::create_dir(&root).expect("made");
-        std::fs::write(dir.path().join("secret"), "x").expect("written");
-        std::os::unix::fs::symlink("../secret", root.join("leak")).expect("linked");
-        std::os::unix::fs::symlink("..", root.join("up")).expect("linked");
-        let refused = host(&root, "leak").open_source().expect_err("followed");
-        assert_eq!(refused.code, "outside_transfer_dir");
-        assert!(host(&root, "up/secret").open_source().is_err());
-        assert!(host(&root, "up/new").create_target().is_err());
-    }
-
-    #[test]
-    fn an_unfinished_download_leaves_nothing_and_a_finished_one_replaces_a_link() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let outside = dir.path().join("outside");
-        std::fs::write(&outside, "untouched").expect("written");
-        let root = dir.path().join("root");
-        std::fs::create_dir(&root).expect("made");
-        drop(host(&root, "file").create_target().expect("created"));
-        assert_eq!(std::fs::read_dir(&root).expect("listed").count(), 0);
-        std::os::unix::fs::symlink("../outside", root.join("file")).expect("linked");
-        let file = host(&root, "file");
-        file.create_target().expect("created").finish(&file).expect("finished");
-        assert_eq!(std::fs::read_to_string(outside).expect("read"), "untouched");
-        assert!(root.join("file").symlink_metadata().expect("there").is_file());
-    }
-
-    #[test]
-    fn a_fifo_cannot_hang_an_upload() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let fifo = dir.path().join("fifo");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &fifo,
-            rustix::fs::FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .expect("made");
-        assert!(host(dir.path(), "fifo").open_source().is_err());
-    }
-}
+mod tests;
