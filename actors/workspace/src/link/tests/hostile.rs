@@ -1,5 +1,6 @@
 use hivekeep_protocol::{
-    Frame, FromGuest, GuestEvent, JobSummary, Kind, Pong, Stream, encode,
+    Exit, Frame, FromGuest, GuestEvent, JobSummary, Kind, Pong, Stream, TaskNews, TaskOutcome,
+    TaskOutput, TaskPage, TaskResult, encode,
     limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
 };
 use proptest::prelude::*;
@@ -151,6 +152,39 @@ async fn events_come_in_order_and_a_flood_drops_the_oldest_and_counts() {
     }
     drop(link);
     assert_eq!(events.recv().await, None);
+}
+
+#[tokio::test]
+async fn results_that_are_told_in_numbers_are_kept_as_a_hint() {
+    fn told(results: usize) -> GuestEvent {
+        let result = TaskResult {
+            number: 1,
+            task_id: String::new(),
+            message_id: String::new(),
+            outcome: TaskOutcome::Ended(Exit::Code(0)),
+            workdir: None,
+            stdout: TaskOutput::default(),
+            stderr: TaskOutput::default(),
+            elapsed_ms: 0,
+        };
+        let page = TaskPage { results: vec![result; results], more: false, queued: 0, running: 0 };
+        GuestEvent::TaskEnded(TaskNews { after: 0, page })
+    }
+    let (link, _seen) = link_to(|request| match request {
+        ToGuest::Exec(_) => {
+            let bytes = [1000, 0, 2, 1].map(|n| frame(Kind::Event, 0, encode(&told(n)).unwrap()));
+            let bytes = bytes.concat();
+            Act::raw(move |_| bytes.clone())
+        }
+        other => obliging(other),
+    })
+    .await;
+    let mut events = link.events();
+    let _ = link.exec(shell("x", 1), Wait::at_most(Duration::from_millis(50)), |_, _| {}).await;
+    for _ in 0..3 {
+        assert!(events.recv().await == Some(GuestEvent::TasksChanged), "it is no hint");
+    }
+    assert_eq!(events.recv().await, Some(told(1)));
 }
 
 /// What a hostile guest sends when the last of three calls comes in: rubbish, or
