@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{CallCx, Fault, JobId, Policy, Reply, ToolError, fault_point};
-use hivekeep_protocol::{Argv, JobKill, JobPoll, JobReport, JobStart, limits::DEFAULT_SPOOL_BYTES};
+use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Policy, Reply, ToolError, fault_point};
+use hivekeep_protocol::{
+    Argv, JobKill, JobPoll, JobReport, JobStart,
+    limits::{DEFAULT_SPOOL_BYTES, MAX_JOBS},
+};
 use serde_json::json;
 
 use super::{
@@ -34,6 +37,13 @@ impl Workspace {
         env: BTreeMap<String, String>,
     ) -> Result<Reply<JobView>, ToolError> {
         self.guest_wanted()?;
+        // A guest that keeps to its own limit has refused before. Each is an actor here.
+        if self.ledger.jobs.len() >= MAX_JOBS {
+            let message = format!("{MAX_JOBS} jobs are not known to have ended");
+            return Err(ToolError::new(Layer::Actor, "guest_busy", message)
+                .next("wait for some to end, or end them: workspace_info lists them")
+                .retry_after(Duration::from_secs(1)));
+        }
         let job = JobId::new();
         let request = JobStart {
             job_id: job.to_string(),

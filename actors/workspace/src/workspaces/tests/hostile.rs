@@ -17,7 +17,7 @@ use hivekeep_kernel::{
 use hivekeep_protocol::{
     self as wire, Argv, Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, TaskOutput, TaskPage,
     ToGuest, encode,
-    limits::{DATA_CHUNK_BYTES, MAX_PAYLOAD_BYTES, MAX_TASK_RESULTS, MAX_TASKS},
+    limits::{DATA_CHUNK_BYTES, MAX_JOBS, MAX_PAYLOAD_BYTES, MAX_TASK_RESULTS, MAX_TASKS},
 };
 use hivekeep_store::Delivery;
 use serde_json::json;
@@ -143,6 +143,12 @@ fn running(job_id: &str) -> wire::JobSummary {
     wire::JobSummary { job_id, exit, interrupted, started_unix_ms, finished_unix_ms }
 }
 
+fn report(summary: wire::JobSummary) -> Act {
+    let empty = || wire::Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 };
+    let report = wire::JobReport { summary, stdout: empty(), stderr: empty() };
+    Act::Reply(Ok(FromGuest::JobPoll(report)))
+}
+
 /// A guest that begins every job, tells that it ended each time a command is run whose script is
 /// the job's id, and does this when it is asked; how often it was.
 async fn ending(polled: impl Fn(&str) -> Act + Send + Sync + 'static) -> (Stage, Arc<AtomicUsize>) {
@@ -204,13 +210,8 @@ async fn a_job_is_looked_at_once_at_a_time_however_often_its_end_is_told() {
 
 #[tokio::test]
 async fn the_end_of_a_job_is_recorded_once() {
-    let over = |job_id: &str| {
-        let summary = wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
-        let empty = || wire::Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 };
-        let report = wire::JobReport { summary, stdout: empty(), stderr: empty() };
-        Act::Reply(Ok(FromGuest::JobPoll(report)))
-    };
-    let (stage, _polls) = ending(over).await;
+    let over = |job_id: &str| wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
+    let (stage, _polls) = ending(move |job_id| report(over(job_id))).await;
     let workspace = stage.create("w").await;
     let mut events = stage.daemon.shared.events.subscribe(None, 1024);
     told_of_an_end(&stage, &workspace).await;
@@ -226,6 +227,22 @@ async fn the_end_of_a_job_is_recorded_once() {
         }
     }
     assert_eq!(ends, 1);
+}
+
+#[tokio::test]
+async fn a_guest_that_takes_any_number_of_jobs_is_given_no_more_than_it_may_keep() {
+    let (stage, _polls) = ending(|job_id| report(running(job_id))).await;
+    let workspace = stage.create("w").await;
+    let start = json!({ "workspace_id": workspace, "action": "start", "command": "true" });
+    // Together, so that they are written together.
+    let started: Vec<_> = (0..MAX_JOBS)
+        .map(|_| stage.send("exec_background", start.clone(), |_| {}).unwrap())
+        .collect();
+    for job in started {
+        job.await.unwrap().expect("it may have this one");
+    }
+    let refused = stage.call("exec_background", start).await.unwrap_err();
+    assert_eq!((refused.code.as_ref(), refused.retryable), ("guest_busy", true));
 }
 
 /// Every result that a page has room for, and all of them made up.
