@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Options, SwarmOptions, team::Fronts, waits::Waits};
+use crate::{Options, SwarmOptions, strikes::Strikes, team::Fronts, waits::Waits};
 
 /// What the daemon brings.
 pub struct Parts {
@@ -63,6 +63,8 @@ pub struct House {
     pub(crate) vault: Arc<dyn Vault>,
     /// Calls that wait for messages.
     pub(crate) waits: Arc<Waits>,
+    /// Messages that are refused.
+    pub(crate) strikes: Strikes,
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) fronts: Fronts,
     tools: Arc<dyn Tools>,
@@ -146,6 +148,7 @@ impl House {
             member_size,
             network,
             vault,
+            strikes: Strikes::new(&options, rates),
             waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
             options,
             swarm,

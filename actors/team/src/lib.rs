@@ -31,6 +31,7 @@ mod options;
 mod pen;
 mod records;
 mod refuse;
+mod strikes;
 mod swarm;
 mod swarms;
 mod team;

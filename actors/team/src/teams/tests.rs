@@ -11,6 +11,7 @@ mod mail;
 mod own;
 mod quota;
 mod stage;
+mod strikes;
 mod tasks;
 mod undo;
 mod watch;

@@ -1,16 +1,16 @@
 //! The tool `team`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    CallCx, Handle, MessageId, RateClass, Reply, TeamId, ToolError, WorkspaceId, tools,
+    CallCx, Handle, MessageId, RateClass, Reply, SessionId, TeamId, ToolError, WorkspaceId, tools,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{cards::TeamCards, group::TeamNetwork, teams::Teams};
+use crate::{cards::TeamCards, group::TeamNetwork, house::House, teams::Teams};
 
 /// A call that says no time limit may take this long: members are made by it.
 const TIMEOUT_SECS: u64 = 900;
@@ -359,7 +359,7 @@ pub struct Undelivered {
     pub error: String,
 }
 
-/// Sending has buckets of its own, by sender.
+/// Sending has buckets of its own, by sender; what is refused before has one by session.
 fn tokens(input: &Value) -> u32 {
     u32::from(input.get("action").and_then(Value::as_str) != Some("message"))
 }
@@ -387,6 +387,22 @@ tools! { pub FAMILY: "teams" for Teams, singleton teams;
     };
 }
 
+/// Counts a message that is refused, now or later.
+fn counted(
+    house: &Arc<House>,
+    session: SessionId,
+    said: Result<Reply<TeamResult>, ToolError>,
+) -> Result<Reply<TeamResult>, ToolError> {
+    match said.inspect_err(|error| house.strikes.count(session, error))? {
+        Reply::Now(said) => Ok(Reply::Now(said)),
+        Reply::Later(work) => {
+            let house = house.clone();
+            let counts = move |error: &ToolError| house.strikes.count(session, error);
+            Ok(Reply::later(async move { work.await.inspect_err(counts) }))
+        }
+    }
+}
+
 impl Handle<Team> for Teams {
     fn handle_tool(&mut self, cx: &CallCx, input: Team) -> Result<Reply<TeamResult>, ToolError> {
         match input.action {
@@ -394,7 +410,11 @@ impl Handle<Team> for Teams {
             TeamAction::Destroy => self.destroy(cx, input),
             TeamAction::Status => self.status(cx, input),
             TeamAction::List => Ok(self.list(cx)),
-            TeamAction::Message => self.message(cx, input),
+            TeamAction::Message => {
+                self.house.strikes.pass(cx.session)?;
+                let said = self.message(cx, input);
+                counted(&self.house, cx.session, said)
+            }
             TeamAction::Receive => self.receive(cx, input),
         }
     }

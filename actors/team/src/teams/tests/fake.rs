@@ -56,6 +56,8 @@ pub(super) struct World {
     pub(super) running: usize,
     pub(super) most: usize,
     pub(super) removed: Vec<String>,
+    /// Lists of them.
+    pub(super) lists: usize,
     /// Looks at a workspace.
     pub(super) looks: usize,
     /// What somebody wanted to have removed, whether it is there or not.
@@ -150,7 +152,10 @@ impl Tools for Fake {
                 self.make(&errand, text("new_name"), true).await
             }
             "workspace_list" => {
-                let slow = self.with(|world| world.slow_lists.pop_front());
+                let slow = self.with(|world| {
+                    world.lists += 1;
+                    world.slow_lists.pop_front()
+                });
                 tokio::time::sleep(slow.unwrap_or_default()).await;
                 let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == errand.session });
                 let rows: Vec<_> = self.with(|world| world.workspaces.iter().map(row).collect());

@@ -1,0 +1,74 @@
+//! Messages that are refused, counted by session.
+//!
+//! A message draws from its sender's bucket, and from none of the session's. One that is refused
+//! before it has a sender would be free: it draws from a bucket of the same size that its session
+//! has here. With that empty, the session's messages are refused unseen until there is something
+//! in it again.
+
+use std::num::NonZeroU32;
+
+use dashmap::DashMap;
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
+use hivekeep_kernel::{Layer, SessionId, ToolError};
+use tokio::time::Instant;
+
+use crate::Options;
+
+/// Buckets above which the full ones are forgotten: they are of sessions that are gone or behave.
+const MANY: usize = 256;
+/// The code of what was limited already.
+const LIMITED: &str = "rate_limited";
+
+/// See the module.
+pub(crate) struct Strikes {
+    /// None when senders are not slowed down.
+    buckets: Option<DefaultKeyedRateLimiter<SessionId>>,
+    /// Sessions whose bucket is empty, and until when.
+    shut: DashMap<SessionId, Instant>,
+}
+
+impl Strikes {
+    pub(crate) fn new(options: &Options, rates: bool) -> Self {
+        let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::per_minute(above_zero(options.messages_per_minute))
+            .allow_burst(above_zero(options.message_burst));
+        Self { buckets: rates.then(|| RateLimiter::keyed(quota)), shut: DashMap::new() }
+    }
+
+    /// Before a message is looked at.
+    ///
+    /// # Errors
+    /// `rate_limited`.
+    pub(crate) fn pass(&self, session: SessionId) -> Result<(), ToolError> {
+        let now = Instant::now();
+        let Some(until) = self.shut.get(&session).map(|until| *until) else { return Ok(()) };
+        if until <= now {
+            self.shut.remove_if(&session, |_, until| *until <= now);
+            return Ok(());
+        }
+        let message = "too many messages of this session were refused";
+        Err(ToolError::new(Layer::Rate, LIMITED, message)
+            .next("see why the last ones were refused; try again after retry_after_ms")
+            .retry_after(until - now))
+    }
+
+    /// One was refused. What may be tried again was no mistake of the caller's.
+    pub(crate) fn count(&self, session: SessionId, error: &ToolError) {
+        let Some(buckets) = &self.buckets else { return };
+        if error.retryable || error.code == LIMITED {
+            return;
+        }
+        if let Err(until) = buckets.check_key(&session) {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            self.shut.insert(session, Instant::now() + wait);
+        }
+        if buckets.len() > MANY {
+            buckets.retain_recent();
+            let now = Instant::now();
+            self.shut.retain(|_, until| *until > now);
+        }
+    }
+}
