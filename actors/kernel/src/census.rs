@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Policy;
 
+/// What is said of an actor that its supervisor gave up.
+pub(crate) const GAVE_UP: &str = "gave_up";
+
 /// The vital signs of one place in the tree. It outlives the actor's restarts.
 #[derive(Debug)]
 pub struct Probe {
@@ -29,6 +32,16 @@ pub struct Probe {
     last_error: ArcSwapOption<String>,
     /// 0: keeps no machine, or its memory is not known.
     machine_memory: AtomicU64,
+    census: Weak<DashMap<String, Weak<Probe>>>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(census) = self.census.upgrade() {
+            // The place may have a new one by now.
+            census.remove_if(&self.path, |_, probe| probe.strong_count() == 0);
+        }
+    }
 }
 
 /// One row of the tree, as `hivekeep ps` shows it.
@@ -72,6 +85,11 @@ impl Probe {
         }
     }
 
+    /// Whether its supervisor gave the actor up: nobody comes to the place any more.
+    pub fn gave_up(&self) -> bool {
+        **self.state.load() == GAVE_UP
+    }
+
     /// Messages waiting.
     pub fn depth(&self) -> usize {
         self.depth.load(Relaxed)
@@ -113,7 +131,7 @@ impl Probe {
     pub(crate) fn started(&self) {
         self.started_ms.store(self.age_ms(), Relaxed);
         // An actor that said something else of itself while it started knows better.
-        if ["starting", "restarting", "stopped"].contains(&self.state.load().as_str()) {
+        if ["starting", "restarting", "stopped", GAVE_UP].contains(&self.state.load().as_str()) {
             self.set_state("running");
         }
     }
@@ -167,6 +185,7 @@ impl Census {
             state: ArcSwap::from_pointee("starting".to_owned()),
             last_error: ArcSwapOption::empty(),
             machine_memory: AtomicU64::new(0),
+            census: Arc::downgrade(&self.0),
         });
         *place = Arc::downgrade(&probe);
         probe
@@ -174,10 +193,29 @@ impl Census {
 
     /// The tree, sorted by path.
     pub fn rows(&self) -> Vec<ActorRow> {
-        self.0.retain(|_, probe| probe.strong_count() > 0);
-        let mut rows: Vec<_> =
-            self.0.iter().filter_map(|place| place.upgrade()).map(|probe| probe.row()).collect();
+        // Let go of after the iteration: the last one to hold a probe removes its place.
+        let probes: Vec<_> = self.0.iter().filter_map(|place| place.upgrade()).collect();
+        let mut rows: Vec<_> = probes.iter().map(|probe| probe.row()).collect();
         rows.sort_by(|a, b| a.path.cmp(&b.path));
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_known_as_long_as_its_probe_is_held() {
+        let census = Census::default();
+        let one = census.probe("a", "thing", Policy::ENTITY);
+        let again = census.probe("a", "thing", Policy::ENTITY);
+        let other = census.probe("b", "thing", Policy::ENTITY);
+        drop(one);
+        assert_eq!(census.rows().len(), 2);
+        drop((again, other));
+        assert_eq!(census.0.len(), 0, "nobody had to ask");
+        let anew = census.probe("a", "thing", Policy::ENTITY);
+        assert_eq!((census.0.len(), anew.path()), (1, "a"));
     }
 }

@@ -203,7 +203,7 @@ impl Nursery {
                 Ok(Outcome::Restarting { name, reason: news.failure.unwrap_or_default() })
             }
             Verdict::GiveUp => {
-                child.probe.set_state("gave_up");
+                child.probe.set_state(crate::census::GAVE_UP);
                 let reason = news.failure.unwrap_or_default();
                 if child.policy.give_up == GiveUp::Escalate {
                     return Err(Fault::new(format!("gave up on {name}: {reason}")));

@@ -70,8 +70,8 @@ pub struct House {
     tools: Arc<dyn Tools>,
     /// Of inboxes and desks, those that were restarted included.
     incarnations: AtomicU64,
-    /// Errands that have not ended.
-    running: DashMap<Party, TaskTracker>,
+    /// Errands that have not ended; parties without any are not in it.
+    running: Arc<DashMap<Party, TaskTracker>>,
 }
 
 /// For whom errands are run, and counted.
@@ -156,7 +156,7 @@ impl House {
             tasks,
             fronts: Fronts::default(),
             incarnations: AtomicU64::new(0),
-            running: DashMap::new(),
+            running: Arc::default(),
         })
     }
 
@@ -184,11 +184,19 @@ impl House {
             progress: Progress::default(),
             reserved: whom.reserved.clone(),
         };
-        let tools = self.tools.clone();
-        let tracker = self.running.entry(party.into()).or_default().clone();
-        let work = tracker.spawn(async move { tools.call(errand, tool, args).await });
+        let (tools, party, running) = (self.tools.clone(), party.into(), self.running.clone());
+        // Counted before the entry is let go: nobody takes it for one without errands.
+        let work = running
+            .entry(party)
+            .or_default()
+            .spawn(async move { tools.call(errand, tool, args).await });
+        let work = tokio::spawn(async move {
+            let outcome = work.await;
+            running.remove_if(&party, |_, tracker| tracker.is_empty());
+            outcome
+        });
         let broken = |error| ToolError::internal(format!("`{tool}` for another actor: {error}"));
-        work.await.unwrap_or_else(|error| Err(broken(error)))
+        work.await.flatten().unwrap_or_else(|error| Err(broken(error)))
     }
 
     /// Waits until nothing is being done for a party, by incarnations before this one either.
@@ -198,6 +206,12 @@ impl House {
             tracker.close();
             tracker.wait().await;
         }
+    }
+
+    /// For how many parties something is being done.
+    #[cfg(test)]
+    pub(crate) fn parties(&self) -> usize {
+        self.running.len()
     }
 
     /// A party that was never planned, or is gone.

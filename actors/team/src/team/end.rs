@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{Address, AskError, ToolError, WorkspaceId, fault_point};
 use hivekeep_store::NewEvent;
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Card, Msg, NotBuilt, Team, turn::commit};
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 
 /// For removing one member: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Before the keeper is asked again.
+/// Before an actor that is being started is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// For what an inbox is writing.
 const CLOSING: Duration = Duration::from_secs(40);
@@ -193,10 +193,10 @@ async fn end(
 /// Closes the inboxes and desks, and removes all records, the team's own last.
 async fn forget(house: &Arc<House>, state: &State, card: &Card) -> Result<(), ToolError> {
     for mailbox in &card.mailboxes {
-        mailbox.ask(CLOSING, mailbox::Msg::Close).await?;
+        close(mailbox, mailbox::Msg::Close).await?;
     }
     for desk in &card.desks {
-        desk.ask(CLOSING, desk::Msg::Close).await?;
+        close(desk, desk::Msg::Close).await?;
     }
     fault_point!("team.before_forget");
     let id = state.plan.id;
@@ -211,6 +211,24 @@ async fn forget(house: &Arc<House>, state: &State, card: &Card) -> Result<(), To
     let data = json!({ "name": state.plan.name });
     let event = NewEvent { kind: kind.to_owned(), subject: id.to_string(), data };
     let _lost_is_counted = house.events.publish_later(event);
-    house.forget(id);
     Ok(())
+}
+
+/// Returns when an inbox or a desk takes no more and writes nothing: one that was given up does not,
+/// one that is being started again is asked then.
+async fn close<M: Send + 'static>(
+    address: &Address<M>,
+    message: impl Fn(oneshot::Sender<()>) -> M,
+) -> Result<(), ToolError> {
+    let deadline = Instant::now() + CLOSING;
+    loop {
+        match address.ask(CLOSING, &message).await {
+            Ok(()) => return Ok(()),
+            Err(AskError::Unavailable(_)) if address.probe().gave_up() => return Ok(()),
+            Err(AskError::Unavailable(_) | AskError::Dropped(_)) if Instant::now() < deadline => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }

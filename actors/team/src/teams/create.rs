@@ -50,14 +50,8 @@ impl Teams {
             }
             let id = TeamId::new();
             let planned = wish.plan(&house, &cx, id, above).await;
-            let made = match planned {
-                Ok((plan, each)) => make(&house, &keeper, &cx, plan, each).await,
-                Err(error) => Err(error),
-            };
-            if made.is_err() {
-                house.forget_idle(id);
-            }
-            made
+            let (plan, each) = planned?;
+            make(&house, &keeper, &cx, plan, each).await
         }))
     }
 }

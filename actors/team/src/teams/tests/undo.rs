@@ -11,6 +11,7 @@ use serde_json::json;
 use super::stage::{Stage, eventually, plan};
 use crate::{
     Options,
+    house::For,
     records::{self, Member, Plan, Record, State},
     team::{self, Team},
 };
@@ -135,6 +136,38 @@ async fn a_team_whose_actor_dies_is_undone_after_what_that_had_begun() {
         got.answer().await.is_ok_and(|got| super::stage::said(&got) == ["x"])
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_team_whose_inboxes_were_given_up_can_be_removed() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a", "b"]).await;
+    let given_up = || {
+        let rows = stage.house.census.rows();
+        rows.iter().filter(|row| row.state == "gave_up").count()
+    };
+    eventually("inboxes and desks are given up", async || {
+        stage.kill_members();
+        given_up() == 4
+    })
+    .await;
+    stage.call(json!({ "action": "destroy", "name": "crew" })).await;
+    assert!(stage.fake.names().is_empty());
+    assert_eq!(stage.journal.streams("").expect("read").len(), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_teams_that_are_gone() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a", "b"]).await;
+    let id = stage.team("crew").await;
+    let card = id.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
+    drop(id);
+    stage.call(json!({ "action": "destroy", "name": "crew" })).await;
+    // A call that began before comes late.
+    let whom = For::own(stage.session, Duration::from_secs(60));
+    stage.house.workspaces(card.plan().id, &whom).await.expect("listed");
+    assert_eq!(stage.house.parties(), 0);
 }
 
 /// The journal as a crash at each point leaves it, with as many members made by then.
