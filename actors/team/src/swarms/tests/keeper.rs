@@ -102,6 +102,8 @@ async fn a_record_without_a_plan_is_of_no_swarm_and_is_removed() {
 #[tokio::test]
 async fn a_plan_that_may_be_durable_is_not_offered_to_be_repeated() {
     let stage = Stage::new().await;
+    // The keeper has read what there is.
+    assert!(stage.rows().await.is_empty());
     stage.journal.close().await;
     let error = stage.refused(swarm(&[("a", "ok")])).await;
     assert_eq!((error.code.as_ref(), error.retryable), ("journal_failed", false), "{error}");
