@@ -18,7 +18,7 @@ use std::{
 
 use futures::FutureExt;
 use hivekeep_kernel::{Address, Entity, Fault, Me, SwarmId, ToolError, ports::Reservation};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{house::House, refuse, swarms};
@@ -79,6 +79,7 @@ impl Entity for Swarm {
             resumed: reserved.is_none(),
             reserved,
             waiting: AtomicUsize::new(0),
+            starting: Semaphore::new(saga::starts_at_once()),
         };
         let swarm = me.address.clone();
         let _detached = me.workers.spawn(async move {

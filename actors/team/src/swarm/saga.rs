@@ -13,7 +13,7 @@ use futures::{TryStreamExt, stream};
 use hivekeep_kernel::{Address, SwarmId, fault_point, ports::Reservation};
 use hivekeep_store::{NewEvent, Seq};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::records::{self, Kept, Record, State, Story};
@@ -37,6 +37,14 @@ pub(super) struct Run {
     pub(super) reserved: Option<Reservation>,
     /// Tasks that have not begun.
     pub(super) waiting: AtomicUsize,
+    /// Places for tasks on the way from their fork to their beginning. That takes a processor; more
+    /// at once would all begin as late as the last one does, in turns the others are at work by then.
+    pub(super) starting: Semaphore,
+}
+
+/// As many as processors, and one beside another at the least.
+pub(super) fn starts_at_once() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get().max(2))
 }
 
 /// Lets everybody who looks see a record. One that came too late changes nothing.

@@ -122,6 +122,8 @@ impl Run {
     }
 
     async fn outcome(&self, task: usize) -> Result<TaskResult, Trouble> {
+        let turn = self.stop.run_until_cancelled(self.starting.acquire()).await;
+        let Some(Ok(turn)) = turn else { return Err(ToolError::cancelled().into()) };
         let before = self.state().tasks[task].worker.is_some();
         let worker = self.worker(task).await?;
         let plan = self.state().plan.clone();
@@ -137,6 +139,7 @@ impl Run {
             }
         }
         fault_point!("swarm.after_put");
+        drop(turn);
         self.notice(task, |task| task.started = true);
         Ok(self.await_result(&plan, &fork).await?)
     }

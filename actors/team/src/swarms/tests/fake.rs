@@ -53,6 +53,8 @@ pub(crate) struct World {
     /// Forks that were begun, and that run now.
     pub(crate) begun: usize,
     pub(crate) forking: usize,
+    /// Most forks that were being made at a time.
+    pub(crate) most_forking: usize,
     /// Most workspaces beside the golden one at a time.
     pub(crate) most: usize,
     pub(crate) merges: Vec<Value>,
@@ -183,6 +185,7 @@ impl Fake {
         let (fails, slow) = self.with(|world| {
             world.begun += 1;
             world.forking += 1;
+            world.most_forking = world.most_forking.max(world.forking);
             (world.fails.is_some_and(|part| name.contains(part)), world.slow)
         });
         tokio::time::sleep(slow).await;

@@ -182,3 +182,26 @@ async fn results_are_kept_as_long_as_configured() {
     let gone = stage.call("swarm_status", json!({ "swarm_id": ids[0] })).await;
     assert_eq!(gone.expect_err("forgotten").code, "swarm_not_found");
 }
+
+#[tokio::test]
+async fn forks_are_made_in_turns_and_the_first_tasks_run_meanwhile() {
+    let stage = Stage::new().await;
+    let at_once = std::thread::available_parallelism().map_or(2, |many| many.get().max(2));
+    let names: Vec<_> = (0..3 * at_once).map(|number| format!("t{number}")).collect();
+    let tasks: Vec<_> = names.iter().map(|name| (name.as_str(), "ok")).collect();
+    stage.fake.with(|world| {
+        (world.slow, world.work) = (Duration::from_millis(100), Duration::from_secs(60));
+    });
+    let mut args = swarm(&tasks);
+    args["max_parallel"] = json!(tasks.len());
+    let running = stage.begin(args);
+    eventually("one runs while others are made", async || {
+        stage.fake.with(|world| !world.effects.is_empty() && world.forking > 0)
+    })
+    .await;
+    eventually("all run", async || stage.fake.with(|world| world.effects.len()) == tasks.len())
+        .await;
+    assert_eq!(stage.fake.with(|world| world.most_forking), at_once);
+    running.cancel.cancel();
+    running.answer().await.expect_err("cancelled");
+}
