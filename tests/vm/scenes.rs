@@ -59,7 +59,7 @@ macro_rules! snapshot_scenes {
         crate::scenes::scenes!(@ Vm prepare: a_golden_workspace_is_forked, what_fails_leaves_nothing,
             every_point_of_a_preparation);
         crate::scenes::scenes!(@ Vm swarm: tasks_run_in_forks_and_come_together,
-            every_point_of_a_swarm);
+            every_point_of_a_swarm, an_ordered_stop_cancels_no_swarm);
     };
 }
 

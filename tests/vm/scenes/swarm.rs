@@ -94,3 +94,48 @@ pub fn every_point_of_a_swarm(mut house: House) {
         nothing_is_left(&house, point);
     }
 }
+
+pub fn an_ordered_stop_cancels_no_swarm(mut house: House) {
+    golden(&house);
+    let held_up = |name: &str| {
+        let mut task = task(name);
+        let command = task["command"].as_str().expect("a text");
+        task["command"] = json!(format!("until [ -e /tmp/go ]; do sleep 0.1; done; {command}"));
+        task
+    };
+    let (door, args) = (house.door(), wish(&[held_up("a"), held_up("b")], 1));
+    let call = json!({ "method": "call", "params": { "tool": "swarm_run", "args": args } });
+    let asked = std::thread::spawn(move || door.ask(call));
+    let begun = std::time::Instant::now();
+    let id = loop {
+        let listed = house.call("swarm_status", json!({}));
+        let id = listed["swarms"][0]["swarm_id"].clone();
+        let told = || house.call("swarm_status", json!({ "swarm_id": id }))["swarm"].take();
+        let run = |told: &Value| {
+            told["tasks"].as_array().expect("rows").iter().all(|row| row["outcome"] == "running")
+        };
+        if listed["swarms"][0]["state"] == "running" && run(&told()) {
+            break id;
+        }
+        assert!(begun.elapsed().as_secs() < 120, "it does not run: {listed}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    house.stop(false);
+    let refusal = asked.join().expect("no panic").expect_err("the daemon stops").refusal();
+    let refusal = refusal.expect("it is answered before the doors close");
+    assert_eq!((refusal.code.as_str(), &refusal.details["swarm_id"]), ("daemon_stopping", &id));
+    house.start();
+    let forks =
+        house.list().into_iter().map(|row| row["name"].as_str().expect("a text").to_owned());
+    for fork in forks.filter(|name| name.starts_with("swarm-")) {
+        house.wait_state(&fork, "running");
+        house.exec(&fork, "touch /tmp/go");
+    }
+    let asked = json!({ "swarm_id": id, "wait_secs": 100 });
+    let told = house.call("swarm_status", asked)["swarm"].take();
+    assert_eq!((&told["state"], &told["summary"]["succeeded"]), (&json!("completed"), &json!(2)));
+    assert_eq!(told["merge"]["success"], true, "{told}");
+    let count = house.exec("w", "cd /workspace && cat ?-1 && git rev-list --count HEAD");
+    assert_eq!(count, "done\ndone\n3\n");
+    nothing_is_left(&house, "an ordered stop");
+}
