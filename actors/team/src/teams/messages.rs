@@ -1,20 +1,17 @@
 //! `message` and `receive`.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, CallCx, Layer, MessageId, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Layer, MessageId, Reply, ToolError};
 
 use super::{
     Teams,
-    collect::{Collected, Collector},
+    collect::{Collected, Places},
     missing, tasks,
 };
 use crate::{
-    desk::{self, assignment::Assignment, ledger::Stand},
-    mailbox::{
-        self,
-        book::{Lent, Message},
-    },
+    desk::{assignment::Assignment, ledger::Stand},
+    mailbox::book::{Lent, Message},
     team::{Speech, authorize},
     tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
 };
@@ -30,8 +27,6 @@ const MAX_LIMIT: usize = 100;
 const MAX_WAIT_SECS: u64 = 300;
 /// Ids that one call confirms.
 const MAX_CONFIRMED: usize = 1_000;
-/// For a write of an inbox. Above the journal's own deadline, which decides.
-const PATIENCE: Duration = Duration::from_secs(35);
 /// For an answer to leave the daemon: a client that does not read keeps nothing from others for
 /// longer.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -100,20 +95,20 @@ impl Teams {
             };
             card.ready()?;
             let number = card.member(&agent)?;
-            let (mailbox, desk) = (card.mailboxes[number].clone(), card.desks[number].clone());
+            let places = Places::of(&card, number)?;
             let confirming = !confirmed.is_empty();
             let gone = match confirming {
-                true => confirm(&mailbox, &desk, confirmed).await?,
+                true => places.confirm(confirmed).await?,
                 false => 0,
             };
             if wait.is_some() {
                 // Bounded by what was just taken, and not by the admission of all teams.
                 cx.slot.give_back();
             }
-            let collector = Collector { mailbox, desk, limit };
             let patience = wait.as_ref().map(|(patience, _)| *patience);
-            let collected = cx.guard(collector.collect(patience)).await?;
+            let collected = cx.guard(places.collect(limit, patience)).await?;
             let mut result = received(&collected, &agent);
+            result.unavailable = places.lost;
             result.name = Some(card.plan().name.clone());
             result.confirmed = confirming.then_some(gone);
             let receipt = cx.receipt.clone();
@@ -145,19 +140,6 @@ fn received(collected: &Collected, agent: &str) -> TeamResult {
         daemon_pending_tasks: Some(results.as_ref().map_or(0, |loan| loan.pending)),
         ..TeamResult::default()
     }
-}
-
-/// What was received earlier: an id is that of a message, or of one that assigned a task.
-async fn confirm(
-    mailbox: &Address<mailbox::Msg>,
-    desk: &Address<desk::Msg>,
-    ids: BTreeSet<MessageId>,
-) -> Result<usize, ToolError> {
-    let results = ids.clone();
-    let messages = mailbox.ask(PATIENCE, |reply| mailbox::Msg::Confirm(ids, reply));
-    let results = desk.ask(PATIENCE, |reply| desk::Msg::Confirm(results, reply));
-    let (messages, results) = futures::join!(messages, results);
-    Ok(messages?? + results??)
 }
 
 fn message_of(lent: &Lent<Message>) -> TeamMessage {

@@ -189,6 +189,9 @@ pub struct TeamResult {
     /// receive: tasks whose results are still to come: they wait on the host or in the guest, or run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon_pending_tasks: Option<usize>,
+    /// receive: which of `messages` and `daemon_results` cannot be told, whose actor has given up. What is told of it is empty, and nothing of it is confirmed. Otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<Unavailable>,
     /// message of the type `task_assignment`: where the task stands with each member that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<AssignedTask>>,
@@ -346,6 +349,15 @@ pub struct AssignedTask {
     /// Of a repeat to one member: what became of it, when that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<TaskReport>,
+}
+
+/// What of a member cannot be received.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Unavailable {
+    /// `messages` or `daemon_results`.
+    pub what: String,
+    /// Why.
+    pub error: String,
 }
 
 /// A member that a message did not reach.

@@ -4,7 +4,7 @@ use hivekeep_kernel::ports::TaskOutcome;
 use serde_json::json;
 
 use super::{
-    stage::{Stage, eventually},
+    stage::{Stage, eventually, speech},
     tasks::{all, crew, of, receive, task, told},
 };
 use crate::Options;
@@ -115,6 +115,38 @@ async fn results_without_room_stay_in_the_guest() {
     ids.sort();
     assert_eq!(ids, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(stage.guests.ran().len(), 10);
+}
+
+#[tokio::test]
+async fn messages_are_received_though_the_desk_has_given_up() {
+    let (stage, _) = crew(Options::default()).await;
+    stage.call(task("a", "t", "make")).await;
+    stage.call(speech("boss", "a", "hello")).await;
+    until_acknowledged(&stage).await;
+    let streams = stage.journal.streams("desk/").expect("read");
+    for stream in streams {
+        stage.journal.append(&stream, vec![b"no record".to_vec()]).await.expect("written");
+    }
+    stage.kill_members();
+    let mut explicit = receive("a", 0);
+    explicit["confirm"] = json!("explicit");
+    let mut got = json!(null);
+    eventually("the desk is given up", async || {
+        match stage.begin(explicit.clone()).answer().await {
+            Ok(answer) if !answer["unavailable"].is_null() => {
+                got = answer;
+                true
+            }
+            _ => false,
+        }
+    })
+    .await;
+    assert_eq!(got["unavailable"]["what"], "daemon_results");
+    assert_eq!((&got["count"], &got["messages"][0]["content"]), (&json!(1), &json!("hello")));
+    assert_eq!(told(&got), vec![]);
+    explicit["confirmed"] = json!([got["messages"][0]["message_id"]]);
+    assert_eq!(stage.call(explicit).await["count"], 0);
+    assert_eq!(stage.refused(task("a", "u", "make")).await.code, "actor_unavailable");
 }
 
 #[tokio::test]
