@@ -146,6 +146,21 @@ pub fn a_killed_guest_daemon_comes_back(house: House) {
     let ended = super::jobs::wait_ended(&house, &started["job_id"]);
     assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!("before\nafter\n"), &json!(4)));
     assert_eq!(house.state("w"), "running");
+    // What the link became is told: the state alone says nothing of it.
+    let begun = Instant::now();
+    loop {
+        let told = house.command().args(["events", "--json"]).output().expect("runs").stdout;
+        let told = String::from_utf8(told).expect("text");
+        let links = told.lines().filter(|event| event.contains("\"workspace.link\""));
+        let links: Vec<_> = links.collect();
+        if links.iter().any(|event| event.contains("\"connecting"))
+            && links.last().is_some_and(|event| event.contains("\"up\""))
+        {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{told}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 pub fn a_hung_guest_is_reported_and_can_be_stopped(house: House) {
