@@ -53,7 +53,7 @@ impl Places {
     pub(super) fn of(card: &Card, number: usize) -> Result<Self, ToolError> {
         let (mailbox, desk) = (&card.mailboxes[number], &card.desks[number]);
         let why = |path: &str| format!("{path} has given up; `hivekeep ps` shows why");
-        let lost = match (mailbox.probe().gave_up(), desk.probe().given_up()) {
+        let lost = match (mailbox.probe().gave_up(), desk.probe().gave_up()) {
             (false, false) => None,
             (true, false) => Some(Unavailable {
                 what: "messages".to_owned(),
