@@ -156,7 +156,9 @@ impl Tools for Fake {
                     world.lists += 1;
                     world.slow_lists.pop_front()
                 });
-                tokio::time::sleep(slow.unwrap_or_default()).await;
+                if let Some(slow) = slow {
+                    tokio::time::sleep(slow).await;
+                }
                 let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == errand.session });
                 let rows: Vec<_> = self.with(|world| world.workspaces.iter().map(row).collect());
                 Ok(json!({ "workspaces": rows, "count": rows.len() }))
