@@ -1,6 +1,6 @@
 //! A message from a member to others.
 
-use std::{collections::HashMap, iter, num::NonZeroU32, sync::Arc};
+use std::{collections::HashMap, iter, num::NonZeroU32, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use governor::{
@@ -8,7 +8,10 @@ use governor::{
     clock::{Clock, DefaultClock},
 };
 use hivekeep_kernel::{Layer, MessageId, SessionId, ToolError};
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 
 use super::{Card, Msg, Reply, Team, authorize, front::Around};
 use crate::{
@@ -22,6 +25,9 @@ use crate::{
     refuse,
 };
 
+/// For the inboxes of one message to write it. Above the journal's own deadline for whoever waits
+/// for it.
+const PATIENCE: Duration = Duration::from_secs(35);
 /// For all members but the sender.
 const ALL: &str = "*";
 
@@ -62,10 +68,11 @@ pub(crate) struct Said {
 impl Said {
     /// Each member it was for, and where its task stands if that is what it was.
     pub(crate) async fn outcomes(self) -> Vec<(String, Result<Option<Stand>, ToolError>)> {
+        let deadline = Instant::now() + PATIENCE;
         let mut outcomes = Vec::with_capacity(self.answers.len());
         for (member, answer) in self.answers {
             let outcome = match answer {
-                Ok(answer) => answer.wait(&member).await,
+                Ok(answer) => answer.wait(&member, deadline).await,
                 Err(error) => Err(error),
             };
             outcomes.push((member, outcome));
@@ -81,12 +88,18 @@ enum Answer {
 }
 
 impl Answer {
-    async fn wait(self, member: &str) -> Result<Option<Stand>, ToolError> {
-        match self {
-            Self::Message(answer) => answer.await.map(|put| put.map(|()| None)),
-            Self::Task(answer) => answer.await.map(|stand| stand.map(Some)),
+    async fn wait(self, member: &str, deadline: Instant) -> Result<Option<Stand>, ToolError> {
+        let answer = async {
+            match self {
+                Self::Message(answer) => answer.await.map(|put| put.map(|()| None)),
+                Self::Task(answer) => answer.await.map(|stand| stand.map(Some)),
+            }
+        };
+        match timeout_at(deadline, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_ended)) => Err(unknown(member, "ended before it answered")),
+            Err(_late) => Err(unknown(member, "did not answer in time")),
         }
-        .unwrap_or_else(|_ended| Err(unknown(member)))
     }
 }
 
@@ -205,11 +218,32 @@ impl Team {
     }
 }
 
-/// The inbox ended while it was writing.
-fn unknown(member: &str) -> ToolError {
-    let message = format!("the inbox of `{member}` ended before it answered");
+/// The inbox ended while it was writing, or its journal stands still.
+fn unknown(member: &str, why: &str) -> ToolError {
+    let message = format!("the inbox of `{member}` {why}");
     ToolError::new(Layer::Actor, "actor_unavailable", message)
         .next("whether the message is in it is not known: have it receive before you repeat it")
         .detail("outcome", "unknown")
         .retryable()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn inboxes_that_do_not_answer_are_waited_for_once_and_not_for_ever() {
+        let (silent, one) = oneshot::channel();
+        let (_silent, other) = oneshot::channel();
+        let (_, ended) = oneshot::channel();
+        let answers = [Answer::Message(one), Answer::Task(other), Answer::Message(ended)];
+        let answers = answers.into_iter().map(|answer| ("b".to_owned(), Ok(answer))).collect();
+        let begun = Instant::now();
+        let outcomes = Said { id: MessageId::new(), answers }.outcomes().await;
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+        for (_, outcome) in outcomes {
+            assert_eq!(outcome.expect_err("no answer").details["outcome"], "unknown");
+        }
+        drop(silent);
+    }
 }
