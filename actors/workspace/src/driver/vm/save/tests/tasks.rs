@@ -47,7 +47,7 @@ async fn a_fork_neither_runs_nor_tells_of_the_tasks_of_its_source() {
              echo {id} >> /root/ended; seq 1 9000"
         );
         let taken = delivery.put(task(id, &line)).await.unwrap();
-        assert_eq!((taken.state, taken.repeat), (TaskState::Queued, false));
+        assert!(!taken.repeat && taken.state != TaskState::Done, "{taken:?}");
     }
     run(&bench.link, "until [ \"$(wc -l < /root/began)\" = 4 ] 2>/dev/null; do sleep 0.1; done")
         .await;
