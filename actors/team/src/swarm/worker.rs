@@ -1,6 +1,10 @@
 //! One task: its fork, its files, its put, its result.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId, fault_point,
@@ -32,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(300);
 const STOPPING: Duration = Duration::from_secs(30);
 /// For an attempt at removing a fork that nobody needs any more.
 const REMOVING: Duration = Duration::from_secs(30);
+/// Longest that a task on its way to its beginning keeps others from theirs.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
 /// Longest that a task which waits is kept waiting by a fork that cannot be removed.
 const HOLDING: Duration = Duration::from_secs(600);
 
@@ -124,6 +130,27 @@ impl Run {
     async fn outcome(&self, task: usize) -> Result<TaskResult, Trouble> {
         let turn = self.stop.run_until_cancelled(self.starting.acquire()).await;
         let Some(Ok(turn)) = turn else { return Err(ToolError::cancelled().into()) };
+        let mut start = std::pin::pin!(self.start(task));
+        let in_turn = tokio::time::timeout(LONGEST_TURN, start.as_mut()).await;
+        drop(turn);
+        let (plan, fork, result) = match in_turn {
+            Ok(started) => started?,
+            // It goes on; the others do not wait for it any longer.
+            Err(_) => start.await?,
+        };
+        if let Some(result) = result {
+            return Ok(result);
+        }
+        fault_point!("swarm.after_put");
+        self.notice(task, |task| task.started = true);
+        Ok(self.await_result(&plan, &fork).await?)
+    }
+
+    /// Up to the beginning of a task, which may be over by then.
+    async fn start(
+        &self,
+        task: usize,
+    ) -> Result<(Arc<Plan>, Fork<'_>, Option<TaskResult>), Trouble> {
         let before = self.state().tasks[task].worker.is_some();
         let worker = self.worker(task).await?;
         let plan = self.state().plan.clone();
@@ -134,14 +161,10 @@ impl Run {
         // An earlier incarnation may have put it: then it has its files, and perhaps its result.
         if !(before && self.is_put(&plan, &fork).await?) {
             self.furnish(&plan, &fork).await?;
-            if let Some(result) = self.put(&plan, task, &fork).await? {
-                return Ok(result);
-            }
+            let result = self.put(&plan, task, &fork).await?;
+            return Ok((plan, fork, result));
         }
-        fault_point!("swarm.after_put");
-        drop(turn);
-        self.notice(task, |task| task.started = true);
-        Ok(self.await_result(&plan, &fork).await?)
+        Ok((plan, fork, None))
     }
 
     /// The task's fork: the one that is recorded, one that was made before a crash, or a new one.

@@ -121,7 +121,7 @@ impl Tasks {
     pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
-        if book.is_taken_over(machine_id) {
+        if book.take_over(machine_id) {
             return Ok(());
         }
         self.generation.fetch_add(1, Ordering::SeqCst);

@@ -205,3 +205,24 @@ async fn forks_are_made_in_turns_and_the_first_tasks_run_meanwhile() {
     running.cancel.cancel();
     running.answer().await.expect_err("cancelled");
 }
+
+#[tokio::test]
+async fn forks_that_take_long_keep_the_others_for_a_turn_and_no_longer() {
+    let stage = Stage::new().await;
+    let at_once = std::thread::available_parallelism().map_or(2, |many| many.get().max(2));
+    let names: Vec<_> = (0..2 * at_once).map(|number| format!("t{number}")).collect();
+    let tasks: Vec<_> = names.iter().map(|name| (name.as_str(), "ok")).collect();
+    stage.fake.with(|world| world.slow = Duration::from_secs(60));
+    let mut args = swarm(&tasks);
+    args["max_parallel"] = json!(tasks.len());
+    let running = stage.begin(args);
+    let begun = async || stage.fake.with(|world| world.begun);
+    eventually("the first are being made", async || begun().await == at_once).await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    eventually("so are the others", async || begun().await == tasks.len()).await;
+    assert_eq!(stage.fake.with(|world| world.forking), tasks.len(), "the first still are");
+    running.cancel.cancel();
+    drop(running);
+}

@@ -158,7 +158,7 @@ impl Book {
 
     /// A machine without tasks is another one from now on: all there is stays, to be used by it.
     /// `false` where there may be some.
-    pub fn is_taken_over(&mut self, machine_id: &str) -> bool {
+    pub fn take_over(&mut self, machine_id: &str) -> bool {
         let none = self.loaded && self.queue.all().next().is_none();
         if none {
             (self.owner, self.owner_is_written) = (machine_id.to_owned(), false);

@@ -33,7 +33,12 @@ pub(super) async fn put_away(agent: &Agent, run: &JobDir) {
     let (cgroup, mark) = (cgroup_of(agent, run), mark_of(run));
     off_thread(move || match (cgroup, mark) {
         (Some(dir), _) => cgroup::remove(&dir),
-        (None, Some(mark)) => kill_bearers(mark.as_bytes()),
+        (None, Some(mark)) => {
+            let left = kill_bearers(mark.as_bytes());
+            if left > 0 {
+                crate::say!("{}: {left} of its processes do not die", mark.to_string_lossy());
+            }
+        }
         (None, None) => {}
     })
     .await;
@@ -46,13 +51,13 @@ pub(super) fn mark_of(run: &JobDir) -> Option<CString> {
     CString::new(mark).ok()
 }
 
-/// Blocking.
-fn kill_bearers(mark: &[u8]) {
+/// Answers how many do not die. Blocking.
+fn kill_bearers(mark: &[u8]) -> usize {
     let deadline = Instant::now() + KILL_DEADLINE;
     loop {
         let left = bearing(mark);
         if left.is_empty() || Instant::now() > deadline {
-            return;
+            return left.len();
         }
         for pid in left {
             // One that ended meanwhile needs no signal.
