@@ -1,5 +1,6 @@
 //! The command line: a file a subcommand.
 
+mod backup;
 mod call;
 mod check;
 mod client;
@@ -15,6 +16,7 @@ mod mcp;
 mod output;
 mod ps;
 mod reach;
+mod restore;
 mod sessions;
 mod status;
 mod stop;
@@ -70,6 +72,8 @@ enum Command {
     Stop(stop::Args),
     Check(check::Args),
     Image(image::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Logs(logs::Args),
     Events(events::Args),
     Team(team::Args),
@@ -129,6 +133,8 @@ pub fn main() -> ExitCode {
         Command::Stop(args) => stop::run(&context, args),
         Command::Check(args) => check::run(&context, args),
         Command::Image(args) => image::run(&context, args),
+        Command::Backup(args) => backup::run(&context, args),
+        Command::Restore(args) => restore::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
         Command::Team(args) => team::run(&context, args),

@@ -23,9 +23,20 @@ mod socket;
 
 pub use boot::{Error, Stopping, run};
 pub use folders::FolderError;
-pub use lock::{Holder, LockError};
+pub use lock::{Holder, Lock, LockError};
+
+use crate::config::Folders;
 pub use logging::LoggingError;
 pub use roster::catalogue;
+
+/// Makes the folders and takes the lock of the one daemon, for a command that works on its state.
+///
+/// # Errors
+/// When a daemon runs, or a folder is not ours.
+pub fn hold(folders: &Folders) -> Result<Lock, Error> {
+    folders::make(folders)?;
+    Ok(Lock::take(&folders.lock_file())?)
+}
 
 /// Exit code of a daemon whose state cannot be read. Starting it again changes
 /// nothing, so the unit file tells systemd not to.

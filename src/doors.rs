@@ -3,9 +3,13 @@
 
 pub mod control;
 pub mod hello;
+pub mod incoming;
 pub mod lines;
 pub mod mcp;
 pub mod mcp_http;
+pub mod pace;
+pub mod plain;
+pub mod seats;
 mod shared;
 
 pub use shared::{Connected, Core, StopOrder};

@@ -2,6 +2,7 @@
 //! daemon that boots the supervision tree, and the doors through which clients
 //! reach its tools. Translation only: what a tool does is in its actor's crate.
 
+pub mod backup;
 pub mod cli;
 pub mod config;
 pub mod daemon;

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context, Result, anyhow};
 use hivekeep::{
     config::{self, Given, Loaded},
-    doors::{Core, StopOrder, mcp::Listing},
+    doors::{Core, StopOrder, incoming::Incoming, mcp::Listing},
 };
 use hivekeep_kernel::{
     Address, Census, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolCall, entity::spawn_root,
@@ -56,6 +56,7 @@ impl Stage {
         let options = loaded.config.registry.clone();
         let (sessions, sessions_seed) = SessionsHandle::restore(
             &options,
+            hivekeep_registry::host_room(&options.host, home),
             journal.clone(),
             census.clone(),
             sessions_place.clone(),
@@ -81,6 +82,7 @@ impl Stage {
         })?;
         let everything = Arc::new(Listing::of(&catalogue, &View::default()));
         let core = Arc::new(Core {
+            incoming: Incoming::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
             catalogue,
@@ -93,6 +95,8 @@ impl Stage {
             since: Instant::now(),
             connections: Default::default(),
             http: Default::default(),
+            disks: None,
+            backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
             everything,
         });
@@ -115,6 +119,7 @@ fn no_notes(loaded: &Loaded, census: &Census) -> VaultHandle {
     hivekeep_vault::open(hivekeep_vault::Parts {
         options: loaded.config.vault.clone(),
         state_dir: loaded.folders.state.clone(),
+        room: Default::default(),
         address: Address::vacant(place),
     })
     .0

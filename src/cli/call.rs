@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::{Context, Failure, output, tools};
-use crate::doors::control::Wanted;
+use crate::doors::{control::Wanted, plain};
 
 /// Call a tool and print its result.
 ///
@@ -161,7 +161,7 @@ impl Bar {
             }
             _ => {}
         }
-        self.0.set_message(update.message.clone());
+        self.0.set_message(plain::line(&update.message).into_owned());
     }
 
     fn clear(&self) {

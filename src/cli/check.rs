@@ -1,8 +1,10 @@
 //! `hivekeep check`: a doctor for host, folders and configuration.
 
+mod distribution;
 mod findings;
 
 use super::{Context, Failure, output};
+use crate::doors::plain;
 
 /// Look at everything hivekeep needs on this host, and say what to do about it.
 #[derive(Debug, clap::Args)]
@@ -20,7 +22,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     if args.json {
         output::json(&serde_json::json!({ "ok": sound, "findings": found }))?;
     } else {
-        output::text(&readable(&found))?;
+        output::painted(&readable(&found))?;
     }
     if sound { Ok(()) } else { Err(Failure::Reported) }
 }
@@ -35,12 +37,16 @@ fn readable(found: &[findings::Finding]) -> String {
             (false, true) => paint.bad("FAIL"),
             (false, false) => paint.odd("note"),
         };
-        text.push_str(&format!("{mark}  {:<width$}  {}\n", finding.what, finding.detail));
+        text.push_str(&format!(
+            "{mark}  {:<width$}  {}\n",
+            finding.what,
+            plain::lines(&finding.detail)
+        ));
         if let Some(remedy) = &finding.remedy {
             text.push_str(&format!(
                 "      {:<width$}  {}\n",
                 "",
-                paint.faint(&format!("-> {remedy}"))
+                paint.faint(&format!("-> {}", plain::lines(remedy)))
             ));
         }
     }

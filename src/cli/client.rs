@@ -76,6 +76,26 @@ impl Client {
         }
     }
 
+    /// Asks, and waits for what comes first. The request goes on until this is dropped.
+    ///
+    /// # Errors
+    /// As [`Client::ask`], and for an answer without items.
+    pub(super) fn first<T: serde::de::DeserializeOwned>(
+        &mut self,
+        wanted: Wanted,
+    ) -> Result<T, Failure> {
+        let mut first = None;
+        let ended = self.ask(wanted, |value| {
+            first = Some(value);
+            Err(Failure::Reported)
+        });
+        match (first, ended) {
+            (Some(value), _) => serde_json::from_value(value).map_err(|error| broken(&error)),
+            (None, Err(error)) => Err(error),
+            (None, Ok(_)) => Err(broken(&"it answered nothing")),
+        }
+    }
+
     /// Asks for a single result.
     ///
     /// # Errors

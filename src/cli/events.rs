@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Context, Failure, output};
-use crate::doors::control::Wanted;
+use crate::doors::{control::Wanted, plain};
 
 /// Show what happened: every event of the daemon, in order.
 #[derive(Debug, clap::Args)]
@@ -49,5 +49,6 @@ fn line(event: &Value) -> String {
         }
         other => format!(" {other}"),
     };
-    format!("{:>7} {time} {:<24} {}{data}\n", event["seq"], text("kind"), text("subject"))
+    let told = format!("{:>7} {time} {:<24} {}{data}", event["seq"], text("kind"), text("subject"));
+    format!("{}\n", plain::line(&told))
 }

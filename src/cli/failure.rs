@@ -5,7 +5,7 @@ use std::{io, process::ExitCode};
 use hivekeep_kernel::ToolError;
 
 use super::reach::Unreachable;
-use crate::{config::Problems, daemon};
+use crate::{config::Problems, daemon, doors::plain};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,9 @@ pub enum Failure {
     /// A check did not pass; its report was printed.
     #[error("")]
     Reported,
+    /// A backup or a restore did not come about.
+    #[error(transparent)]
+    Backup(#[from] crate::backup::Error),
     /// Reading or writing.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -67,7 +70,7 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         if !matches!(self, Self::Reported) {
-            eprintln!("hivekeep: {self}");
+            eprintln!("hivekeep: {}", plain::lines(&self.to_string()));
         }
         ExitCode::from(self.code())
     }

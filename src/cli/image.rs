@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, Failure, output};
+use crate::doors::plain;
 
 /// Build and list the images that workspaces boot from.
 #[derive(Debug, clap::Args)]
@@ -109,8 +110,8 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
     let report = |progress: hivekeep_workspace::image::Progress| {
         let line = format!("[{}/{}] {}", progress.step, progress.steps, progress.message);
         match &spinner {
-            Some(spinner) => spinner.set_message(line),
-            None => eprintln!("{line}"),
+            Some(spinner) => spinner.set_message(plain::line(&line).into_owned()),
+            None => eprintln!("{}", plain::line(&line)),
         }
     };
     let built = store.build(request, &report, &cancel).await;

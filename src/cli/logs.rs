@@ -6,6 +6,7 @@ mod tail;
 use serde_json::Value;
 
 use super::{Context, Failure, output};
+use crate::doors::plain;
 
 /// Show the daemon's log.
 #[derive(Debug, clap::Args)]
@@ -37,8 +38,10 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         if !passes(line, args.level) {
             return Ok(());
         }
-        let text = if args.json { format!("{line}\n") } else { readable(line) };
-        Ok(output::text(&text)?)
+        Ok(match args.json {
+            true => output::painted(&format!("{}\n", plain::json(line))),
+            false => output::text(&format!("{}\n", plain::line(&readable(line)))),
+        }?)
     };
     if !path.exists() && !args.follow {
         return Err(Failure::Other(format!("there is no log at {}", path.display())));
@@ -67,7 +70,7 @@ fn passes(line: &str, level: Option<tracing::Level>) -> bool {
 
 /// `2026-11-21 22:43:45 INFO  daemon: ready  pid=12`
 fn readable(line: &str) -> String {
-    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return format!("{line}\n") };
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return line.to_owned() };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     let time = text("timestamp").get(..19).unwrap_or_default().replace('T', " ");
     let target = text("target").trim_start_matches("hivekeep_").trim_start_matches("hivekeep::");
@@ -83,7 +86,7 @@ fn readable(line: &str) -> String {
             (key, value) => rest.push_str(&format!(" {key}={}", bare(value))),
         }
     }
-    format!("{time} {:<5} {target}: {}{rest}\n", text("level"), text("message"))
+    format!("{time} {:<5} {target}: {}{rest}", text("level"), text("message"))
 }
 
 fn bare(value: &Value) -> String {
@@ -103,7 +106,7 @@ mod tests {
             r#"{"timestamp":"2026-11-21T22:43:45.123Z","level":"WARN","message":"slow","ms":12,
             "target":"hivekeep::daemon","span":{"name":"call","tool":"exec"}}"#
                 .replace('\n', "");
-        assert_eq!(readable(&line), "2026-11-21 22:43:45 WARN  daemon: slow ms=12 tool=exec\n");
+        assert_eq!(readable(&line), "2026-11-21 22:43:45 WARN  daemon: slow ms=12 tool=exec");
         assert!(passes(&line, Some(tracing::Level::INFO)));
         assert!(!passes(&line, Some(tracing::Level::ERROR)));
         assert!(passes("not json", Some(tracing::Level::ERROR)), "nothing is hidden by mistake");

@@ -63,11 +63,16 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
+const OUTPUT_PIPE_BYTES: usize = 1024 * 1024;
+
 /// Standard input and output, unbuffered: the pump writes whole lines at once.
 /// What anything else prints goes to standard error from here on.
 fn take_stdio() -> io::Result<(File, File)> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
+    // A large answer goes in fewer turns. What is no pipe, or may not be larger, stays as it is.
+    let _ = rustix::pipe::fcntl_setpipe_size(&output, OUTPUT_PIPE_BYTES);
     Ok((input, output))
 }

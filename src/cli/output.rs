@@ -1,42 +1,63 @@
 //! Printing for people.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     time::Duration,
 };
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+
+use crate::doors::plain;
+
+/// Bytes that went by, on standard error while it is a terminal.
+pub(super) fn spinner(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg}, {decimal_bytes} so far");
+    let bar = ProgressBar::new_spinner().with_message(what);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
 
 /// Prints data for programs.
 pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(io::stdout().lock(), "{}", plain::json(&text))
 }
 
 /// Prints data for programs that read line by line.
 pub(super) fn json_line(value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(value)?;
     let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, value)?;
-    writeln!(out)?;
+    writeln!(out, "{}", plain::json(&text))?;
     out.flush()
 }
 
-/// Prints text.
+/// Prints text that may say anything.
 pub(super) fn text(text: &str) -> io::Result<()> {
+    painted(&plain::lines(text))
+}
+
+/// Prints text with escape sequences of this program; what others say in it is plain already.
+pub(super) fn painted(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(text.as_bytes())
 }
 
-/// Columns as wide as they need to be; the last one is not padded.
+/// Columns as wide as they need to be; the last one is not padded. Cells may say anything.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<_>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain::line(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([head[column].len()]).max().unwrap_or_default()
     };
     let widths: Vec<_> = (0..head.len()).map(width).collect();
     let mut text = String::new();
-    let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    for row in std::iter::once(&head).chain(rows) {
+    let head: Vec<_> = head.iter().map(|cell| Cow::Borrowed(*cell)).collect();
+    for row in std::iter::once(&head).chain(&rows) {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             let padding = width.saturating_sub(cell.chars().count()) + 2;
@@ -127,5 +148,7 @@ mod tests {
         let rows =
             [vec!["a".to_owned(), "long cell".to_owned()], vec!["bcd".to_owned(), "é".to_owned()]];
         assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    long cell\nbcd  é\n");
+        let rows = [vec!["\x1b[2J\n".to_owned(), "1".to_owned()]];
+        assert_eq!(table(&["X", "Y"], &rows), "X               Y\n\\u{1b}[2J\\u{a}  1\n");
     }
 }

@@ -29,22 +29,22 @@ pub struct Args {
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let mut client = context.client()?;
     // Below this the looking would be the load.
     let pause = Duration::try_from_secs_f64(args.every.max(0.1))
         .map_err(|error| Failure::Usage(format!("--every: {error}")))?;
     let paint = output::Paint::stdout();
     loop {
-        let rows: Vec<ActorRow> = client.get_as(Wanted::Ps {})?;
+        // A connection a look: one that is idle meanwhile may lose its place to another.
+        let rows: Vec<ActorRow> = context.client()?.get_as(Wanted::Ps {})?;
         match (args.json, args.watch) {
             (true, true) => output::json_line(&rows)?,
             (true, false) => output::json(&rows)?,
             // Home, the new picture line by line, then what is left of the old.
             (false, true) => {
                 let picture = tree::draw(&rows, paint).replace('\n', "\x1b[K\n");
-                output::text(&format!("\x1b[H{picture}\x1b[J"))?;
+                output::painted(&format!("\x1b[H{picture}\x1b[J"))?;
             }
-            (false, false) => output::text(&tree::draw(&rows, paint))?,
+            (false, false) => output::painted(&tree::draw(&rows, paint))?,
         }
         if !args.watch {
             return Ok(());

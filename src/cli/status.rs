@@ -1,5 +1,7 @@
 //! `hivekeep status`.
 
+use serde_json::Value;
+
 use super::{Context, Failure, output};
 use crate::doors::control::{Status, Wanted};
 
@@ -30,7 +32,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
          socket      {}\n\
          MCP (HTTP)  {}\n\
          state       {}\n\
-         log         {}\n",
+         journal     {}\n\
+         events      {}\n\
+         log         {} ({} of at most {})\n",
         status.version,
         status.pid,
         output::age(status.uptime()),
@@ -41,7 +45,43 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         status.socket,
         status.mcp_http.as_deref().unwrap_or("off"),
         status.state_dir,
+        journal(&status.journal),
+        events(&status.journal),
         status.log_file,
+        output::bytes(status.logs.bytes),
+        output::bytes(status.logs.most_bytes),
     );
     Ok(output::text(&text)?)
+}
+
+/// `3.1 MiB live, 9.4 MiB dead, 812 streams; compacted 2 times, last at ... from ... to ...`.
+fn journal(journal: &Value) -> String {
+    let size = |part: &Value, name: &str| output::bytes(part[name].as_u64().unwrap_or_default());
+    let mut text = format!(
+        "{} live, {} dead, {} streams",
+        size(journal, "live_bytes"),
+        size(journal, "dead_bytes"),
+        journal["streams"]
+    );
+    if let (Some(at), last) = (journal["compacted"]["at"].as_str(), &journal["compacted"]) {
+        let (before, after) = (size(last, "before_bytes"), size(last, "after_bytes"));
+        text += &format!("; compacted at {at} from {before} to {after}");
+    }
+    if journal["compacting"] == true {
+        text += "; being compacted";
+    }
+    if let Some(why) = journal["compaction_given_up"].as_str() {
+        text += &format!("; not compacted: {why}");
+    }
+    text
+}
+
+fn events(journal: &Value) -> String {
+    let number = |name: &str| journal[name].as_u64().unwrap_or_default();
+    let kept = (number("last_event") + 1).saturating_sub(number("oldest_event"));
+    format!(
+        "{kept} kept of at most {}, {} since the first",
+        number("events_kept"),
+        number("last_event")
+    )
 }

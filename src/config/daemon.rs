@@ -1,6 +1,9 @@
 //! Options of the process itself.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,17 +37,36 @@ pub struct DaemonOptions {
     pub log_file_mb: u64,
     /// How many rotated log files are kept.
     pub log_files_kept: u64,
-    /// Attachments at once; one more is refused. At least 1.
+    /// MCP clients at once over the socket, and requests at once over HTTP; one
+    /// more is refused. The command line has places of its own. At least 1.
     pub max_connections: usize,
-    /// How long a client may take to say who it is.
+    /// How long a client may take to say who it is, and then to begin with the
+    /// protocol.
     pub handshake_timeout_secs: u64,
-    /// The longest message from a client over the socket.
+    /// The longest message from a client over the socket. All clients together have
+    /// room for eight of them on their way in and in work; what is longer than
+    /// 64 KiB waits unread for its turn, and has 30 s to be whole then.
     pub max_message_mb: usize,
+    /// Free space that each file system keeps for what goes on: below it new
+    /// workspaces, forks, snapshots, downloads and notes are refused, and a machine
+    /// that found no room for a write waits. At most a tenth of a file system; 0
+    /// refuses nothing.
+    pub free_space_floor_mb: u64,
+    /// How much one client may send, in MiB a second. What is more waits unread.
+    /// One message of the longest kind passes at once.
+    pub read_mb_per_sec: NonZeroU32,
+    /// How many messages of one client are read in a second, and at once. What
+    /// is more waits unread. All clients over HTTP count as one, here and above.
+    pub messages_per_sec: NonZeroU32,
     /// How long an ordered stop waits for calls that are running.
     pub drain_timeout_secs: u64,
     /// Whether an ordered stop also stops the workspaces. They are left running
     /// otherwise, and taken up again at the next start.
     pub stop_workspaces: bool,
+}
+
+const fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("a literal above zero")
 }
 
 impl Default for DaemonOptions {
@@ -63,6 +85,9 @@ impl Default for DaemonOptions {
             handshake_timeout_secs: 10,
             // The cap that MCP libraries put on one line.
             max_message_mb: 16,
+            free_space_floor_mb: 1024,
+            read_mb_per_sec: count(32),
+            messages_per_sec: count(2_000),
             drain_timeout_secs: 10,
             stop_workspaces: false,
         }

@@ -3,17 +3,17 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    ActorRow, Census, Fault, Resources, ToolError, entity::spawn_root, ports::LateTools,
+    ActorRow, Census, Fault, Resources, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
 use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
     DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle,
-    SessionsSeed, View, registry,
+    SessionsSeed, View, host_room, registry,
 };
 use hivekeep_store::{Journal, Recovered};
 use hivekeep_team::{House, TeamsHandle};
 use hivekeep_vault::VaultHandle;
-use hivekeep_workspace::{Parts, Shared, TasksHandle};
+use hivekeep_workspace::{Parts, Shared, TasksHandle, backup::DisksHandle};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -26,8 +26,9 @@ use super::{
     roster, shutdown,
 };
 use crate::{
+    backup,
     config::{Config, Loaded},
-    doors::{Core, StopOrder, mcp::Listing, mcp_http},
+    doors::{Core, StopOrder, incoming::Incoming, mcp::Listing, mcp_http},
 };
 
 /// How long the actors may take to start: re-attaching machines included.
@@ -54,6 +55,12 @@ pub enum Error {
     /// There is no log.
     #[error(transparent)]
     Logging(#[from] LoggingError),
+    /// There is half a state.
+    #[error(
+        "a restore into {} was cut short: run `hivekeep restore FILE` again, or remove its \
+         folder restore.part for a fresh start", .0.display()
+    )]
+    RestoreCutShort(PathBuf),
     /// The journal does not open.
     #[error("the state in {}: {source}", dir.display())]
     State {
@@ -125,6 +132,7 @@ pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     folders::make(&loaded.folders)?;
     let _lock = Lock::take(&loaded.folders.lock_file())?;
     let _logging = logging::start(&loaded)?;
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(loaded.config.daemon.workers())
         .enable_all()
@@ -138,6 +146,16 @@ pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
         Err(error) => tracing::error!(%error, "ended"),
     }
     outcome
+}
+
+/// Descriptors for as many clients and machines as the host allows.
+fn raise_open_files() {
+    match hivekeep_workspace::driver::raise_open_files() {
+        Ok([found, limit]) => {
+            tracing::info!(?found, ?limit, "open files: raised to the hard limit")
+        }
+        Err(error) => tracing::warn!(%error, "open files: the limit stays"),
+    }
 }
 
 async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
@@ -178,7 +196,18 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
 }
 
 async fn open_journal(loaded: &Loaded) -> Result<Journal, Error> {
-    let dir = loaded.folders.journal();
+    let (state, dir) = (loaded.folders.state.clone(), loaded.folders.journal());
+    if backup::cut_short(&state, &dir) {
+        return Err(Error::RestoreCutShort(state));
+    }
+    let left = move || {
+        backup::sweep(&state)?;
+        backup::end_restore(&state).map_err(io::Error::other)
+    };
+    blocking(left).await?.map_err(|source| Error::Io {
+        doing: "removing what a backup or a restore left",
+        source,
+    })?;
     let options = hivekeep_store::Options { dir: dir.clone(), ..loaded.config.store.clone() };
     let (journal, recovered) = blocking(move || Journal::open(options))
         .await?
@@ -196,18 +225,27 @@ async fn blocking<T: Send + 'static>(
 }
 
 async fn sessions(
-    config: &Config,
+    Loaded { config, folders, .. }: &Loaded,
     journal: &Journal,
     census: &Census,
     places: &Places,
 ) -> Result<(SessionsHandle, SessionsSeed), Error> {
     let (options, journal) = (config.registry.clone(), journal.clone());
     let (census, supervisor) = (census.clone(), places.sessions.clone());
-    Ok(blocking(move || SessionsHandle::restore(&options, journal, census, supervisor)).await??)
+    let disks = folders.state.clone();
+    let restore = move || {
+        let room = host_room(&options.host, &disks);
+        SessionsHandle::restore(&options, room, journal, census, supervisor)
+    };
+    Ok(blocking(restore).await??)
 }
 
 fn member_size(of: &hivekeep_workspace::Options) -> Resources {
     Resources::workspace(of.default_memory_mb, of.default_disk_gb)
+}
+
+fn room(config: &Config) -> Room {
+    Room::with_floor_mb(config.daemon.free_space_floor_mb)
 }
 
 fn redactor(config: &Config) -> Result<Redactor, Error> {
@@ -237,7 +275,7 @@ impl Tree {
         let (config, folders) = (&loaded.config, &loaded.folders);
         let census = Census::default();
         let places = Places::new(&census);
-        let (sessions, sessions_seed) = sessions(config, journal, &census, &places).await?;
+        let (sessions, sessions_seed) = sessions(loaded, journal, &census, &places).await?;
         let (network, network_seed) = hivekeep_network::open(hivekeep_network::Parts {
             options: config.network.clone(),
             state_dir: folders.state.clone(),
@@ -245,7 +283,7 @@ impl Tree {
             address: places.network.clone(),
         })
         .await?;
-        let closing = CancellationToken::new();
+        let (closing, room) = (CancellationToken::new(), room(config));
         let redactor = redactor(config)?;
         let workspaces = Shared::open(Parts {
             options: config.workspace.clone(),
@@ -257,6 +295,7 @@ impl Tree {
             hide: Arc::new(move |text| redactor.text(text).into_owned()),
             sessions: Arc::new(sessions.clone()),
             network: Arc::new(network.clone()),
+            room: room.clone(),
             census: census.clone(),
             closing: closing.clone(),
         })
@@ -265,6 +304,7 @@ impl Tree {
         let (notes, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
             options: config.vault.clone(),
             state_dir: folders.state.clone(),
+            room,
             address: places.vault.clone(),
         });
         let tools = LateTools::default();
@@ -343,6 +383,7 @@ impl Tree {
         self.tools.wire(Arc::new(dispatcher.clone()));
         let everything = Arc::new(Listing::of(&catalogue, &View::default()));
         Ok(Arc::new(Core {
+            incoming: Incoming::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
             catalogue,
@@ -355,6 +396,8 @@ impl Tree {
             since: Instant::now(),
             connections: Default::default(),
             http: Default::default(),
+            disks: Some(DisksHandle::new(self.workspaces.clone())),
+            backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything,
         }))

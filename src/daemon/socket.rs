@@ -5,8 +5,7 @@ mod halves;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Door, Layer, ToolError};
-use hivekeep_registry::{OpenSession, View};
-use rmcp::transport::async_rw::AsyncRwTransport;
+use hivekeep_registry::{OpenSession, User, View};
 use tokio::{
     io::{AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
@@ -16,14 +15,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::doors::{
     Core, control,
-    hello::{Answer, Hello, Welcome},
+    hello::{Answer, Hello, MAX_HELLO_BYTES, Welcome},
     lines::{Line, Lines},
     mcp,
+    seats::{Seat, Seats},
 };
 use halves::{ReadHalf, WriteHalf};
 
 /// Pause after a failed accept, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Clients that have not said who they are. One more, and the one silent for longest has to go.
+const BEFORE_HELLO: usize = 64;
+/// The command line's connections. One more, and the one idle for longest has to go.
+const CONTROL: usize = 64;
 
 /// Makes the socket. The lock is held, so an old one has nobody behind it.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -51,7 +56,7 @@ pub(super) struct Socket {
 impl Socket {
     /// Lets clients in until it closes.
     pub(super) async fn serve(self) {
-        let room = Arc::new(Semaphore::new(self.core.config.daemon.max_connections));
+        let rooms = Rooms::new(self.core.config.daemon.max_connections);
         loop {
             let accepted = tokio::select! {
                 () = self.closing.cancelled() => return,
@@ -66,20 +71,33 @@ impl Socket {
                 }
             };
             let (core, end) = (self.core.clone(), self.end.clone());
-            let place = room.clone().try_acquire_owned();
+            // Taken here, so that no more than these are about to be served.
+            let (rooms, seat) = (rooms.clone(), rooms.before_hello.take());
             self.inside.spawn(async move {
-                let guest = match Guest::new(core, stream, end) {
-                    Ok(guest) => guest,
-                    Err(error) => {
-                        tracing::warn!(%error, "a client could not be let in");
-                        return;
-                    }
-                };
-                match place {
-                    Ok(_place) => guest.show_in().await,
-                    Err(_) => guest.refuse(full()).await,
+                match (Guest::new(core, stream, end, rooms), seat) {
+                    (Ok(guest), Some(seat)) => guest.show_in(seat).await,
+                    (Ok(guest), None) => guest.refuse(full()).await,
+                    (Err(error), _) => tracing::warn!(%error, "a client could not be let in"),
                 }
             });
+        }
+    }
+}
+
+/// Where clients are, each kind apart, so that none takes the places of another.
+#[derive(Clone)]
+struct Rooms {
+    before_hello: Seats,
+    control: Seats,
+    mcp: Arc<Semaphore>,
+}
+
+impl Rooms {
+    fn new(max_connections: usize) -> Self {
+        Self {
+            before_hello: Seats::new(BEFORE_HELLO),
+            control: Seats::new(CONTROL),
+            mcp: Arc::new(Semaphore::new(max_connections)),
         }
     }
 }
@@ -97,14 +115,20 @@ struct Guest {
     lines: Lines<BufReader<ReadHalf>>,
     writer: WriteHalf,
     end: CancellationToken,
+    rooms: Rooms,
 }
 
 impl Guest {
-    fn new(core: Arc<Core>, stream: UnixStream, end: CancellationToken) -> io::Result<Self> {
+    fn new(
+        core: Arc<Core>,
+        stream: UnixStream,
+        end: CancellationToken,
+        rooms: Rooms,
+    ) -> io::Result<Self> {
         let uid = stream.peer_cred().map(|peer| peer.uid());
         let (reader, writer) = halves::split(stream)?;
-        let lines = Lines::new(BufReader::new(reader), core.config.daemon.max_message_bytes());
-        Ok(Self { core, uid, lines, writer, end })
+        let lines = Lines::new(BufReader::new(reader), MAX_HELLO_BYTES);
+        Ok(Self { core, uid, lines, writer, end, rooms })
     }
 
     async fn refuse(mut self, error: ToolError) {
@@ -113,7 +137,7 @@ impl Guest {
         let _gone = tell(&mut self.writer, &Answer::Refused(error)).await;
     }
 
-    async fn show_in(mut self) {
+    async fn show_in(mut self, seat: Seat) {
         let uid = match &self.uid {
             Ok(uid) if may_enter(*uid) => *uid,
             Ok(uid) => {
@@ -130,8 +154,10 @@ impl Guest {
         let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
         let hello = tokio::select! {
             () = self.end.cancelled() => return,
+            () = seat.lost() => return self.refuse(full()).await,
             hello = tokio::time::timeout(patience, hear(&mut self.lines)) => hello,
         };
+        drop(seat);
         match hello {
             Ok(Ok(Some(hello))) => self.enter(uid, hello).await,
             Ok(Ok(None)) => {}
@@ -147,12 +173,18 @@ impl Guest {
         let _counted = self.core.connected();
         match hello {
             Hello::Control {} => {
+                let Some(seat) = self.rooms.control.take() else {
+                    return self.refuse(full()).await;
+                };
                 let tools = self.core.everything.digest().to_owned();
                 if tell(&mut self.writer, &Answer::Welcome(welcome(tools))).await.is_err() {
                     return;
                 }
+                let max_bytes = self.core.config.daemon.max_message_bytes();
+                let lines = Lines::new(self.lines.into_reader(), max_bytes);
+                let lines = lines.within(self.core.incoming.clone());
                 let served =
-                    control::serve(self.core, uid, self.lines, self.writer, self.end).await;
+                    control::serve(self.core, uid, lines, self.writer, self.end, seat).await;
                 if let Err(error) = served {
                     tracing::debug!(%error, "a control connection broke");
                 }
@@ -172,9 +204,13 @@ impl Guest {
         if let Err(error) = view.check(&self.core.catalogue) {
             return self.refuse(error).await;
         }
+        let Ok(_place) = self.rooms.mcp.clone().try_acquire_owned() else {
+            return self.refuse(full()).await;
+        };
         let request = OpenSession {
             door: Door::McpStdio,
             client: format!("hivekeep mcp (uid {uid})"),
+            user: User::Uid(uid),
             resume,
         };
         let attachment = match self.core.sessions.open(request).await {
@@ -182,7 +218,7 @@ impl Guest {
             Err(error) => return self.refuse(error).await,
         };
         let (session, resumed) = (attachment.session, attachment.resumed);
-        let max_bytes = self.core.config.daemon.max_message_bytes();
+        let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
         let handler = mcp::Handler::for_connection(self.core, Arc::new(view), attachment);
         let mut welcome = welcome(handler.digest().to_owned());
         (welcome.session, welcome.resumed) = (Some(session), resumed);
@@ -190,17 +226,20 @@ impl Guest {
             return;
         }
         tracing::info!(%session, resumed, uid, "attached");
-        let transport = AsyncRwTransport::new_server(self.lines.into_reader(), self.writer)
-            .with_max_line_length(max_bytes);
-        let transport = handler.transport(transport);
+        let transport = handler.transport(self.lines.into_reader(), self.writer);
         // A child: the service cancels the token it is given when it ends.
         let end = self.end.child_token();
-        match rmcp::service::serve_server_with_ct(handler, transport, end).await {
-            Ok(running) => {
+        let begun = rmcp::service::serve_server_with_ct(handler, transport, end);
+        match tokio::time::timeout(patience, begun).await {
+            Ok(Ok(running)) => {
                 let quit = running.waiting().await;
                 tracing::info!(%session, ?quit, "detached");
             }
-            Err(error) => tracing::info!(%session, %error, "detached before the protocol began"),
+            Ok(Err(error)) => {
+                tracing::info!(%session, %error, "detached before the protocol began");
+            }
+            // It holds a place that others may need, and can come back with its session.
+            Err(_) => tracing::info!(%session, "detached: the protocol did not begin in time"),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The control door: what the command line asks of a running daemon. Requests
 //! and replies are JSON lines; requests of one connection run side by side.
 
+mod backup;
 mod events;
 mod messages;
 mod requests;
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Layer, ReceiptPad, ToolError};
 use tokio::{
@@ -15,11 +16,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use messages::{Reply, ReplyBody, Request, Status, TeamNow, Wanted};
+pub use messages::{BackupMade, Logs, Reply, ReplyBody, Request, Status, TeamNow, Wanted};
 
 use super::{
     Core, StopOrder,
     lines::{Line, Lines},
+    seats::Seat,
 };
 
 /// Requests of one connection that run at a time; more wait unread.
@@ -27,8 +29,11 @@ const SIDE_BY_SIDE: usize = 64;
 /// Replies that wait for a client to read; then their requests wait.
 const REPLIES_WAITING: usize = 64;
 
-/// Serves one connection until its client leaves or the daemon stops. Requests
-/// that still run are dropped, and their calls cancelled.
+/// A connection with nothing to do is closed after this.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+
+/// Serves one connection until its client leaves, the daemon stops, or its place is needed while
+/// nothing runs. Requests that still run are dropped, and their calls cancelled.
 ///
 /// # Errors
 /// When the connection breaks.
@@ -38,6 +43,7 @@ pub async fn serve<R, W>(
     mut lines: Lines<R>,
     writer: W,
     end: CancellationToken,
+    seat: Seat,
 ) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,
@@ -47,12 +53,15 @@ where
     let writing = tokio::spawn(write(writer, waiting));
     let mut running = JoinSet::new();
     let outcome = loop {
+        seat.set_busy(!running.is_empty());
         let line = tokio::select! {
             biased;
             () = end.cancelled() => break Ok(()),
+            () = seat.lost() => break Ok(()),
             // Ends are collected so that there is room for new requests.
             Some(_ended) = running.join_next() => continue,
             line = lines.next(), if running.len() < SIDE_BY_SIDE => line,
+            () = tokio::time::sleep(IDLE), if running.is_empty() => break Ok(()),
         };
         match line {
             Ok(Line::Whole(line)) => {
@@ -81,7 +90,7 @@ where
     running.shutdown().await;
     drop(replies);
     // What was answered is written, as long as the client reads it.
-    let _gone = tokio::time::timeout(std::time::Duration::from_secs(5), writing).await;
+    let _gone = tokio::time::timeout(Duration::from_secs(5), writing).await;
     outcome
 }
 

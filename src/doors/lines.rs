@@ -2,7 +2,15 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt},
+    time::timeout_at,
+};
+
+use super::incoming::{Incoming, Reserved, SHORT_BYTES};
+
+/// What the buffer keeps between two lines.
+const KEPT_BYTES: usize = 64 * 1024;
 
 /// Cuts a stream of bytes into lines, in one reused buffer.
 #[derive(Debug)]
@@ -37,6 +45,8 @@ impl Cutter {
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Cut) {
         if std::mem::take(&mut self.handed_out) {
             self.line.clear();
+            // One long line does not keep its memory for as long as the connection lives.
+            self.line.shrink_to(KEPT_BYTES);
         }
         let newline = bytes.iter().position(|byte| *byte == b'\n');
         let part = &bytes[..newline.unwrap_or(bytes.len())];
@@ -56,6 +66,11 @@ impl Cutter {
         }
         self.handed_out = !self.line.is_empty();
         (at + 1, if self.handed_out { Cut::Line } else { Cut::More })
+    }
+
+    /// Bytes of a line that goes on.
+    fn begun(&self) -> usize {
+        if self.handed_out { 0 } else { self.line.len() }
     }
 
     /// The line that [`Cut::Line`] announced.
@@ -80,32 +95,73 @@ pub enum Line<'l> {
 pub struct Lines<R> {
     reader: R,
     cutter: Cutter,
+    /// Where long lines reserve what they take.
+    incoming: Option<Incoming>,
+    /// Of the line that goes on, or was read last.
+    reserved: Option<Reserved>,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// Lines of at most `max_bytes`.
     pub fn new(reader: R, max_bytes: usize) -> Self {
-        Self { reader, cutter: Cutter::new(max_bytes) }
+        Self { reader, cutter: Cutter::new(max_bytes), incoming: None, reserved: None }
+    }
+
+    /// The same, with room for long lines from there.
+    pub fn within(self, incoming: Incoming) -> Self {
+        Self { incoming: Some(incoming), ..self }
     }
 
     /// The next line that is not empty.
     ///
     /// # Errors
-    /// When the peer cannot be read.
+    /// When the peer cannot be read, and `TimedOut` for a long line that does not end.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
+        if self.cutter.handed_out {
+            self.reserved = None;
+        }
         loop {
-            let available = self.reader.fill_buf().await?;
+            let available = match &self.reserved {
+                Some(reserved) => timeout_at(reserved.until, self.reader.fill_buf()).await??,
+                None => self.reader.fill_buf().await?,
+            };
             if available.is_empty() {
                 return Ok(Line::End);
+            }
+            if self.reserved.is_none()
+                && self.cutter.begun() + available.len() > SHORT_BYTES
+                && let Some(incoming) = &self.incoming
+            {
+                self.reserved = incoming.reserve().await;
             }
             let (taken, cut) = self.cutter.feed(available);
             self.reader.consume(taken);
             match cut {
                 Cut::More => {}
-                Cut::TooLong => return Ok(Line::TooLong),
+                Cut::TooLong => {
+                    self.reserved = None;
+                    return Ok(Line::TooLong);
+                }
                 Cut::Line => return Ok(Line::Whole(self.cutter.line())),
             }
         }
+    }
+
+    /// Whether a long line is on its way, and others wait for its room.
+    pub fn has_reserved(&self) -> bool {
+        self.reserved.is_some() && !self.cutter.handed_out
+    }
+
+    /// What the line that [`Lines::next`] has read last keeps of its reservation, taken out.
+    pub fn take_reserved(&mut self) -> Option<Reserved> {
+        let mut reserved = self.reserved.take()?;
+        reserved.shrink(self.cutter.line.len());
+        Some(reserved)
+    }
+
+    /// The line that [`Lines::next`] has read last, taken out.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.cutter.line)
     }
 
     /// The reader, with what it has buffered; for a change of protocol between
@@ -195,6 +251,31 @@ mod tests {
             proptest::prop_assert_eq!(&cut(&mut cuts.iter().copied()), &whole);
             proptest::prop_assert!(whole.iter().flatten().all(|line| line.len() <= max_bytes));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_line_reserves_its_room_and_has_to_end_in_time() {
+        use tokio::io::AsyncWriteExt;
+        let incoming = Incoming::new(&crate::config::Config::default());
+        let (mut theirs, ours) = tokio::io::duplex(1 << 20);
+        let mut lines = Lines::new(BufReader::new(ours), 1 << 20).within(incoming);
+        theirs.write_all(b"short\n").await.expect("writes");
+        assert_eq!(lines.next().await.expect("reads"), Line::Whole(b"short"));
+        assert!(lines.take_reserved().is_none());
+        let mut long = vec![b'x'; 100_000];
+        long.push(b'\n');
+        theirs.write_all(&long).await.expect("writes");
+        assert!(
+            matches!(lines.next().await.expect("reads"), Line::Whole(line) if line.len() == 100_000)
+        );
+        assert!(lines.take_reserved().is_some());
+        // However long it waits for one that has not grown long yet.
+        theirs.write_all(b"begun").await.expect("writes");
+        let hour = tokio::time::timeout(std::time::Duration::from_secs(3600), lines.next()).await;
+        assert!(hour.is_err());
+        theirs.write_all(&long[..100_000]).await.expect("writes");
+        let error = lines.next().await.expect_err("it does not end");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

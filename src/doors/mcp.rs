@@ -3,6 +3,7 @@
 //! and what they do is the registry's.
 
 mod answer;
+mod excerpt;
 mod listing;
 mod notes;
 mod progress;
@@ -10,11 +11,12 @@ mod receipts;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod wire;
 
 use std::sync::{Arc, OnceLock};
 
-use hivekeep_kernel::{Door, Progress, SessionId};
-use hivekeep_registry::{Attachment, CallRequest, OpenSession, View};
+use hivekeep_kernel::{Door, Progress, RateClass, SessionId};
+use hivekeep_registry::{Attachment, CallRequest, OpenSession, User, View};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -27,13 +29,18 @@ use rmcp::{
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
-use tokio::sync::OnceCell;
+use tokio::{
+    io::{AsyncBufRead, AsyncWrite},
+    sync::{OnceCell, Semaphore, SemaphorePermit},
+};
 
 pub use listing::Listing;
 pub use receipts::Written;
+pub use wire::Wire;
 
-use super::Core;
+use super::{Core, lines::Lines, pace::Pace};
 use receipts::Receipts;
+use wire::Ticket;
 
 /// What a model is told before it sees the tools.
 const INSTRUCTIONS: &str = "\
@@ -51,13 +58,25 @@ may succeed later (retryable, retry_after_ms).
 - Workspaces live until workspace_destroy. If one belongs to a session that is gone, \
 workspace_adopt takes it over.";
 
+/// Tools with more than this in an answer wait for a turn.
+const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Calls of one session over HTTP that run at a time.
+const HTTP_CALLS: usize = 64;
+
 /// Where a handler's session comes from.
 enum Origin {
     /// Opened with the connection.
     Connection(Attachment),
-    /// Opened by `initialize` when there is one; requests without it share the
-    /// session of their bearer credential.
-    Http { own: OnceCell<Attachment>, shared: Arc<OnceCell<Attachment>> },
+    /// Of a client with `initialize`, opened by its first call; requests without a
+    /// handshake share the session of their bearer credential.
+    Http {
+        /// What the client of the handshake calls itself.
+        client: OnceLock<String>,
+        own: OnceCell<Attachment>,
+        shared: Arc<OnceCell<Attachment>>,
+        calls: Semaphore,
+    },
 }
 
 /// The handler of one attachment. Cheap to clone.
@@ -88,7 +107,8 @@ impl Handler {
 
     /// For an HTTP session or a single HTTP request.
     pub fn for_http(core: Arc<Core>, view: Arc<View>, shared: Arc<OnceCell<Attachment>>) -> Self {
-        let origin = Origin::Http { own: OnceCell::new(), shared };
+        let (client, own) = (OnceLock::new(), OnceCell::new());
+        let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
@@ -98,9 +118,18 @@ impl Handler {
         Self(Arc::new(Inside { core, view, listing, door, origin, receipts, hearing }))
     }
 
-    /// The connection's transport, which signs for the answers that it writes.
-    pub fn transport<T>(&self, transport: T) -> Written<T> {
-        Written::new(transport, self.0.receipts.clone())
+    /// The connection's transport, which reads no more than its client reads of the answers, and
+    /// signs for those that it writes.
+    pub fn transport<R, W>(&self, reader: R, writer: W) -> Written<Wire<R, W>>
+    where
+        R: AsyncBufRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let options = &self.0.core.config.daemon;
+        let lines = Lines::new(reader, options.max_message_bytes());
+        let lines = lines.within(self.0.core.incoming.clone());
+        let wire = Wire::new(lines, writer, Pace::new(options));
+        Written::new(wire, self.0.receipts.clone())
     }
 
     /// Digest of the tools it lists.
@@ -108,20 +137,46 @@ impl Handler {
         self.0.listing.digest()
     }
 
-    async fn session(&self, client: impl FnOnce() -> String) -> Result<SessionId, ErrorData> {
-        let (own, shared) = match &self.0.origin {
-            Origin::Connection(attachment) => return Ok(attachment.session),
-            Origin::Http { own, shared } => (own, shared),
-        };
-        if let Some(attachment) = own.get() {
-            return Ok(attachment.session);
+    /// Waits for a turn when the tool answers quickly and maybe largely: no more such answers are
+    /// made than a client reads. What takes long is limited by its own rate instead.
+    async fn turn(&self, tool: &str, context: &RequestContext<RoleServer>) {
+        let spec = self.0.core.catalogue.find(tool).map(|entry| entry.info.spec);
+        let large = spec.is_some_and(|spec| {
+            spec.rate == RateClass::Default && spec.result_budget_bytes > LARGE_RESULT_BYTES
+        });
+        if let (true, Some(ticket)) = (large, context.extensions.get::<Ticket>()) {
+            ticket.turn(&context.ct).await;
         }
-        let open = || async {
-            let request = OpenSession { door: self.0.door, client: client(), resume: None };
-            self.0.core.sessions.open_named(BEARER_SESSION, request).await
+    }
+
+    /// A place among the calls of one session over HTTP, whose clients may leave while they run.
+    /// Those of a connection have theirs already.
+    fn place(&self) -> Result<Option<SemaphorePermit<'_>>, ErrorData> {
+        match &self.0.origin {
+            Origin::Connection(_) => Ok(None),
+            Origin::Http { calls, .. } => match calls.try_acquire() {
+                Ok(place) => Ok(Some(place)),
+                Err(_) => Err(wire::refused(&wire::too_many(HTTP_CALLS))),
+            },
+        }
+    }
+
+    async fn session(&self, client: impl FnOnce() -> String) -> Result<SessionId, ErrorData> {
+        let (named, own, shared) = match &self.0.origin {
+            Origin::Connection(attachment) => return Ok(attachment.session),
+            Origin::Http { client, own, shared, .. } => (client.get(), own, shared),
         };
-        let attachment = shared.get_or_try_init(open).await.map_err(answer::protocol)?;
-        Ok(attachment.session)
+        let sessions = &self.0.core.sessions;
+        let (door, user) = (self.0.door, User::Bearer);
+        let request = |client| OpenSession { door, client, user, resume: None };
+        let attachment = match named {
+            Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
+            None => {
+                let open = || sessions.open_named(BEARER_SESSION, request(client()));
+                shared.get_or_try_init(open).await
+            }
+        };
+        Ok(attachment.map_err(answer::protocol)?.session)
     }
 }
 
@@ -145,13 +200,9 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        if let Origin::Http { own, .. } = &self.0.origin {
-            let client = answer::client_name(Some(request.client_info.clone()));
-            let open = || async {
-                let request = OpenSession { door: self.0.door, client, resume: None };
-                self.0.core.sessions.open(request).await
-            };
-            own.get_or_try_init(open).await.map_err(answer::protocol)?;
+        if let Origin::Http { client, .. } = &self.0.origin {
+            // A second handshake changes no name.
+            let _named = client.set(answer::client_name(Some(request.client_info.clone())));
         }
         context.peer.set_peer_info(request.clone());
         self.negotiate_initialize(&request)
@@ -180,6 +231,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let _place = self.place()?;
+        self.turn(&request.name, &context).await;
         let relay = progress::Relay::of(&context);
         let call = self.0.core.dispatcher.call(CallRequest {
             session,
@@ -204,7 +257,7 @@ impl ServerHandler for Handler {
                 _ => receipt.sign(),
             }
         }
-        answer::of(outcome).map(CallToolResponse::Complete)
+        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }
 
     async fn list_resources(

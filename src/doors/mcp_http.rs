@@ -1,13 +1,14 @@
 //! MCP over streamable HTTP at `/mcp`, on loopback, behind a bearer token.
 //!
 //! ```text
-//! request ─▶ concurrency ─▶ bearer token ─▶ Host, Origin, body size (rmcp) ─▶ handler
+//! request ─▶ concurrency ─▶ bearer token ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
 //! ```
 //!
-//! Clients with `initialize` get a session of their own for as long as their
-//! HTTP session lives. Requests of 2026-07-28 have no session on the wire: all
+//! Clients with `initialize` get a session of their own with their first call, for as
+//! long as their HTTP session lives. Requests of 2026-07-28 have no session on the wire: all
 //! that carry the same token share one lasting session.
 
+mod newcomers;
 mod place;
 mod token;
 
@@ -15,8 +16,9 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
+    body::{Body, Bytes},
     extract::{Request, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, HeaderName, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     serve::ListenerExt,
@@ -31,9 +33,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use http_body::Body as _;
+use newcomers::Newcomers;
 pub use token::{Token, TokenError};
 
-use super::{Core, mcp::Handler};
+use super::{
+    Core,
+    incoming::{Incoming, SHORT_BYTES},
+    mcp::Handler,
+    pace::{LARGE_BYTES, Pace, Weight},
+};
 use crate::config::McpHttpOptions;
 
 /// Why the door does not open.
@@ -61,11 +70,21 @@ pub struct Door {
     end: CancellationToken,
 }
 
+/// How long the body of a request may take.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Sessions of the protocol for each request that may be answered at a time. Most are idle.
+const SESSIONS_PER_PLACE: usize = 4;
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
 /// What stands before the handler.
 struct Guard {
     token: Token,
     /// Requests at a time, streams included: a place is held to the end of the answer.
     room: Arc<Semaphore>,
+    pace: Pace,
+    incoming: Incoming,
+    max_body_bytes: usize,
+    newcomers: Newcomers,
 }
 
 /// Opens the door; [`Door::serve`] lets clients in.
@@ -79,9 +98,21 @@ pub async fn open(core: Arc<Core>, end: CancellationToken) -> Result<Door, Error
     let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
-    let room = Arc::new(Semaphore::new(core.config.daemon.max_connections));
-    let guard = Arc::new(Guard { token, room });
-    let router = router(guard, service(core.clone(), end.clone()));
+    let daemon = &core.config.daemon;
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.keep_alive = Some(Duration::from_secs(options.session_idle_secs));
+    let sessions = Arc::new(sessions);
+    let patience = Duration::from_secs(daemon.handshake_timeout_secs);
+    let most = daemon.max_connections.saturating_mul(SESSIONS_PER_PLACE);
+    let guard = Arc::new(Guard {
+        token,
+        room: Arc::new(Semaphore::new(daemon.max_connections)),
+        pace: Pace::new(daemon),
+        incoming: core.incoming.clone(),
+        max_body_bytes: options.max_body_mb * 1024 * 1024,
+        newcomers: Newcomers::new(sessions.clone(), patience, most),
+    });
+    let router = router(guard, service(core.clone(), sessions, end.clone()));
     Ok(Door { address, listener, router, end })
 }
 
@@ -106,8 +137,8 @@ impl Door {
 
 type Service = StreamableHttpService<Handler, LocalSessionManager>;
 
-fn service(core: Arc<Core>, end: CancellationToken) -> Service {
-    let McpHttpOptions { allowed_hosts, allowed_origins, max_body_mb, session_idle_secs, .. } =
+fn service(core: Arc<Core>, sessions: Arc<LocalSessionManager>, end: CancellationToken) -> Service {
+    let McpHttpOptions { allowed_hosts, allowed_origins, max_body_mb, .. } =
         core.config.mcp_http.clone();
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(allowed_hosts)
@@ -116,11 +147,9 @@ fn service(core: Arc<Core>, end: CancellationToken) -> Service {
         .enforce_origin_validation()
         .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
-    let mut sessions = LocalSessionManager::default();
-    sessions.session_config.keep_alive = Some(Duration::from_secs(session_idle_secs));
     let (view, shared) = (Arc::new(View::default()), Arc::new(OnceCell::new()));
     let handler = move || Ok(Handler::for_http(core.clone(), view.clone(), shared.clone()));
-    StreamableHttpService::new(handler, Arc::new(sessions), config)
+    StreamableHttpService::new(handler, sessions, config)
 }
 
 fn router(guard: Arc<Guard>, service: Service) -> Router {
@@ -128,13 +157,8 @@ fn router(guard: Arc<Guard>, service: Service) -> Router {
 }
 
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let Ok(place) = guard.room.clone().try_acquire_owned() else {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            [(header::RETRY_AFTER, "1")],
-            "too many requests at once",
-        )
-            .into_response();
+    let Ok(room) = guard.room.clone().try_acquire_owned() else {
+        return unavailable("too many requests at once");
     };
     let given =
         request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -142,7 +166,78 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         let challenge = [(header::WWW_AUTHENTICATE, r#"Bearer realm="hivekeep""#)];
         return (StatusCode::UNAUTHORIZED, challenge, "a bearer token is required").into_response();
     }
-    place::hold(place, next.run(request).await)
+    let known = session(request.headers());
+    if let Some(known) = &known {
+        guard.newcomers.heard_of(known);
+    }
+    let request = match guard.weigh(request).await {
+        Ok(request) => request,
+        Err(refused) => return refused,
+    };
+    let answer = next.run(request).await;
+    if let (None, Some(made)) = (known, session(answer.headers()))
+        && !guard.newcomers.made(made.into()).await
+    {
+        return unavailable("too many sessions at once");
+    }
+    place::hold(room, answer)
+}
+
+impl Guard {
+    /// Takes the body in, and lets it wait for what it costs before anybody parses it.
+    async fn weigh(&self, request: Request) -> Result<Request, Response> {
+        if request.method() != Method::POST {
+            return Ok(request);
+        }
+        let (parts, body) = request.into_parts();
+        let mut reserved = match body.size_hint().upper() {
+            Some(bytes) if bytes <= SHORT_BYTES as u64 => None,
+            _ => match tokio::time::timeout(BODY_PATIENCE, self.incoming.reserve()).await {
+                Ok(reserved) => reserved,
+                Err(_) => return Err(unavailable("too many long requests at once")),
+            },
+        };
+        let whole = axum::body::to_bytes(body, self.max_body_bytes);
+        let body: Bytes = match tokio::time::timeout(BODY_PATIENCE, whole).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => {
+                let text = format!("a body of at most {} bytes is taken", self.max_body_bytes);
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, text).into_response());
+            }
+            Err(_) => {
+                let status = StatusCode::REQUEST_TIMEOUT;
+                return Err((status, "the body took too long").into_response());
+            }
+        };
+        let mut weight = match body.len() > LARGE_BYTES {
+            true => {
+                let body = body.clone();
+                let weighing = tokio::task::spawn_blocking(move || Weight::of(&body));
+                let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
+                weighing.await.map_err(failed)?
+            }
+            false => Weight::of(&body),
+        };
+        if weight.excessive() {
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "too many values").into_response());
+        }
+        if let Some(reserved) = &mut reserved {
+            reserved.shrink(body.len());
+        }
+        self.pace.pass(&mut weight).await;
+        let mut request = Request::from_parts(parts, Body::from(body));
+        // It goes with the request's handler: the answer may wait for a client that does not read.
+        request.extensions_mut().insert(reserved.map(Arc::new));
+        Ok(request)
+    }
+}
+
+fn session(headers: &HeaderMap) -> Option<String> {
+    headers.get(SESSION)?.to_str().ok().map(str::to_owned)
+}
+
+fn unavailable(why: &'static str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why).into_response()
 }
 
 /// The token of an `Authorization: Bearer` header; the scheme's case is free.

@@ -13,9 +13,13 @@ use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
 use hivekeep_store::Journal;
 use hivekeep_team::TeamsHandle;
 use hivekeep_vault::VaultHandle;
-use tokio::{sync::watch, time::Instant};
+use hivekeep_workspace::backup::DisksHandle;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
-use super::mcp::Listing;
+use super::{incoming::Incoming, mcp::Listing};
 use crate::config::{Config, Folders};
 
 /// That the daemon shall stop, and how.
@@ -52,10 +56,16 @@ pub struct Core {
     pub journal: Journal,
     /// When the daemon began to serve.
     pub since: Instant,
+    /// Room for long messages.
+    pub incoming: Incoming,
     /// Connections to the socket now.
     pub connections: AtomicUsize,
     /// Address of the HTTP door, once it is open.
     pub http: OnceLock<SocketAddr>,
+    /// The disks, for backups.
+    pub disks: Option<DisksHandle>,
+    /// One permit: backups are made one at a time.
+    pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.
     pub stop: watch::Sender<StopOrder>,
     /// The list of the usual view, made once.

@@ -123,6 +123,22 @@ fn the_doctor_names_a_remedy_for_each_finding() {
 }
 
 #[test]
+fn the_doctor_names_the_package_of_a_missing_program() {
+    let home = Home::new()
+        .with("HIVEKEEP_WORKSPACE__DRIVER__QEMU_PATH", "/no/such/qemu")
+        .with("HIVEKEEP_WORKSPACE__DRIVER__BWRAP_PATH", "/no/such/bwrap");
+    let output = home.run(&["check", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("findings");
+    for (what, package) in [("qemu", "qemu-system-x86"), ("bubblewrap", "bubblewrap")] {
+        let finding = findings.iter().find(|finding| finding["what"] == what).expect(what);
+        // How it is installed is the distribution's, the name is one.
+        let remedy = finding["remedy"].as_str().expect("a remedy");
+        assert!(remedy.contains("install") && remedy.contains(package), "{finding}");
+    }
+}
+
+#[test]
 fn shells_and_man_are_served() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish"] {

@@ -47,6 +47,48 @@ fn a_bridge_that_has_to_be_and_cannot_is_named_and_one_that_may_be_is_done_witho
 }
 
 #[test]
+fn it_may_open_as_many_files_as_the_hard_limit_allows() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(517), maximum: hard }).expect("lowered");
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", home.pid().expect("a pid")));
+    let limits = limits.expect("readable");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    let words: Vec<_> = files.split_ascii_whitespace().collect();
+    assert_ne!(words[3], "517", "{files}");
+    assert_eq!(words[3], words[4], "{files}");
+}
+
+#[test]
+fn what_grows_is_shown_with_its_bound() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let status = home.json(&["status", "--json"]);
+    let number = |at: &str| status.pointer(at).and_then(Value::as_u64);
+    for at in ["/journal/live_bytes", "/journal/dead_bytes", "/journal/events_kept", "/logs/bytes"]
+    {
+        assert!(number(at).is_some_and(|value| value > 0), "{at}: {status:#}");
+    }
+    assert_eq!(
+        number("/journal/disk_bytes"),
+        Some(
+            ["live", "dead"]
+                .iter()
+                .filter_map(|part| number(&format!("/journal/{part}_bytes")))
+                .sum::<u64>()
+        )
+    );
+    assert!(number("/logs/bytes") < number("/logs/most_bytes"), "{status:#}");
+    let shown = home.run(&["status"]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    for part in [" live, ", " dead, ", " streams", " kept of at most 100000", "(", " of at most "] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
 fn only_its_user_gets_to_the_socket() {
     let home = Home::new();
     let _daemon = home.daemon();
@@ -155,7 +197,7 @@ fn there_is_room_for_so_many_and_no_more() {
     let home = Home::new();
     let home = home.with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", "2");
     let _daemon = home.daemon();
-    let hello = b"{\"door\":\"control\"}\n";
+    let hello = b"{\"door\":\"mcp\"}\n";
     let inside: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = UnixStream::connect(home.socket()).expect("connects");
@@ -167,8 +209,11 @@ fn there_is_room_for_so_many_and_no_more() {
         })
         .collect();
     assert_eq!(greeted_with(&home, hello)["refused"]["code"], "too_many_connections");
+    home.ok(&["status"]);
     drop(inside);
-    crate::home::wait_until("there is room again", || home.run(&["status"]).status.success());
+    crate::home::wait_until("there is room again", || {
+        greeted_with(&home, hello)["welcome"].is_object()
+    });
 }
 
 #[test]

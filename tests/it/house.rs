@@ -9,6 +9,7 @@ mod links;
 mod markers;
 mod size;
 mod sources;
+mod trees;
 
 /// Fails with every finding, a line each.
 #[track_caller]

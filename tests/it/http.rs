@@ -23,7 +23,13 @@ impl Server {
 
     /// With so many places.
     fn among(places: usize) -> Self {
-        let home = Home::new()
+        Self::with(places, &[])
+    }
+
+    /// With so many places and more variables.
+    fn with(places: usize, more: &[(&str, &str)]) -> Self {
+        let home = more.iter().fold(Home::new(), |home, (name, value)| home.with(name, value));
+        let home = home
             .with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", &places.to_string())
             .with("HIVEKEEP_MCP_HTTP__ENABLED", "true")
             .with("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0")
@@ -124,18 +130,10 @@ fn each_guard_refuses_and_a_rightful_client_gets_in() {
         "not promised here"
     );
 
-    let session = answer.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
-    });
-    let session = session.expect("a session");
-    let call = json!({
-        "jsonrpc": "2.0", "id": 2, "method": "tools/call",
-        "params": {"name": "workspace_list", "arguments": {}},
-    });
+    let session = session_of(&answer);
     let headers =
         [auth, ("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", "2025-11-25")];
-    let (status, answer) = server.post(&headers, &call.to_string());
+    let (status, answer) = server.post(&headers, &call());
     assert_eq!(status, 200, "{answer}");
     assert_eq!(message(&answer)["result"]["isError"], false, "{answer}");
 }
@@ -251,6 +249,103 @@ fn a_stream_has_its_place_until_its_client_has_gone() {
     assert_eq!(server.post(&[auth], &initialize()).0, 503, "any request");
     drop(streams.pop());
     wait_until("a place is free", || server.post(&[auth], &initialize()).0 == 200);
+}
+
+/// The session that an answer to `initialize` names.
+fn session_of(answer: &str) -> String {
+    let named = answer.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
+    });
+    named.expect("a session")
+}
+
+fn call() -> String {
+    json!({
+        "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "workspace_list", "arguments": {}},
+    })
+    .to_string()
+}
+
+#[test]
+fn a_handshake_takes_nobodys_place_and_is_forgotten_when_nothing_follows() {
+    let server = Server::with(256, &[("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "1")]);
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let followed = session_of(&server.post(&[auth], &initialize()).1);
+    let of = |session: &str| {
+        let version = ("MCP-Protocol-Version", "2025-11-25");
+        server.post(&[auth, ("Mcp-Session-Id", session), version], &call())
+    };
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
+    let version = ("MCP-Protocol-Version", "2025-11-25");
+    let headers = [auth, ("Mcp-Session-Id", followed.as_str()), version];
+    assert_eq!(server.post(&headers, &ping).0, 200);
+    let silent: Vec<_> =
+        (0..300).map(|_| session_of(&server.post(&[auth], &initialize()).1)).collect();
+    let sessions = server.home.json(&["sessions", "--json"]);
+    assert_eq!(sessions, json!([]), "none before its first call");
+    let mut wire = crate::wire::Wire::start(&server.home, &["--no-spawn"]);
+    wire.initialize();
+    for session in silent.iter().rev().take(3) {
+        wait_until("it is forgotten", || {
+            // Whatever is asked of it would keep it: so only once.
+            std::thread::sleep(std::time::Duration::from_millis(1_500));
+            of(session).0 == 404
+        });
+    }
+    let (status, answer) = of(&followed);
+    assert_eq!(status, 200, "{answer}");
+    let sessions = server.home.json(&["sessions", "--json"]);
+    let names: Vec<_> =
+        sessions.as_array().expect("rows").iter().map(|row| &row["client"]).collect();
+    assert!(names.contains(&&json!("wire 1")), "{sessions}");
+}
+
+#[test]
+fn a_body_of_too_many_values_is_refused_unread() {
+    let server = Server::start();
+    let good = server.bearer();
+    let many = format!("[{}0]", "0,".repeat(200_000));
+    assert_eq!(server.post(&[("Authorization", good.as_str())], &many).0, 413);
+}
+
+/// Whether a person's terminal would do anything but show it.
+fn acts(text: &str) -> bool {
+    text.chars().any(|c| (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}'))
+}
+
+#[test]
+fn what_a_client_calls_itself_moves_no_terminal() {
+    let server = Server::start();
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let name = "\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}2J\u{202e}evil";
+    let hello = initialize().replace(r#""wire""#, &json!(name).to_string());
+    let session = session_of(&server.post(&[auth], &hello).1);
+    let headers =
+        [auth, ("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", "2025-11-25")];
+    for call in [call(), call().replace("workspace_list", "\\u001b[2J\u{9b}2J")] {
+        assert_eq!(server.post(&headers, &call).0, 200);
+    }
+    let sessions = server.home.ok(&["sessions"]);
+    assert!(sessions.contains("evil"), "{sessions}");
+    for command in [
+        &["sessions"][..],
+        &["sessions", "--json"],
+        &["events"],
+        &["events", "--json"],
+        &["logs"],
+        &["logs", "--json"],
+        &["ps"],
+        &["ps", "--json"],
+    ] {
+        let text = server.home.ok(command);
+        assert!(!acts(&text), "{command:?}: {text:?}");
+    }
+    let refused = server.home.run(&["sessions", "--end", "\u{9b}2J"]);
+    assert!(!refused.status.success());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! a home of its own.
 
 mod attach;
+mod backup;
 mod cli;
 mod contract;
 mod daemon;
@@ -9,6 +10,10 @@ mod home;
 mod house;
 mod http;
 mod mcp;
+mod power;
+mod pressure;
 mod resources;
+mod sessions;
+mod unit;
 mod vault;
 mod wire;

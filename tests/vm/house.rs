@@ -29,6 +29,8 @@ impl Kind {
 
 /// A daemon and its folders; both are gone after the test.
 pub struct House {
+    /// A file system of its own, unmounted before its folder is removed.
+    _disk: Option<Mounted>,
     home: tempfile::TempDir,
     daemon: Option<Child>,
     pub kind: Kind,
@@ -47,7 +49,7 @@ impl Drop for Mounted {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 impl House {
     /// A running daemon, or `None` when this host cannot run the test; that is said.
@@ -58,13 +60,18 @@ impl House {
     /// The same with more lines of configuration.
     pub fn open_with(kind: Kind, config: &str) -> Option<Self> {
         // No bridge in the namespace of whoever runs the tests.
-        Self::open_on(None, "off", kind, config)
+        Self::open_on(None, "off", kind, config, None)
+    }
+
+    /// The same with everything on a file system of this size.
+    pub fn open_on_disk(kind: Kind, size: &str) -> Option<Self> {
+        Self::open_on(None, "off", kind, "", Some(size))
     }
 
     /// The same with a network of this mode, in a namespace and a world of the test's own.
     pub fn open_networked(network: &'static str, kind: Kind, config: &str) -> Option<Self> {
         match Stage::new(Access::default()) {
-            Ok(stage) => Self::open_on(Some(stage), network, kind, config),
+            Ok(stage) => Self::open_on(Some(stage), network, kind, config, None),
             Err(error) => {
                 println!("SKIPPED: no network namespaces: {error}");
                 None
@@ -77,6 +84,7 @@ impl House {
         network: &'static str,
         kind: Kind,
         config: &str,
+        disk: Option<&str>,
     ) -> Option<Self> {
         let images = needed("TEST_HIVEKEEP_IMAGES")?;
         let guest = needed("TEST_HIVEKEEP_GUEST")?;
@@ -90,6 +98,10 @@ impl House {
         }
         // Socket paths are short: not below the target folder.
         let home = tempfile::Builder::new().prefix("hk").tempdir_in("/tmp").expect("a folder");
+        let disk = match disk {
+            Some(size) => Some(mount(home.path(), size)?),
+            None => None,
+        };
         open_to_all(home.path());
         let text = format!(
             "[registry.rate]\nenabled = false\n\
@@ -101,7 +113,7 @@ impl House {
             guest
         );
         std::fs::write(home.path().join("config.toml"), text).expect("written");
-        let mut house = Self { home, daemon: None, kind, stage, network };
+        let mut house = Self { home, daemon: None, kind, stage, network, _disk: disk };
         house.start();
         Some(house)
     }
@@ -277,15 +289,7 @@ impl House {
 
     /// A file system of 1 MiB at a folder, gone when the answer is dropped.
     pub fn mount_small(&self, folder: &Path) -> Option<Mounted> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "none"])
-            .arg(folder)
-            .status()
-            .is_ok_and(|status| status.success());
-        if !mounted {
-            println!("SKIPPED: this user may not mount a small file system");
-        }
-        mounted.then(|| Mounted(folder.to_owned()))
+        mount(folder, "1m")
     }
 
     pub fn list(&self) -> Vec<Value> {
@@ -319,8 +323,20 @@ impl Drop for House {
     }
 }
 
+fn mount(folder: &Path, size: &str) -> Option<Mounted> {
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
+        .arg(folder)
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        println!("SKIPPED: this user may not mount a small file system");
+    }
+    mounted.then(|| Mounted(folder.to_owned()))
+}
+
 /// A machine's own user has to pass the folders on the way to its sockets.
-fn open_to_all(path: &Path) {
+pub fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).expect("mode set");
 }

@@ -18,7 +18,10 @@ mod scenes;
 mod sandbox {
     use crate::house::{House, Kind::Sandbox};
     crate::scenes::scenes!(Sandbox);
+    crate::scenes::scenes!(@ Sandbox walls: a_sandbox_is_walled_in_and_says_how);
+    crate::scenes::scenes!(@ Sandbox disks: a_sandboxs_disk_is_left_out_by_name);
     crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);
+    crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
 
     #[test]
     fn a_crashed_machine_restarts_by_policy() {
@@ -94,6 +97,15 @@ mod vm {
     crate::scenes::scenes!(Vm);
     crate::scenes::snapshot_scenes!();
     crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
+    crate::scenes::scenes!(@ Vm host: a_slow_machine_is_no_dead_one);
+
+    #[test]
+    fn a_full_disk_stops_machines_until_there_is_room() {
+        use crate::scenes::host;
+        if let Some(house) = House::open_on_disk(Vm, host::DISK) {
+            host::a_full_disk_stops_machines_until_there_is_room(house);
+        }
+    }
 
     #[test]
     fn a_machine_is_there_before_it_is_asked_for() {

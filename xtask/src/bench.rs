@@ -7,14 +7,14 @@
 
 mod bare;
 mod calls;
-mod client;
+pub(crate) mod client;
 mod create;
 mod figure;
 mod forks;
 mod host;
-mod house;
+pub(crate) mod house;
 mod journal;
-mod kit;
+pub(crate) mod kit;
 mod machine;
 mod memory;
 mod policy;
@@ -34,11 +34,12 @@ use self::{figure::Figure, kit::Kit};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 23] = [
+const FIGURES: [&str; 24] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
     "exec_output_throughput",
+    "exec_output_to_client",
     "file_upload_throughput",
     "file_download_throughput",
     "workspace_create",
@@ -71,6 +72,7 @@ const GROUPS: [(&[&str], Measure); 13] = [
         &[
             "exec_true_p50",
             "exec_output_throughput",
+            "exec_output_to_client",
             "file_upload_throughput",
             "file_download_throughput",
         ],

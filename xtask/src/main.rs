@@ -6,10 +6,12 @@
 mod bench;
 mod demo;
 mod docs;
+mod fuzz;
 mod guest;
 mod image;
 mod repo;
 mod setup;
+mod soak;
 mod steps;
 mod test;
 
@@ -38,6 +40,10 @@ enum Command {
     Demo(demo::Demo),
     /// Measure, each figure beside its baseline; writes docs/performance.md and .json
     Bench(bench::Bench),
+    /// Fuzz the parsers that meet a guest, a client or a file from outside
+    Fuzz(fuzz::Fuzz),
+    /// Work for an hour, and see that the daemon holds no more at the end
+    Soak(soak::Soak),
     /// Write docs/tools/ and config.toml from the declarations
     Docs(docs::Docs),
 }
@@ -53,14 +59,22 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
+    // Packages are installed also where there is no checkout.
+    if let Command::Setup(setup) = &command
+        && setup.packages_only
+    {
+        return setup.run(&xshell::Shell::new()?);
+    }
     let repo = repo::Repo::open()?;
     match command {
-        Command::Setup(setup) => setup.run(&repo),
+        Command::Setup(setup) => setup.run(&repo.shell),
         Command::Test(test) => test.run(&repo),
         Command::Guest => guest::build(&repo).map(|path| println!("{}", path.display())),
         Command::Image(image) => image.run(&repo),
         Command::Demo(demo) => demo.run(&repo),
         Command::Bench(bench) => bench.run(&repo),
+        Command::Fuzz(fuzz) => fuzz.run(&repo),
+        Command::Soak(soak) => soak.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
     }
 }

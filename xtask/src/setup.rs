@@ -1,13 +1,16 @@
 //! Installing what the machine lacks. Never asks a question.
 
 mod apt;
+#[path = "../../src/cli/check/distribution.rs"]
+mod distribution;
 pub(crate) mod needs;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use xshell::{Shell, cmd};
 
-use self::needs::Need;
+use self::apt::Order;
+use self::distribution::Distribution;
 use crate::repo::Repo;
 
 /// A cargo subcommand that is compiled from source where it is missing. Debug
@@ -35,19 +38,26 @@ pub(crate) struct Setup {
     /// Say what is missing and install nothing; exit code 1 when something is
     #[arg(long)]
     check: bool,
+    /// Leave out the cargo subcommands of the tests; needs neither checkout nor cargo
+    #[arg(long)]
+    pub(crate) packages_only: bool,
 }
 
 impl Setup {
-    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let shell = &repo.shell;
+    pub(crate) fn run(&self, shell: &Shell) -> Result<()> {
         ensure!(
             cfg!(all(target_os = "linux", target_arch = "x86_64")),
             "hivekeep runs on x86-64 Linux only"
         );
+        let here = Distribution::here();
         let missing = needs::missing();
-        let tools: Vec<&Tool> = TOOLS.iter().filter(|tool| !tool.present(shell)).collect();
+        let tools: Vec<&Tool> = match self.packages_only {
+            true => Vec::new(),
+            false => TOOLS.iter().filter(|tool| !tool.present(shell)).collect(),
+        };
         for need in &missing {
-            println!("missing: {} ({}), for {}", need.what, need.package, need.purpose);
+            let remedy = here.install(need.package);
+            println!("missing: {}, for {}: {remedy}", need.what, need.purpose);
         }
         for tool in &tools {
             println!("missing: cargo-{}, for {}", tool.name, tool.purpose);
@@ -57,7 +67,7 @@ impl Setup {
             println!("nothing is missing");
             return Ok(());
         }
-        packages(shell, &missing)?;
+        packages(shell)?;
         tools.iter().try_for_each(|tool| tool.install(shell))?;
         println!("setup: everything is there");
         Ok(())
@@ -66,26 +76,50 @@ impl Setup {
 
 /// Installs the packages alone, without the cargo subcommands of the tests.
 pub(crate) fn for_running(repo: &Repo) -> Result<()> {
-    packages(&repo.shell, &needs::missing())
+    packages(&repo.shell)
 }
 
 /// Installs packages as root; otherwise says the line that does.
-fn packages(shell: &Shell, missing: &[Need]) -> Result<()> {
+///
+/// All that is needed is asked for at once, also what is there: so that apt keeps it,
+/// and brings what belongs together to one version.
+fn packages(shell: &Shell) -> Result<()> {
+    let mut missing = needs::missing();
     if missing.is_empty() {
         return Ok(());
     }
-    let packages = needs::packages(missing);
     if !needs::program("apt-get") {
-        bail!("this is no Debian: install what provides {}", packages.join(", "));
+        bail!("no apt-get here: install what provides {}", needs::packages(&missing).join(", "));
     }
+    let all = needs::packages(&needs::NEEDS);
+    let whole = Order { packages: &all, reinstall: false, keep: &all };
     if !rustix::process::geteuid().is_root() {
-        bail!("not root: run this line, then again:\n\n    sudo {}\n", apt::line(shell, &packages));
+        bail!("not root: run this line, then again:\n\n    sudo {}\n", apt::line(shell, &whole));
     }
-    apt::install(shell, &packages)?;
-    let still = needs::missing();
-    let names: Vec<&str> = still.iter().map(|need| need.what).collect();
-    ensure!(still.is_empty(), "apt-get succeeded and these are still missing: {names:?}");
-    Ok(())
+    apt::update(shell);
+    let mut outcome = apt::install(shell, &whole);
+    missing = needs::missing();
+    if !missing.is_empty() {
+        // dpkg may believe to be there what somebody deleted, or apt have left something out.
+        if let Err(error) = &outcome {
+            println!("{error:#}");
+        }
+        println!("still missing: {}; once more", needs::names(&missing));
+        let rest = needs::packages(&missing);
+        outcome = apt::install(shell, &Order { packages: &rest, reinstall: true, keep: &all });
+        missing = needs::missing();
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (names, rest) = (needs::names(&missing), needs::packages(&missing).join(" "));
+    let line = format!("apt-get install --reinstall {rest}");
+    let still = format!(
+        "after two rounds of apt-get these are still missing: {names}; \
+         see what it says to this line, then again:\n\n    {line}\n"
+    );
+    outcome.context(still.clone())?;
+    bail!(still)
 }
 
 impl Tool {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
-//! ─ clients ─ docs
+//! ─ clients ─ setup ─ docs ─ soak ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -13,7 +13,10 @@ mod contract;
 mod junit;
 mod nextest;
 mod outside;
+mod roots;
 mod vsock;
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -21,7 +24,7 @@ use clap::Args;
 use self::junit::Tally;
 use crate::repo::Repo;
 use crate::steps::{Outcome, Steps};
-use crate::{docs, guest, image};
+use crate::{docs, fuzz, guest, image, soak};
 
 #[derive(Args)]
 pub(crate) struct Test {
@@ -31,6 +34,12 @@ pub(crate) struct Test {
     /// Run only this step, with what earlier runs built; may be repeated
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
+    /// Seconds that each fuzz target runs
+    #[arg(long, default_value_t = 60)]
+    fuzz_secs: u32,
+    /// Minutes that the soak test works
+    #[arg(long, default_value_t = 5)]
+    soak_minutes: u64,
     /// Run only tests whose name contains this, and no other check
     filter: Option<String>,
 }
@@ -69,10 +78,17 @@ impl Test {
         if self.filter.is_none() {
             steps.run("contract", || contract::check(repo, built));
             outside::steps(repo, &mut steps, built, &scope);
+            steps.run("setup", || roots::check(repo));
             steps.run("docs", || match built {
                 true => docs::check(repo).map(|()| passed("generated pages are fresh")),
                 false => Ok(Outcome::Skipped("build failed".to_owned())),
             });
+            steps.run("soak", || {
+                ensure!(built && scope.images, "guest, build or image failed");
+                let time = Duration::from_secs(60 * self.soak_minutes);
+                soak::check(repo, time, scope.vms)
+            });
+            steps.run("fuzz", || fuzz::check(repo, self.fuzz_secs, &[]));
         }
         finish(&steps, tally.unwrap_or_default())
     }

@@ -76,7 +76,8 @@ impl CallCx {
 
 /// A call's place among those that its target works on at a time. It is held until the work has
 /// ended; work that is nothing but waiting can give it back, so that it keeps no other call out.
-/// How many wait that way is then the actor's to bound.
+/// A session may have so many calls that wait that way (`registry.admission.parked`); one more keeps
+/// its place.
 #[derive(Clone, Default)]
 pub struct Slot(Option<Arc<dyn Fn() + Send + Sync>>);
 

@@ -66,8 +66,23 @@ pub trait Sessions: Send + Sync {
     /// Reserves before anything is made. Exact under concurrent calls.
     ///
     /// # Errors
-    /// `quota_exceeded` with what is used, wanted and allowed.
+    /// `quota_exceeded` or `host_full`, with what is used, wanted and allowed.
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError>;
+
+    /// Reserves what another session holds and releases when this is done: what is counted for
+    /// both of them together is there already.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    async fn take_over(
+        &self,
+        by: SessionId,
+        from: Option<SessionId>,
+        what: Resources,
+    ) -> Result<(), ToolError> {
+        let _ = from;
+        self.reserve(by, what).await
+    }
 
     /// Gives back what was reserved.
     fn release(&self, session: SessionId, what: Resources);

@@ -1,5 +1,6 @@
 //! Brings the kernel to the plan, from whatever is there.
 
+mod changes;
 mod generation;
 mod links;
 mod listing;
@@ -8,6 +9,7 @@ mod step;
 mod sysctl;
 mod tap;
 mod uplink;
+mod wall;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use std::path::PathBuf;
 use hivekeep_kernel::WorkspaceId;
 use rtnetlink::Handle;
 
+pub(crate) use changes::Changes;
 pub use nft::{Nft, Obstacle, Opening};
 pub use tap::Owner;
 pub(crate) use tap::{cable, open as open_by_name};
@@ -153,6 +156,19 @@ impl Enforcer {
         links::check(&self.netlink, network).await
     }
 
+    /// Whether the guests of a plan would have a subnet for themselves: neither an address nor a
+    /// route of the host is in it, besides our own. Changes nothing.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn is_free(&self, network: &Network) -> Result<bool, Error> {
+        match self.check_subnet(network).await {
+            Err(Error::SubnetInUse { .. }) => Ok(false),
+            Err(error) => Err(error),
+            Ok(()) => links::is_unrouted(&self.netlink, network).await,
+        }
+    }
+
     /// Whether anything of a tag is there.
     ///
     /// # Errors
@@ -160,6 +176,12 @@ impl Enforcer {
     pub async fn is_anything_left(&self, tag: &Tag) -> Result<bool, Error> {
         let tables = self.nft.look(tag).await?.is_ours();
         Ok(tables || links::any(&self.netlink, tag).await?)
+    }
+
+    /// Whether nobody has changed the packet filter since this did.
+    pub(crate) fn is_as_left(&self) -> bool {
+        let now = self.generation.now().ok();
+        self.known.as_ref().is_some_and(|known| Some(known.at) == now)
     }
 
     /// The taps of a tag that machines hold.
@@ -178,8 +200,11 @@ impl Enforcer {
     pub async fn remove_all(&mut self, tag: &Tag) -> Result<(), Error> {
         self.known = None;
         links::remove_all(&self.netlink, tag).await?;
-        let guarded = self.nft.guarded_if_any(tag).await?;
-        uplink::give_back(&guarded)?;
+        let mut ours = self.nft.guarded_if_any(tag).await?;
+        let barred = uplink::barred(&self.netlink, tag).await?;
+        ours.extend(barred.keys().cloned());
+        uplink::give_back(&ours)?;
+        uplink::unbar(&self.netlink, barred.into_values()).await?;
         self.nft.remove(tag).await
     }
 
@@ -200,19 +225,33 @@ impl Enforcer {
     async fn forwarding(&self, network: &Network) -> Result<(Vec<String>, u32), Error> {
         let tag = network.tag();
         let guarded = self.nft.guarded(tag).await?;
+        let barred = uplink::barred(&self.netlink, tag).await?;
         let mut transactions = 0;
         if !network.leaves_the_host() {
-            uplink::give_back(&guarded)?;
+            let ours: Vec<_> = guarded.iter().chain(barred.keys()).cloned().collect();
+            uplink::give_back(&ours)?;
+            uplink::unbar(&self.netlink, barred.into_values()).await?;
             transactions += u32::from(self.nft.unguard(tag, &guarded).await?);
             return Ok((Vec::new(), transactions));
         }
         let uplinks = uplink::names(&self.netlink, &self.options.uplinks).await?;
         if uplink::host_routes()? {
             // The host became a router by someone else's will.
+            uplink::unbar(&self.netlink, barred.into_values()).await?;
             transactions += u32::from(self.nft.unguard(tag, &guarded).await?);
+        } else {
+            for name in guarded.iter().filter(|name| !barred.contains_key(*name)) {
+                uplink::bar(&self.netlink, tag, name).await?;
+            }
+            // Whose guard was lost with its table.
+            for name in barred.keys().filter(|name| !guarded.contains(*name)) {
+                self.nft.guard(tag, name).await?;
+                transactions += 1;
+            }
         }
         for name in &uplinks {
             if !uplink::forwards(name)? {
+                uplink::bar(&self.netlink, tag, name).await?;
                 self.nft.guard(tag, name).await?;
                 transactions += 1;
                 uplink::forward(name)?;

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crate::apply::Nft;
 use crate::capability::{self, Means};
-use crate::plan::Network;
-use crate::selftest::{self, Report};
+use crate::plan::{Network, Subnet, Tag};
+use crate::selftest::{self, Finding, Report};
 use crate::{Enforcer, Error, Mode, Options};
 
 /// One thing looked at.
@@ -19,15 +20,18 @@ pub struct Line {
     pub detail: String,
     /// What mends it.
     pub remedy: Option<String>,
+    /// The package that mends it, named as Debian names it.
+    pub package: Option<&'static str>,
 }
 
 impl Line {
     fn good(what: &'static str, detail: impl Into<String>) -> Self {
-        Self { what, ok: true, detail: detail.into(), remedy: None }
+        Self { what, ok: true, detail: detail.into(), remedy: None, package: None }
     }
 
     fn bad(what: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
-        Self { what, ok: false, detail: detail.into(), remedy: Some(remedy.to_owned()) }
+        let remedy = Some(remedy.to_owned());
+        Self { what, ok: false, detail: detail.into(), remedy, package: None }
     }
 }
 
@@ -50,16 +54,18 @@ pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Line> {
             _ => "user mode: each machine alone with its port forwards",
         };
         let remedy = "provide what is missing, or set network.mode";
-        let missing = found.missing.into_iter();
-        return missing
-            .map(|what| Line::bad("network", format!("{what}; {instead}"), remedy))
-            .collect();
+        let nft = Nft::find(&access.nft_path).err().map(|error| error.to_string());
+        let line = |what: String| {
+            let package = (nft.as_ref() == Some(&what)).then_some("nftables");
+            let line = Line::bad("network", format!("{what}; {instead}"), remedy);
+            Line { package, ..line }
+        };
+        return found.missing.into_iter().map(line).collect();
     }
     let nft = found.nft.unwrap_or_default();
     let mut lines = vec![Line::good("network", format!("a bridge is possible, with {nft}"))];
-    let blank = Network::new(options.tag(state_dir), options.subnet);
-    lines.push(match subnet(options, &blank).await {
-        Ok(()) => Line::good("network subnet", format!("{} is free", options.subnet)),
+    lines.push(match subnet(options, options.tag(state_dir)).await {
+        Ok(subnet) => Line::good("network subnet", format!("{subnet} is free")),
         Err(error) => Line::bad("network subnet", error.to_string(), "set network.subnet"),
     });
     let began = Instant::now();
@@ -70,18 +76,29 @@ pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Line> {
     lines
 }
 
-async fn subnet(options: &Options, blank: &Network) -> Result<(), Error> {
-    Enforcer::open(options.access())?.check_subnet(blank).await
+/// The configured one, or the first that is free.
+async fn subnet(options: &Options, tag: Tag) -> Result<Subnet, Error> {
+    let enforcer = Enforcer::open(options.access())?;
+    if options.subnet.is_none() {
+        for subnet in Subnet::choices() {
+            if enforcer.is_free(&Network::new(tag.clone(), subnet)).await? {
+                return Ok(subnet);
+            }
+        }
+    }
+    let subnet = options.subnet.unwrap_or_default();
+    enforcer.check_subnet(&Network::new(tag, subnet)).await.map(|()| subnet)
 }
 
 fn proven(report: &Report, began: Instant) -> Line {
-    let broken: Vec<_> = report
-        .broken()
-        .map(|finding| {
-            let seen = finding.evidence.iter().find(|line| line.starts_with("BROKEN"));
-            format!("{:?}: {}", finding.property, seen.map_or("", String::as_str))
-        })
-        .collect();
+    let says = |finding: &Finding| format!("{:?}: {}", finding.property, finding.reason());
+    let broken: Vec<_> = report.broken().map(says).collect();
+    let unknown: Vec<_> = report.unknown().map(says).collect();
+    if broken.is_empty() && !unknown.is_empty() {
+        let remedy = "it says nothing of this kernel: run `hivekeep check` again";
+        let detail = format!("could not be checked: {}", unknown.join("; "));
+        return Line::bad("network self-test", detail, remedy);
+    }
     if broken.is_empty() {
         let (count, took) = (report.findings.len(), began.elapsed().as_secs_f64());
         let detail = format!("{count} properties hold with real packets ({took:.1} s)");

@@ -95,9 +95,20 @@ pub enum Error {
         /// The evidence.
         seen: String,
     },
+    /// The self-test could not look, several times.
+    #[error("it could not be checked whether {property:?} holds on this kernel: {why}")]
+    NotChecked {
+        /// Without which there is no bridge.
+        property: crate::selftest::Property,
+        /// What failed.
+        why: String,
+    },
     /// Another daemon in this network namespace uses the same names.
     #[error("another daemon has the tag `{0}`: set `network.tag` to another")]
     TagTaken(crate::plan::Tag),
+    /// Another daemon in this network namespace has the subnet, or would take it.
+    #[error("another daemon has the subnet {0}: set `network.subnet` to another")]
+    SubnetTaken(crate::plan::Subnet),
     /// The workspace is not in the network.
     #[error("{0} has no place in the network")]
     NoMember(hivekeep_kernel::WorkspaceId),
@@ -120,6 +131,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it says nothing about what this host can do: tried again, it may go well.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Io { .. }
+                | Self::Netlink { .. }
+                | Self::NftBroken(_)
+                | Self::NftTimeout { .. }
+                | Self::PortTaken { .. }
+                | Self::TapBusy { .. }
+        )
+    }
+
     /// For `map_err`: of what takes CAP_NET_ADMIN.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         Self::io_with("CAP_NET_ADMIN", action)

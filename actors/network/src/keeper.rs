@@ -22,6 +22,7 @@ mod handle;
 mod held;
 mod house;
 mod names;
+mod place;
 mod records;
 mod refuse;
 mod start;
@@ -39,6 +40,7 @@ pub use handle::NetworkHandle;
 pub use house::{Parts, Seed, open};
 
 use crate::plan::{Network, Refused};
+use crate::selftest::Report;
 use crate::{Applied, Error};
 use change::Change;
 use condition::Condition;
@@ -52,6 +54,10 @@ const ORDERS: usize = 1024;
 
 /// For removing a network without members at a stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Before what the self-test could not check is tried again; doubled each time, up to the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LAST_PAUSE: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
@@ -81,6 +87,8 @@ enum Inner {
     Retain(Vec<WorkspaceId>, Reply<()>),
     TakeDown(oneshot::Sender<()>),
     Found(Result<Footing, Error>),
+    /// What could not be checked was tried again, after such a pause.
+    Tested(Result<Report, Error>, Duration),
     Written(Vec<Change>, Result<(), ToolError>),
     Followed(Attempt),
     Checked(Applied),
@@ -170,6 +178,7 @@ impl Entity for Keeper {
                 let footing = found.map_err(|error| Fault::new(error.to_string()))?;
                 self.stand(Arc::new(footing))?;
             }
+            Inner::Tested(report, pause) => self.tested(report, pause),
             Inner::Written(changes, outcome) => self.written(changes, outcome)?,
             Inner::Followed(attempt) => self.followed(attempt),
             Inner::Checked(applied) => self.checked(applied),
@@ -252,10 +261,39 @@ impl Keeper {
             Footing::Off { .. } => {}
         }
         self.hold_ports();
+        self.test_again(FIRST_PAUSE);
         self.show();
         self.say_condition();
         self.house.footing.send_replace(Some(footing));
         Ok(())
+    }
+
+    /// Has the self-test repeat what it could not check, where there is such.
+    fn test_again(&self, pause: Duration) {
+        let Some(Footing::Bridge { report }) = self.footing.as_deref() else { return };
+        if report.unknown().next().is_none() {
+            return;
+        }
+        let (house, keeper, report) = (self.house.clone(), self.me.address.clone(), report.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let outcome = start::test_again(&house, report, pause).await;
+            // A keeper that is gone is followed by one that tests again.
+            let _ = keeper.send(Msg(Inner::Tested(outcome, pause)));
+        });
+    }
+
+    fn tested(&mut self, outcome: Result<Report, Error>, pause: Duration) {
+        match outcome {
+            Ok(report) => {
+                let footing = Arc::new(Footing::Bridge { report });
+                self.footing = Some(footing.clone());
+                self.house.footing.send_replace(Some(footing));
+                self.show();
+                self.say_condition();
+            }
+            Err(error) => tracing::warn!(%error, "the network's self-test could not be repeated"),
+        }
+        self.test_again((pause * 2).min(LAST_PAUSE));
     }
 
     fn start_worker(&mut self) -> Result<(), Fault> {

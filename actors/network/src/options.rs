@@ -37,9 +37,10 @@ pub struct Options {
     pub mode: Mode,
     /// Where guests live: a private IPv4 network of 8 to 29 bits. Its first address is the
     /// gateway's. No other interface of the host may have an address in it, so two daemons on
-    /// one host need two.
-    #[schemars(with = "String")]
-    pub subnet: Subnet,
+    /// one host need two. Unset: the first of 10.213.0.0/16 to 10.236.0.0/16 that is free, and
+    /// the same one as long as there are workspaces in it.
+    #[schemars(with = "Option<String>")]
+    pub subnet: Option<Subnet>,
     /// What the names of the daemon's bridge, taps and tables begin with: a lower-case letter
     /// and up to five more letters or digits. Unset: it follows from the state directory, so
     /// that two daemons do not meet. One daemon at a time can have a tag.
@@ -72,7 +73,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             mode: Mode::Auto,
-            subnet: Subnet::default(),
+            subnet: None,
             tag: None,
             default_allow_internet: false,
             default_allow_inter_vm: false,
@@ -100,7 +101,8 @@ impl Options {
             wrong.push(("forward_port_last", reason));
         }
         let ip = self.forward_host_ip;
-        if self.subnet.block().contains(ip) || ip.is_multicast() || ip.is_broadcast() {
+        let inside = self.subnet.is_some_and(|subnet| subnet.block().contains(ip));
+        if inside || ip.is_multicast() || ip.is_broadcast() {
             wrong.push(("forward_host_ip", format!("{ip} is no address that the host has")));
         }
         if self.check_interval_secs == 0 {
@@ -160,6 +162,7 @@ mod tests {
             forward_port_first: 9,
             forward_port_last: 8,
             forward_host_ip: [10, 213, 0, 7].into(),
+            subnet: Some(Subnet::default()),
             check_interval_secs: 0,
             ..Options::default()
         };

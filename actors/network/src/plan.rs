@@ -220,6 +220,12 @@ impl Network {
         groups
     }
 
+    /// Whether the host's own loopback leads to a guest.
+    pub fn forwards_loopback(&self) -> bool {
+        let mut forwards = self.members.values().flat_map(|member| &member.forwards);
+        forwards.any(|f| f.is_loopback() || f.host_ip.is_unspecified())
+    }
+
     /// Whether packets have to pass between the bridge and the host's other interfaces.
     pub fn leaves_the_host(&self) -> bool {
         self.members.values().any(|member| {

@@ -17,7 +17,8 @@
 //! established, so a narrowed policy ends running connections at once.
 //!
 //! All base chains accept by policy and look only at our bridge and taps: the host's own traffic
-//! is not ours to judge.
+//! is not ours to judge. What they accept by that, they mark ([`JUDGED`]): where the tables are
+//! gone, nothing passes the bridge.
 
 mod bridge;
 mod expr;
@@ -42,6 +43,11 @@ pub const GUARDED: &str = "guarded";
 /// of the packets they send, so it has none of the bits that others route or masquerade by
 /// (Kubernetes, Tailscale and Calico use those above the lowest eight).
 pub const NAMES_MARK: u32 = 0xb5;
+
+/// The bit in a packet's mark by which the second wall knows that the rules are there: they set it
+/// in what a guest says and in what is on its way to one, before they judge it. Not one of
+/// [`NAMES_MARK`], and none of those that others use, as there.
+pub const JUDGED: u32 = 0x40;
 
 /// Both tables of a network.
 #[derive(Debug, Clone)]

@@ -52,6 +52,9 @@ pub enum Property {
     AllowedNames,
     /// A narrowed policy ends running connections, an unrelated change leaves them alone.
     PolicyChanges,
+    /// Where somebody has emptied the packet filter, nothing passes from a guest or to one, not
+    /// even what its policy allows.
+    EmptyFilter,
 }
 
 /// One property on this kernel.
@@ -61,8 +64,25 @@ pub struct Finding {
     pub property: Property,
     /// Whether every packet went, or did not go, as promised.
     pub holds: bool,
+    /// The check could not run to its end, and until then all was as promised. It says nothing of
+    /// this kernel.
+    #[serde(default)]
+    pub unknown: bool,
     /// What was tried and what came of it.
     pub evidence: Vec<String>,
+}
+
+impl Finding {
+    /// What stands for it, for people: what was seen to be broken, or why nothing was seen.
+    pub fn reason(&self) -> &str {
+        let says = |word: &str| self.evidence.iter().find(|line| line.starts_with(word));
+        says("BROKEN").or_else(|| says("UNKNOWN")).map_or("", String::as_str)
+    }
+
+    fn unseen(property: Property, error: &Error) -> Self {
+        let evidence = vec![format!("UNKNOWN: the stage was not set up: {error}")];
+        Self { property, holds: false, unknown: true, evidence }
+    }
 }
 
 /// All properties.
@@ -78,33 +98,66 @@ impl Report {
         self.findings.iter().any(|finding| finding.property == property && finding.holds)
     }
 
-    /// What was not, with the evidence.
+    /// What was seen not to hold, with the evidence.
     pub fn broken(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| !finding.holds)
+        self.findings.iter().filter(|finding| !finding.holds && !finding.unknown)
+    }
+
+    /// What could not be checked.
+    pub fn unknown(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.unknown)
+    }
+
+    /// Takes in what a later run found.
+    pub(crate) fn renew(&mut self, later: Self) {
+        for finding in later.findings {
+            match self.findings.iter_mut().find(|old| old.property == finding.property) {
+                Some(old) => *old = finding,
+                None => self.findings.push(finding),
+            }
+        }
     }
 }
 
-/// Runs all checks at once; takes some seconds. Dropping the future does not end it early.
+/// Runs all checks at once; takes some seconds. What could not be checked is tried once more.
+/// Dropping the future does not end it early.
 ///
 /// # Errors
 /// When the stage cannot be set up: [`Error::NotPermitted`], [`Error::NftMissing`], or a kernel
 /// that does not take the rules. A check that fails is a finding, not an error.
 pub async fn run(options: Access) -> Result<Report, Error> {
+    let mut report = some(options.clone(), |_| true).await?;
+    let unknown: Vec<_> = report.unknown().map(|finding| finding.property).collect();
+    if !unknown.is_empty() {
+        report.renew(some(options, move |property| unknown.contains(&property)).await?);
+    }
+    Ok(report)
+}
+
+/// Runs some of the checks, as [`run`] does.
+pub(crate) async fn some(
+    options: Access,
+    which: impl Fn(Property) -> bool + Send + 'static,
+) -> Result<Report, Error> {
     let work = tokio::task::spawn_blocking(move || {
         // A scene and a thread for each: they mostly wait for what must not arrive.
         let one = |(property, check): (Property, checks::Check)| {
-            let mut scene = Scene::new(options.clone())?;
+            let mut scene = match Scene::new(options.clone()) {
+                Ok(scene) => scene,
+                Err(error) if error.is_passing() => return Ok(Finding::unseen(property, &error)),
+                Err(error) => return Err(error),
+            };
             let outcome = check(&mut scene);
-            let (holds, evidence) = scene.verdict(outcome);
-            Ok(Finding { property, holds, evidence })
+            Ok(scene.finding(property, outcome))
         };
         std::thread::scope(|scope| {
-            let running = checks::ALL.map(|each| scope.spawn(move || one(each)));
-            let joined = running.map(|thread| match thread.join() {
+            let wanted = checks::ALL.into_iter().filter(|(property, _)| which(*property));
+            let running: Vec<_> = wanted.map(|each| scope.spawn(move || one(each))).collect();
+            let joined = running.into_iter().map(|thread| match thread.join() {
                 Ok(finding) => finding,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            let findings: Result<Vec<Finding>, Error> = joined.into_iter().collect();
+            let findings: Result<Vec<Finding>, Error> = joined.collect();
             findings.map(|findings| Report { findings })
         })
     });

@@ -16,7 +16,7 @@ const IN_FLIGHT: usize = 32;
 async fn main() {
     let mut options = Stage::loose();
     // Wide enough that nothing waits for a slot.
-    options.admission.in_flight = 64.try_into().expect("above zero");
+    options.admission.in_flight = 128.try_into().expect("above zero");
     let stage = Stage::new(options).await;
     one_by_one(&stage, WARM_UP).await;
 

@@ -3,12 +3,13 @@
 //! | step | file | refuses with |
 //! |---|---|---|
 //! | authenticate | `authenticate.rs` | `session_unknown`, `session_ended` |
+//! | measure | `schema.rs` | `invalid_input` |
 //! | resolve | `resolve.rs` | `unknown_tool` |
 //! | decide | `decide.rs` | `denied` |
 //! | approve | `approval.rs` | `approval_required` |
 //! | validate | `schema.rs` | `invalid_input` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
-//! | quota | by the actor, through [`hivekeep_kernel::ports::Sessions`] | `quota_exceeded` |
+//! | quota | by the actor, through [`hivekeep_kernel::ports::Sessions`] | `quota_exceeded`, `host_full` |
 //! | admit, deliver, wait | `route.rs`, `pending.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
 //! | limit | `limit.rs` | `result_too_large` |
 //! | redact | `redact.rs` | - |
@@ -16,7 +17,9 @@
 //!
 //! A step that refuses is named in the error's `layer`; no later step is run but
 //! redaction and audit. Every call leaves exactly one `call.finished` event,
-//! also one whose future was dropped. Nothing here waits for the journal.
+//! also one whose future was dropped; but of a session whose calls are refused
+//! again and again before they are routed, most are counted and told together,
+//! as `calls.refused`. Nothing here waits for the journal.
 //!
 //! What the daemon calls itself for a session (`errand.rs`) passes from `validate` on, without
 //! `rate`.
@@ -106,10 +109,16 @@ impl Dispatcher {
 
     /// Passes a call through. Dropping the future cancels the call.
     pub async fn call(&self, request: CallRequest) -> CallOutcome {
+        let (sessions, session) = (&self.0.sessions, request.session);
         let mut trail = Trail::begin(self.0.events.clone(), &request);
         let (result, receipt) = match self.pass(request, &mut trail).await {
             Ok((value, receipt)) => (Ok(value), Some(receipt)),
-            Err(error) => (Err(self.0.redactor.error(error)), None),
+            Err(error) => {
+                if trail.refused() && !sessions.tells_refusal(session, &error.code) {
+                    trail.hush();
+                }
+                (Err(self.0.redactor.error(error)), None)
+            }
         };
         CallOutcome { receipt, ..trail.finish(result) }
     }
@@ -123,6 +132,7 @@ impl Dispatcher {
         let inner = &*self.0;
         let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
         let live = authenticate::pass(&inner.sessions, session)?;
+        schema::size(&args)?;
         trail.input(&args);
         let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
         trail.tool(entry);
@@ -131,7 +141,7 @@ impl Dispatcher {
         let asks = decide::pass(&inner.policies, &question, trail.verdicts())?;
         approval::pass(asks, entry, trail.verdicts())?;
         schema::pass(entry, &args)?;
-        rate::pass(&live.face().limiter, entry, &args)?;
+        rate::pass(live.face(), entry, &args)?;
         let (pad, receipt) = Receipt::pair();
         let caller = route::Caller::Client(live);
         let order = route::Order {

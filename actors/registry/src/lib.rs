@@ -33,11 +33,12 @@ pub use dispatch::{
     Verdict,
 };
 pub use options::{
-    AdmissionOptions, Options, QuotaOptions, RateOptions, RedactionOptions, SessionOptions,
+    AdmissionOptions, HostOptions, Options, QuotaOptions, RateOptions, RedactionOptions,
+    SessionOptions, UserOptions,
 };
 pub use registry::{Registry, RegistrySeed, Routes, TargetRow};
 pub use sessions::{
     Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsError,
-    SessionsHandle, SessionsSeed,
+    SessionsHandle, SessionsSeed, User, host_room,
 };
 pub use stats::ToolRow;

@@ -17,6 +17,10 @@ pub struct Options {
     pub rate: RateOptions,
     /// What one session may hold at a time.
     pub quota: QuotaOptions,
+    /// What all sessions of one user may have together.
+    pub user: UserOptions,
+    /// What all workspaces together may take of this host.
+    pub host: HostOptions,
     /// How many calls one actor works on, and how many wait for it.
     pub admission: AdmissionOptions,
     /// How long sessions are kept.
@@ -60,11 +64,37 @@ pub struct QuotaOptions {
     pub max_disk_gb: u64,
 }
 
+/// What all sessions of one user may have together, so that a new session is no new allowance. A
+/// user is one of this host, or whoever has the token of the HTTP door.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UserOptions {
+    /// A user's token buckets are so many times as large, and fill so many times as fast, as one
+    /// session's.
+    pub rate_factor: NonZeroU32,
+    /// All sessions of a user together may hold so many times what one may.
+    pub quota_factor: NonZeroU32,
+}
+
+/// What all workspaces together may take of this host. The sizes of workspaces are limits and most
+/// use less, so that more than there is can be given out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostOptions {
+    /// Memory of all workspaces together, in percent of the host's without `memory_reserve_mb`.
+    pub memory_percent: NonZeroU32,
+    /// Memory that is not given out, in MiB: the host's own, and the daemon's.
+    pub memory_reserve_mb: u64,
+    /// Disks of all workspaces together, in percent of the file system of the state directory.
+    pub disk_percent: NonZeroU32,
+}
+
 /// How many calls one actor works on, and how many wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionOptions {
-    /// Calls that one actor works on at a time.
+    /// Calls that one actor works on at a time. Of an actor that sessions share, a session has at
+    /// most half of them, and half of the places to wait.
     pub in_flight: NonZeroU32,
     /// Of these, how many are kept free of commands and machine making, so that
     /// looking, killing and cancelling work while long commands run. Must be
@@ -74,6 +104,9 @@ pub struct AdmissionOptions {
     pub queued: u32,
     /// How long a call waits before it is told `busy`, in seconds.
     pub queue_wait_secs: NonZeroU64,
+    /// Calls of one session that have begun and only wait for something else, as for the end of a
+    /// command: they are not among those that their actor works on. One more is.
+    pub parked: u32,
 }
 
 /// How long sessions are kept.
@@ -83,11 +116,15 @@ pub struct SessionOptions {
     /// How long a session without a client can be resumed, in seconds. Then it
     /// ends: its workspaces go on running and can be adopted by others.
     pub grace_secs: u64,
-    /// Sessions at a time, with or without a client. For one more, the idlest
-    /// session that has no client and holds nothing is ended.
+    /// Sessions at a time, with or without a client; three quarters of them for one user at most.
+    /// For one more, the idlest session that has no client and holds nothing is ended.
     pub max_sessions: NonZeroU32,
-    /// How long an ended session is still listed, in seconds.
+    /// How long an ended session is still listed, in seconds. One that made room and in
+    /// which nothing was called is not, and one that still owns something is until that is gone
+    /// or taken over.
     pub ended_kept_secs: u64,
+    /// Ended sessions that are still listed; the oldest of more are forgotten.
+    pub max_ended: u32,
 }
 
 /// Credentials in error texts. Results are never changed: a file that was asked
@@ -125,6 +162,18 @@ impl Default for QuotaOptions {
     }
 }
 
+impl Default for UserOptions {
+    fn default() -> Self {
+        Self { rate_factor: count(16), quota_factor: count(4) }
+    }
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self { memory_percent: count(400), memory_reserve_mb: 512, disk_percent: count(1_000) }
+    }
+}
+
 impl Default for AdmissionOptions {
     fn default() -> Self {
         Self {
@@ -132,13 +181,19 @@ impl Default for AdmissionOptions {
             reserved: 2,
             queued: 64,
             queue_wait_secs: NonZeroU64::new(30).expect("a literal above zero"),
+            parked: 128,
         }
     }
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { grace_secs: 3_600, max_sessions: count(256), ended_kept_secs: 86_400 }
+        Self {
+            grace_secs: 3_600,
+            max_sessions: count(256),
+            ended_kept_secs: 86_400,
+            max_ended: 1_000,
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! put into the target's mailbox from here. Its answer goes straight to the
 //! dispatcher, which then gives the slot back. A call keeps its slot until its
 //! work has really ended, also when its caller has gone: admission bounds work,
-//! not callers.
+//! not callers. Work that only waits is parked meanwhile, as far as its session
+//! may have such work.
 //!
 //! After a restart the new incarnation knows none of the calls that the old one
 //! had in flight; their ends name ids it never saw and are ignored. Calls that
@@ -24,7 +25,7 @@ use crate::AdmissionOptions;
 use state::{Admission, Arrival, Flow, Load};
 
 pub use routes::Routes;
-pub(crate) use state::Lane;
+pub(crate) use state::{Lane, Serves};
 pub(crate) use ticket::{Fate, Ticket};
 
 /// A routed call on its way through admission.
@@ -32,6 +33,7 @@ pub struct Journey {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) call: ToolCall,
     pub(crate) lane: Lane,
+    pub(crate) serves: Serves,
     pub(crate) ticket: Arc<Ticket>,
 }
 
@@ -59,6 +61,8 @@ pub enum Msg {
     Route(Journey),
     /// A call's work has ended.
     Ended(CallId),
+    /// A call's work only waits from now on.
+    Parked(CallId),
     /// A caller has gone. Takes the call out of the queue; a running one goes on
     /// until its `Ended`.
     Left(CallId),
@@ -113,7 +117,14 @@ impl Entity for Registry {
         let now = self.born.elapsed();
         match message {
             Msg::Route(journey) => self.route(now, journey),
-            Msg::Ended(call) => self.ended(now, call),
+            Msg::Ended(call) => {
+                let next = self.admission.end(now, &call);
+                self.deliver(now, next);
+            }
+            Msg::Parked(call) => {
+                let next = self.admission.park(now, &call);
+                self.deliver(now, next);
+            }
             Msg::Left(call) => drop(self.admission.leave(&call)),
             Msg::Tick => self.tick(now),
             // A caller that stopped waiting is no error; so below.
@@ -127,27 +138,24 @@ impl Entity for Registry {
 impl Registry {
     fn route(&mut self, now: Duration, journey: Journey) {
         let (call, flow, target) = (journey.call.cx.id, journey.flow(), journey.target.clone());
-        match self.admission.arrive(now, target.key(), flow, call, journey) {
-            Arrival::Go(journey) => self.deliver(now, journey),
+        let stop = (target.key(), journey.serves);
+        match self.admission.arrive(now, stop, flow, call, journey) {
+            Arrival::Go(journey) => self.deliver(now, vec![journey]),
             Arrival::Queued => self.arm(now),
             Arrival::Full(journey, load) => refuse(journey, load, "its queue is full"),
+            Arrival::Share(journey, load) => {
+                refuse(journey, load, "this session's half of its queue is full");
+            }
         }
     }
 
-    fn ended(&mut self, now: Duration, call: CallId) {
-        if let Some(next) = self.admission.end(now, &call) {
-            self.deliver(now, next);
-        }
-    }
-
-    fn deliver(&mut self, now: Duration, journey: Journey) {
-        let mut next = Some(journey);
-        while let Some(Journey { target, call, ticket, .. }) = next.take() {
+    fn deliver(&mut self, now: Duration, mut next: Vec<Journey>) {
+        while let Some(Journey { target, call, ticket, .. }) = next.pop() {
             let id = call.cx.id;
             ticket.handed_over();
             if target.deliver(call).is_err() {
                 ticket.unreached();
-                next = self.admission.end(now, &id);
+                next.extend(self.admission.end(now, &id));
             }
         }
     }

@@ -9,7 +9,14 @@
 //! without asking, and so that a restarted actor loses none of it. What becomes
 //! of a session is decided by its actor (`session.rs`), one at a time, and
 //! written to the stream `session/<id>` before it is true.
+//!
+//! Sessions of one user share an `Account`, so that a new session is no new
+//! allowance, and all of them the room of the host. What is cheap to cause, as a
+//! session that comes and goes, leaves little: the stream of one that did nothing
+//! goes when it makes room, of others so many are kept, and their events are summed up when
+//! they are many (`summary.rs`).
 
+mod account;
 mod attachment;
 mod face;
 mod handle;
@@ -17,19 +24,24 @@ mod ledger;
 mod limiter;
 mod records;
 mod restore;
+mod room;
 mod row;
 mod session;
 mod state;
+mod summary;
 mod supervisor;
+mod user;
 
 pub use attachment::{Attachment, OpenSession};
 pub(crate) use face::{Face, InFlight};
 pub use handle::{SessionsHandle, SessionsSeed};
-pub(crate) use limiter::{Limiter, Slow};
+pub(crate) use limiter::{Limiter, Slow, Whose};
 pub use restore::SessionsError;
+pub use room::host_room;
 pub use row::{SessionRow, SessionState};
 pub use state::EndReason;
 pub use supervisor::{Msg, Sessions};
+pub use user::User;
 
 #[cfg(test)]
 mod tests;

@@ -71,7 +71,7 @@ impl Actor for JournalActor {
             }
             Message::Stats(port) => {
                 let journal = state.journal.clone();
-                spawn_blocking(move || port.send(journal.stats()));
+                spawn_blocking(move || drop(port.send(journal.stats())));
             }
             Message::Close(port) => {
                 state.closing = Some(port);

@@ -44,7 +44,7 @@ impl Blobs {
     /// Opens or creates the folder and removes what a crash left half-written.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
         let dir = dir.into();
-        fs::create_dir_all(&dir).doing("creating the blob folder")?;
+        fsx::make_dir(&dir)?;
         fsx::remove_tree(&dir.join(TEMP_DIR))?;
         fs::create_dir(dir.join(TEMP_DIR)).doing("creating the blob folder")?;
         fsx::sync_dir(&dir)?;
@@ -91,10 +91,7 @@ impl Blobs {
     fn keep(&self, temp: &Path, hash: Hash) -> Result<Hash, Error> {
         let path = self.path(&hash);
         let folder = path.parent().expect("a blob lies in a folder");
-        if !folder.exists() {
-            fs::create_dir_all(folder).doing("creating a blob folder")?;
-            fsx::sync_dir(&self.dir)?;
-        }
+        fsx::make_dir(folder)?;
         fs::rename(temp, &path).doing("naming a blob")?;
         fsx::sync_dir(folder)?;
         Ok(hash)

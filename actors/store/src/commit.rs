@@ -6,17 +6,19 @@
 //! makes nothing durable: it is synced when the callers have their answer, and before the next
 //! commit begins. See `head.rs`.
 
-use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use sled::Batch;
 
 use crate::changes::{Change, Changes};
+use crate::database::{Checked, Database};
 use crate::error::Doing;
 use crate::head::Head;
-use crate::keys;
-use crate::tally::Tally;
-use crate::{Error, crash, fsx};
+use crate::keys::COMMIT_KEY;
+use crate::mirror::Mirror;
+use crate::tally::{self, Tally};
+use crate::{Error, barrier, crash, fsx};
 
 /// A commit's number, counted from 1, and the tally after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Commit {
 
     /// The commit the database says it is at.
     pub(crate) fn read(db: &sled::Db) -> Result<Self, Error> {
-        let stored = db.get(keys::COMMIT_KEY).doing("reading the database")?;
+        let stored = db.get(COMMIT_KEY).doing("reading the database")?;
         stored
             .and_then(|bytes| bytes.as_ref().try_into().ok())
             .map(Commit::from_bytes)
@@ -54,17 +56,34 @@ impl Commit {
 
 /// The only way to write to the database.
 pub(crate) struct Committer {
-    pub(crate) db: sled::Db,
-    log_file: File,
+    pub(crate) db: Arc<Database>,
     head: Head,
     last: Commit,
+    live_bytes: u64,
+    /// What a copy that is being made has to follow.
+    pub(crate) mirror: Option<Arc<Mirror>>,
 }
 
 impl Committer {
     /// Takes over a checked database that is at `last`.
-    pub(crate) fn new(db: sled::Db, path: &Path, head: Head, last: Commit) -> Result<Self, Error> {
-        let log_file = File::open(path.join("db")).doing("opening the database's log")?;
-        Ok(Committer { db, log_file, head, last })
+    pub(crate) fn new(db: Database, head: Head, found: &Checked) -> Self {
+        let Checked { commit: last, live_bytes, .. } = *found;
+        Committer { db: Arc::new(db), head, last, live_bytes, mirror: None }
+    }
+
+    /// The last commit.
+    pub(crate) fn last(&self) -> Commit {
+        self.last
+    }
+
+    /// Goes on with another database, which holds the same; gives the old one.
+    pub(crate) fn exchange(&mut self, db: Arc<Database>) -> Arc<Database> {
+        std::mem::replace(&mut self.db, db)
+    }
+
+    /// The bytes of all keys and values.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
     }
 
     /// Brings `HEAD` up to a commit that reached the database and was never
@@ -82,40 +101,49 @@ impl Committer {
     /// Makes `changes` durable, all or none, to be [`Self::settle`]d before the next. After an
     /// error the caller must stop: only recovery can tell whether they reached the disk.
     pub(crate) fn commit(&mut self, changes: Changes) -> Result<(), Error> {
-        let mut tally = self.last.tally;
+        let (mut tally, mut live_bytes) = (self.last.tally, self.live_bytes);
+        let mut keys = Vec::new();
         let mut batch = Batch::default();
         for (key, change) in changes.into_pairs() {
-            let counts = !key.starts_with(&[keys::META]);
             let old = self.db.get(&key).doing("reading the database")?;
-            if counts && let Some(old) = &old {
-                if matches!(change, Change::New(_)) {
+            if let Some(old) = &old {
+                if tally::counts(&key) && matches!(change, Change::New(_)) {
                     let key = key.escape_ascii();
                     return Err(Error::unreadable(format!(
                         "{key} exists and would be overwritten"
                     )));
                 }
                 tally.remove(&key, old);
+                live_bytes -= (key.len() + old.len()) as u64;
+            }
+            if self.mirror.is_some() {
+                keys.push(key.clone());
             }
             match change {
                 Change::New(value) | Change::Put(value) => {
-                    if counts {
-                        tally.add(&key, &value);
-                    }
+                    tally.add(&key, &value);
+                    live_bytes += (key.len() + value.len()) as u64;
                     batch.insert(key, value);
                 }
                 Change::Delete => batch.remove(key),
             }
         }
         let next = Commit { number: self.last.number + 1, tally };
-        batch.insert(keys::COMMIT_KEY, &next.to_bytes());
+        batch.insert(COMMIT_KEY, &next.to_bytes());
         crash::point("store::commit::apply")?;
         self.db.apply_batch(batch).doing("writing the batch")?;
+        if let Some(mirror) = &self.mirror {
+            keys.push(COMMIT_KEY.to_vec());
+            mirror.note(keys);
+        }
         crash::point("store::commit::flush")?;
         self.db.flush().doing("flushing the database")?;
-        self.log_file.sync_data().doing("syncing the database")?;
+        if !barrier::holds() {
+            self.db.sync_log()?;
+        }
         crash::point("store::commit::head")?;
         self.head.write(&next)?;
-        self.last = next;
+        (self.last, self.live_bytes) = (next, live_bytes);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! Start-up compaction: the database never gives space back, a copy does.
+//! Compaction: the database never gives space back, a copy does.
 //!
 //! ```text
-//! journal                          1. copy the live pairs to journal.compact
-//! journal  journal.compact         2. close, reopen, check the copy
+//! journal                          1. copy the live pairs to journal.compact (copying.rs)
+//! journal  journal.compact         2. bring the copy to the last commit, sync it
 //! journal.old  journal.compact     3. rename journal away
 //! journal.old  journal             4. rename the copy into its place
 //! journal                          5. remove journal.old
@@ -10,21 +10,41 @@
 //!
 //! [`settle`] finishes or undoes a step that a crash cut: without `journal`,
 //! `journal.old` is put back; otherwise what is left over is removed. The copy
-//! keeps the commit number and the tally, so `HEAD` holds for both.
+//! keeps the commit number and the tally, so `HEAD` holds for both. That is
+//! also why nothing may be committed from step 2 to step 4.
+//!
+//! At start-up all of it is done before the journal opens; while it runs,
+//! `copier.rs` does steps 1 and 5 on a thread and the writer those between.
 
 use std::path::Path;
 
-use uuid::Uuid;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use crate::database::{self, Checked};
-use crate::error::Doing;
+use crate::mirror::Mirror;
 use crate::open::JOURNAL_DIR;
-use crate::{Error, Options, crash, fsx};
+use crate::{Error, Options, copying, crash, fsx};
 
-const COPY_DIR: &str = "journal.compact";
-const OLD_DIR: &str = "journal.old";
-/// Pairs per batch of the copy.
-const BATCH_PAIRS: usize = 1000;
+pub(crate) const COPY_DIR: &str = "journal.compact";
+pub(crate) const OLD_DIR: &str = "journal.old";
+/// What a database takes at least, however little it holds.
+const EMPTY_BYTES: u64 = 2 * 1024 * 1024;
+
+/// What a compaction gained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compacted {
+    /// When it ended.
+    pub at: DateTime<Utc>,
+    /// The database's size before, in bytes.
+    pub before_bytes: u64,
+    /// Its size after, in bytes.
+    pub after_bytes: u64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// How long commits waited for it.
+    pub held_ms: u64,
+}
 
 /// Undoes or finishes an interrupted compaction.
 pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
@@ -36,47 +56,46 @@ pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
     fsx::remove_tree(&dir.join(COPY_DIR))
 }
 
-/// Whether compaction is worth it.
-pub(crate) fn due(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
+/// Whether compaction is worth it at start-up, where it costs no commit anything.
+pub(crate) fn due_at_start(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
     disk_bytes > options.compact_at_mb * 1024 * 1024 && live_bytes < disk_bytes / 4
+}
+
+/// Whether it is worth it while the journal runs.
+pub(crate) fn due(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
+    disk_bytes > 2 * live_bytes + options.compact_at_mb * 1024 * 1024 + EMPTY_BYTES
 }
 
 /// Replaces the database by a copy of its live pairs. The database must be
 /// closed and have passed its check, with the outcome `checked`.
-pub(crate) fn run(options: &Options, store_id: Uuid, checked: &Checked) -> Result<(), Error> {
+pub(crate) fn run(options: &Options, checked: &Checked) -> Result<(), Error> {
     let dir = &options.dir;
-    let (journal, copy, old) = (dir.join(JOURNAL_DIR), dir.join(COPY_DIR), dir.join(OLD_DIR));
-    copy_pairs(&journal, &copy, options)?;
-    crash::point("store::compact::built")?;
-    let copied = database::open(&copy, options)?;
-    let found = database::check(&copied, store_id)?;
-    drop(copied);
-    if found != *checked {
-        return Err(Error::unreadable("the compacted copy differs from the original"));
-    }
-    fsx::sync_tree(&copy)?;
-    crash::point("store::compact::verified")?;
-    fsx::rename(&journal, &old)?;
-    crash::point("store::compact::moved")?;
-    fsx::rename(&copy, &journal)?;
-    crash::point("store::compact::swapped")?;
-    fsx::remove_tree(&old)
+    database::guarded(|| {
+        let source = database::open(&dir.join(JOURNAL_DIR), options)?;
+        let nothing = Mirror::default();
+        let mut copy = copying::copy(&source, &nothing, &dir.join(COPY_DIR), options)?;
+        copy.finish(&source, &nothing, checked.commit)
+    })?;
+    switch(dir)?;
+    fsx::remove_tree(&dir.join(OLD_DIR))
 }
 
-fn copy_pairs(from: &Path, to: &Path, options: &Options) -> Result<(), Error> {
-    database::guarded(|| {
-        let source = database::open(from, options)?;
-        let target = database::open(to, options)?;
-        let mut batch = sled::Batch::default();
-        for (count, pair) in source.iter().enumerate() {
-            let (key, value) = pair.doing("reading the database")?;
-            batch.insert(key, value);
-            if count % BATCH_PAIRS == BATCH_PAIRS - 1 {
-                target.apply_batch(std::mem::take(&mut batch)).doing("writing the copy")?;
-            }
-        }
-        target.apply_batch(batch).doing("writing the copy")?;
-        target.flush().doing("flushing the copy")?;
-        Ok(())
-    })
+/// Puts the copy in the database's place.
+pub(crate) fn switch(dir: &Path) -> Result<(), Error> {
+    let (journal, old) = (dir.join(JOURNAL_DIR), dir.join(OLD_DIR));
+    fsx::rename(&journal, &old)?;
+    crash::point("store::compact::moved")?;
+    fsx::rename(&dir.join(COPY_DIR), &journal)?;
+    crash::point("store::compact::swapped")
+}
+
+/// Undoes a [`switch`] that failed. False when the copy is in its place already: then it is not
+/// known which of the two a power cut would leave there, and nothing may be committed.
+pub(crate) fn switch_back(dir: &Path) -> Result<bool, Error> {
+    let (journal, old) = (dir.join(JOURNAL_DIR), dir.join(OLD_DIR));
+    match (old.exists(), journal.exists()) {
+        (true, true) => Ok(false),
+        (true, false) => fsx::rename(&old, &journal).map(|()| true),
+        (false, _) => fsx::sync_dir(dir).map(|()| true),
+    }
 }

@@ -1,7 +1,11 @@
-//! Opening the database, and checking what came back.
+//! Opening the database, closing it, and checking what came back.
 
+use std::fs::{File, TryLockError};
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
@@ -9,6 +13,7 @@ use crate::commit::Commit;
 use crate::error::Doing;
 use crate::keys;
 use crate::tally::Tally;
+use crate::torn;
 use crate::{Error, Options};
 
 /// Runs something that may panic on damaged files.
@@ -27,15 +32,75 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
+/// The file in a database's directory that grows.
+pub(crate) const LOG: &str = "db";
+/// How long the database's own threads may take to let go of its files.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// An open database. Once it is dropped it is closed, and its files are free.
+pub(crate) struct Database {
+    /// There until it is dropped.
+    db: Option<sled::Db>,
+    log: File,
+}
+
+impl Database {
+    /// Makes the log durable, its length and all: the database's own flush does not.
+    pub(crate) fn sync_log(&self) -> Result<(), Error> {
+        self.log.sync_data().doing("syncing the database")
+    }
+
+    /// How long the log is; the rest of the database's files are small.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log.metadata().map_or(0, |meta| meta.len())
+    }
+}
+
+impl Deref for Database {
+    type Target = sled::Db;
+
+    fn deref(&self) -> &sled::Db {
+        self.db.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Database {
+    /// The database writes on threads that it shares with all others of this process, and they
+    /// hold its log, with the lock on it, for a moment after what they wrote was waited for. Who
+    /// opens it in that moment is refused.
+    fn drop(&mut self) {
+        // A database that failed may panic once more while closing.
+        if catch_unwind(AssertUnwindSafe(|| drop(self.db.take()))).is_err() {
+            tracing::error!("the database panicked while closing");
+        }
+        let until = Instant::now() + CLOSING;
+        while let Err(TryLockError::WouldBlock) = self.log.try_lock() {
+            if Instant::now() > until {
+                tracing::error!("a closed database still holds its files");
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Opens or creates the database. It is flushed by commits alone.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<sled::Db, Error> {
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, Error> {
+    open_with(path, options.cache_mb)
+}
+
+/// As [`open`], with so much memory for its pages.
+pub(crate) fn open_with(path: &Path, cache_mb: u64) -> Result<Database, Error> {
+    torn::remove(path)?;
     guarded(|| {
-        sled::Config::new()
+        let db = sled::Config::new()
             .path(path)
-            .cache_capacity(options.cache_mb * 1024 * 1024)
+            .cache_capacity(cache_mb * 1024 * 1024)
             .flush_every_ms(None)
             .open()
-            .doing("opening the database")
+            .doing("opening the database")?;
+        let log = File::open(path.join(LOG)).doing("opening the database's log")?;
+        Ok(Database { db: Some(db), log })
     })
 }
 

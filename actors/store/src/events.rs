@@ -73,10 +73,11 @@ impl Events {
 }
 
 pub(crate) fn read(shared: &Shared, from: Seq, limit: usize) -> Result<Page, Error> {
-    let live = shared.live()?;
     let mut expected = from.max(Seq::FIRST);
-    // Events past this one may not be on the disk yet.
+    // Events past this one may not be on the disk yet. Looked at before the
+    // database is taken: compaction may exchange it, and the old one gets no more.
     let last = Seq::new(shared.last_event.load(SeqCst));
+    let live = shared.live()?;
     let mut page = Page::default();
     if expected > last {
         return Ok(page);

@@ -12,6 +12,22 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).doing("syncing a directory")
 }
 
+/// Makes a directory that is missing, and those on the way to it, durably.
+pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    make_dir(above)?;
+    match fs::create_dir(dir) {
+        // Another one was quicker.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.doing("creating a directory")?,
+    }
+    sync_dir(above)
+}
+
 /// Writes a file whole or not at all, durably.
 pub(crate) fn write_atomic(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
     let temp = dir.join(format!("{name}.tmp"));
@@ -24,6 +40,16 @@ pub(crate) fn write_atomic(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), E
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).doing("renaming")?;
     to.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Removes a file if it is there.
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("removing a file", &error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes a directory tree if it is there.
@@ -62,6 +88,12 @@ pub(crate) fn sync_tree(dir: &Path) -> Result<(), Error> {
         }
     }
     sync_dir(dir)
+}
+
+/// What is free on the file system of `dir` for everybody, in bytes.
+pub(crate) fn free_bytes(dir: &Path) -> Result<u64, Error> {
+    let found = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
+    found.map(|found| found.f_bavail * found.f_frsize).doing("asking for free space")
 }
 
 /// The bytes a tree's files hold. A file that vanishes meanwhile counts 0.

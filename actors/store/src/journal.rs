@@ -1,5 +1,6 @@
 //! The journal's handle.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::backup::{self, Order};
+use crate::compacting::Compacting;
 use crate::error::Doing;
 use crate::intake::{self, Inlet};
 use crate::migrate::{Plan, SHIPPED};
@@ -48,20 +51,28 @@ impl Journal {
     }
 
     pub(crate) fn open_as(options: Options, plan: Plan) -> Result<(Journal, Recovered), Error> {
-        let Opened { lock, committer, index, recovered } = open::open(&options, plan)?;
+        let Opened { lock, committer, index, reserve, recovered } = open::open(&options, plan)?;
+        let live_bytes = committer.live_bytes();
         let db = committer.db.clone();
         let shared = Shared::new(db, lock, options.dir.clone(), options.events_buffered);
         shared.oldest_event.store(index.events.oldest.get(), SeqCst);
         shared.last_event.store(index.events.last.get(), SeqCst);
+        shared.counters.live_bytes.store(live_bytes, SeqCst);
+        shared.counters.streams.store(index.streams.len() as u64, SeqCst);
+        if let Some(compacted) = recovered.compacted {
+            shared.compaction().done(compacted);
+        }
         let shared = Arc::new(shared);
         let (inlet, intake) = intake::bounded(options.queue_records);
         let writer = Writer {
             committer,
             index,
+            reserve,
             options: options.clone(),
             shared: shared.clone(),
             intake,
             party: Party::default(),
+            compacting: Compacting::default(),
         };
         thread::Builder::new()
             .name("journal-writer".into())
@@ -163,9 +174,30 @@ impl Journal {
         Events::new(self.clone())
     }
 
+    /// Makes a backup in the folder `to`, which is there and holds nothing: a store of its own, as
+    /// this one is at some commit between the call and its return. Appends go on meanwhile. The
+    /// copy was read back, and is on the disk. Dropping the future gives the copy up.
+    ///
+    /// # Errors
+    /// [`Error::Full`] without room for it; [`Error::Invalid`] while another backup waits, and for
+    /// a folder that holds something. What is in `to` is then to be removed.
+    pub async fn backup(&self, to: PathBuf) -> Result<(), Error> {
+        backup::prepare(&to)?;
+        let (reply, mut answer) = oneshot::channel();
+        self.inner.shared.order(Order { to, reply })?;
+        // The writer looks for orders after each commit.
+        self.settled().await?;
+        let made = tokio::select! {
+            biased;
+            made = &mut answer => made.ok(),
+            _ = self.stopped() => answer.try_recv().ok(),
+        };
+        made.unwrap_or_else(|| Err(self.inner.shared.why_stopped()))
+    }
+
     /// Numbers. Blocks: it looks at the directory.
     pub fn stats(&self) -> Stats {
-        stats::gather(&self.inner.shared, self.inner.inlet.len())
+        stats::gather(&self.inner.shared, &self.inner.options, self.inner.inlet.len())
     }
 
     /// Waits until the writer has stopped; by then the directory is free.

@@ -10,7 +10,16 @@ use crate::error::Doing;
 /// database's own lock comes too late for the check at start-up.
 #[derive(Debug)]
 pub(crate) struct DirLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirLock {
+    /// Said aloud: a child process that is just being started holds the file as well, and with it
+    /// the lock, until it runs its own program.
+    fn drop(&mut self) {
+        // Closing the file does the same unless there is such a child.
+        let _ = self.file.unlock();
+    }
 }
 
 impl DirLock {
@@ -22,7 +31,7 @@ impl DirLock {
             .open(dir.join("LOCK"))
             .doing("opening the lock file")?;
         match file.try_lock() {
-            Ok(()) => Ok(DirLock { _file: file }),
+            Ok(()) => Ok(DirLock { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.into() }),
             Err(TryLockError::Error(error)) => Err(Error::io("taking the lock", &error)),
         }

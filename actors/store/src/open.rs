@@ -10,17 +10,23 @@
 //! so a creation that a crash cut is finished, if the database is still empty.
 
 use std::path::Path;
+use std::time::Instant;
 
+use chrono::Utc;
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::commit::{Commit, Committer};
+use crate::compact::Compacted;
+use crate::compacting::millis;
+use crate::database::Checked;
 use crate::error::Doing;
 use crate::head::{self, Head};
 use crate::identity::Identity;
 use crate::index::Index;
 use crate::lock::DirLock;
 use crate::migrate::Plan;
+use crate::reserve::{self, Reserve};
 use crate::{Error, Options, Seq, compact, crash, database, fsx, keys, probe};
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
@@ -51,20 +57,12 @@ pub struct Recovered {
     pub compacted: Option<Compacted>,
 }
 
-/// What compaction gained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Compacted {
-    /// The database's size before, in bytes.
-    pub before_bytes: u64,
-    /// Its size after, in bytes.
-    pub after_bytes: u64,
-}
-
 /// A checked, open database with its lock.
 pub(crate) struct Opened {
     pub(crate) lock: DirLock,
     pub(crate) committer: Committer,
     pub(crate) index: Index,
+    pub(crate) reserve: Reserve,
     pub(crate) recovered: Recovered,
 }
 
@@ -73,7 +71,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
     options.check()?;
     let dir = &options.dir;
-    std::fs::create_dir_all(dir).doing("creating the state directory")?;
+    fsx::make_dir(dir)?;
     let lock = DirLock::take(dir)?;
     fsx::remove_tree(&dir.join(probe::DIR))?;
     let identity = Identity::read(dir)?;
@@ -88,21 +86,26 @@ pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
     let store_id = identity.store_id;
     let path = dir.join(JOURNAL_DIR);
     finish_creation(dir)?;
+    reserve::give_up(dir, fsx::tree_bytes(&path))?;
+    // A killed process may have left pages that only the system's memory has: what recovery
+    // makes of them must not come to the disk before they do.
+    fsx::sync_tree(&path)?;
     let (head, at) = recall(options, plan, store_id)?;
     let checked = probe::run(&path, store_id, Some(at), plan.schema, options)?;
     plan.accepts(checked.schema)?;
-    let compacted = compact_if_due(options, store_id, &checked)?;
+    let compacted = compact_if_due(options, &checked)?;
 
     let db = database::open(&path, options)?;
     let found = database::check(&db, store_id)?;
     if found != checked {
         return Err(Error::unreadable("the database differs from the copy that was checked"));
     }
-    let mut committer = Committer::new(db, &path, head, found.commit)?;
+    let mut committer = Committer::new(db, head, &found);
     let unacknowledged_commit = committer.catch_up(at, &path)?;
     let migrated = plan.run(&mut committer, found.schema)?;
     let index = database::guarded(|| Index::build(&committer.db))?;
     fsx::sync_dir(&path)?;
+    let reserve = Reserve::of(&path, options)?;
     let recovered = Recovered {
         store_id,
         created,
@@ -114,7 +117,7 @@ pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
         migrated,
         compacted,
     };
-    Ok(Opened { lock, committer, index, recovered })
+    Ok(Opened { lock, committer, index, reserve, recovered })
 }
 
 /// Creates the store up to, but without, `HEAD`.
@@ -153,7 +156,7 @@ fn finish_creation(dir: &Path) -> Result<(), Error> {
         fsx::rename(&building, &path)?;
         crash::point("store::create::renamed")?;
     }
-    if !path.join("db").exists() {
+    if !path.join(database::LOG).exists() {
         return Err(Error::unreadable("there is a STORE but its database is missing"));
     }
     fsx::remove_tree(&building)
@@ -177,18 +180,15 @@ fn recall(options: &Options, plan: Plan, store_id: Uuid) -> Result<(Head, Commit
     Ok((Head::create(dir, store_id, &FIRST_COMMIT)?, FIRST_COMMIT))
 }
 
-fn compact_if_due(
-    options: &Options,
-    store_id: Uuid,
-    checked: &database::Checked,
-) -> Result<Option<Compacted>, Error> {
+fn compact_if_due(options: &Options, checked: &Checked) -> Result<Option<Compacted>, Error> {
     let path = options.dir.join(JOURNAL_DIR);
-    let before_bytes = fsx::tree_bytes(&path);
-    if !compact::due(options, before_bytes, checked.live_bytes) {
+    let (began, before_bytes) = (Instant::now(), fsx::tree_bytes(&path));
+    if !compact::due_at_start(options, before_bytes, checked.live_bytes) {
         return Ok(None);
     }
-    compact::run(options, store_id, checked)?;
-    let after_bytes = fsx::tree_bytes(&path);
-    tracing::info!(before_bytes, after_bytes, "journal compacted");
-    Ok(Some(Compacted { before_bytes, after_bytes }))
+    compact::run(options, checked)?;
+    let (at, after_bytes, took_ms) = (Utc::now(), fsx::tree_bytes(&path), millis(began.elapsed()));
+    let compacted = Compacted { at, before_bytes, after_bytes, took_ms, held_ms: took_ms };
+    tracing::info!(?compacted, "journal compacted");
+    Ok(Some(compacted))
 }

@@ -37,9 +37,15 @@ pub struct Options {
     /// How far the slowest live subscriber may fall behind before it is told
     /// that it missed a range.
     pub events_buffered: usize,
-    /// Compaction at start-up is considered above this size on disk, and done
-    /// when less than a quarter of it is live. The database never shrinks.
+    /// The journal is compacted, while it runs too, once it takes more on disk than
+    /// twice what lives in it plus this. So it stays below three times what lives in it
+    /// plus this plus 32 MiB; for as long as it is compacted, a copy of about twice what
+    /// lives in it lies beside it.
     pub compact_at_mb: u64,
+    /// Disk space that the journal keeps for itself, for the day on which others fill
+    /// the disk: a quarter behind the end of its log, for commits, the rest in a file
+    /// that is given up by a start without room. 0 keeps none.
+    pub reserve_mb: u64,
     /// How long a caller waits for room and for the disk, together.
     pub append_timeout_secs: u64,
     /// How long the check of the database at start-up may take.
@@ -59,6 +65,7 @@ impl Default for Options {
             events_kept: 100_000,
             events_buffered: 1024,
             compact_at_mb: 64,
+            reserve_mb: 32,
             append_timeout_secs: 30,
             probe_timeout_secs: 300,
         }

@@ -75,10 +75,7 @@ fn look(
         }
         Ok(checked)
     });
-    database::guarded(|| {
-        drop(db);
-        Ok(())
-    })?;
+    drop(db);
     checked.map_err(as_unreadable)
 }
 

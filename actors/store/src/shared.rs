@@ -1,13 +1,15 @@
 //! What the writer thread and the handles share.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{broadcast, watch};
 
+use crate::backup::Order;
+use crate::database::Database;
 use crate::lock::DirLock;
-use crate::{Error, Event};
+use crate::{Compacted, Error, Event};
 
 /// Why the writer stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +36,7 @@ impl From<Stopped> for Error {
 /// locked has no database open in it.
 #[derive(Clone)]
 pub(crate) struct Live {
-    pub(crate) db: sled::Db,
+    pub(crate) db: Arc<Database>,
     _lock: Arc<DirLock>,
 }
 
@@ -46,10 +48,27 @@ pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
     pub(crate) last_commit_micros: AtomicU64,
     pub(crate) streams: AtomicU64,
+    pub(crate) live_bytes: AtomicU64,
+    pub(crate) compacting: AtomicBool,
     /// Events that found the queue full, since start.
     pub(crate) lost_total: AtomicU64,
     /// The part of them that no event has reported yet.
     pub(crate) lost_unreported: AtomicU64,
+}
+
+/// Compactions since start, also the one at start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Compactions {
+    pub(crate) count: u64,
+    pub(crate) last: Option<Compacted>,
+    /// Why the latest one failed, if it did.
+    pub(crate) given_up: Option<String>,
+}
+
+impl Compactions {
+    pub(crate) fn done(&mut self, compacted: Compacted) {
+        *self = Compactions { count: self.count + 1, last: Some(compacted), given_up: None };
+    }
 }
 
 pub(crate) struct Shared {
@@ -62,11 +81,19 @@ pub(crate) struct Shared {
     pub(crate) oldest_event: AtomicU64,
     pub(crate) last_event: AtomicU64,
     pub(crate) counters: Counters,
+    compactions: Mutex<Compactions>,
+    /// The backup that is to be made next.
+    order: Mutex<Option<Order>>,
     pub(crate) dir: PathBuf,
 }
 
 impl Shared {
-    pub(crate) fn new(db: sled::Db, lock: DirLock, dir: PathBuf, events_buffered: usize) -> Self {
+    pub(crate) fn new(
+        db: Arc<Database>,
+        lock: DirLock,
+        dir: PathBuf,
+        events_buffered: usize,
+    ) -> Self {
         Shared {
             live: Mutex::new(Some(Live { db, _lock: Arc::new(lock) })),
             stopped: watch::Sender::new(None),
@@ -74,6 +101,8 @@ impl Shared {
             oldest_event: AtomicU64::new(1),
             last_event: AtomicU64::new(0),
             counters: Counters::default(),
+            compactions: Mutex::default(),
+            order: Mutex::default(),
             dir,
         }
     }
@@ -82,6 +111,13 @@ impl Shared {
     pub(crate) fn live(&self) -> Result<Live, Error> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
         live.ok_or_else(|| self.why_stopped())
+    }
+
+    /// Puts another database in the place of this one, which is given back. Who reads that one
+    /// still goes on; it holds what was committed until now.
+    pub(crate) fn exchange(&self, db: Arc<Database>) -> Option<Arc<Database>> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.as_mut().map(|live| std::mem::replace(&mut live.db, db))
     }
 
     /// Lets go of the database. The caller drops it.
@@ -104,6 +140,24 @@ impl Shared {
     /// The error for a caller whom the writer did not answer.
     pub(crate) fn why_stopped(&self) -> Error {
         self.stopped().map_or(Error::Closed, Error::from)
+    }
+
+    pub(crate) fn compaction(&self) -> MutexGuard<'_, Compactions> {
+        self.compactions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the order for the writer; refuses a second one.
+    pub(crate) fn order(&self, order: Order) -> Result<(), Error> {
+        let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|waiting| !waiting.reply.is_closed()) {
+            return Err(Error::invalid("another backup waits to be made"));
+        }
+        *slot = Some(order);
+        Ok(())
+    }
+
+    pub(crate) fn take_order(&self) -> Option<Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn lose_event(&self) {

@@ -19,11 +19,17 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
+        if !counts(key) {
+            return;
+        }
         self.pairs += 1;
         self.sum = self.sum.wrapping_add(hash(key, value));
     }
 
     pub(crate) fn remove(&mut self, key: &[u8], value: &[u8]) {
+        if !counts(key) {
+            return;
+        }
         self.pairs -= 1;
         self.sum = self.sum.wrapping_sub(hash(key, value));
     }
@@ -35,12 +41,15 @@ impl Tally {
         for pair in db.iter() {
             let (key, value) = pair.doing("reading the database")?;
             live_bytes += (key.len() + value.len()) as u64;
-            if !key.starts_with(&[keys::META]) {
-                tally.add(&key, &value);
-            }
+            tally.add(&key, &value);
         }
         Ok((tally, live_bytes))
     }
+}
+
+/// Whether a pair takes part.
+pub(crate) fn counts(key: &[u8]) -> bool {
+    !key.starts_with(&[keys::META])
 }
 
 fn hash(key: &[u8], value: &[u8]) -> u128 {

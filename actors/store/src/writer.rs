@@ -28,11 +28,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::changes::Changes;
 use crate::commit::Committer;
+use crate::compacting::Compacting;
 use crate::database::panic_text;
 use crate::event::LOST_KIND;
 use crate::index::Index;
 use crate::intake::{Call, Intake};
 use crate::request::{Reply, Request, Work};
+use crate::reserve::Reserve;
 use crate::shared::{Shared, Stopped};
 use crate::stage::{Outcome, Stage};
 use crate::{Error, NewEvent, Options, Seq};
@@ -43,10 +45,12 @@ const IDLE_TICK: Duration = Duration::from_millis(500);
 pub(crate) struct Writer {
     pub(crate) committer: Committer,
     pub(crate) index: Index,
+    pub(crate) reserve: Reserve,
     pub(crate) options: Options,
     pub(crate) shared: Arc<Shared>,
     pub(crate) intake: Intake,
     pub(crate) party: Party,
+    pub(crate) compacting: Compacting,
 }
 
 /// The wait for callers that come back is at most this part of the last commit's
@@ -81,16 +85,11 @@ impl Writer {
         if let Stopped::Poisoned { cause } = &stopped {
             tracing::error!(%cause, "the journal stopped");
         }
-        let Writer { committer, shared, intake, .. } = self;
+        let Writer { committer, shared, intake, compacting, .. } = self;
+        compacting.stop();
         let live = shared.take_live();
-        // A database that failed may panic once more while closing.
-        let closed = catch_unwind(AssertUnwindSafe(|| {
-            drop(committer);
-            drop(live);
-        }));
-        if closed.is_err() {
-            tracing::error!("the database panicked while closing");
-        }
+        drop(committer);
+        drop(live);
         // Once the end is visible, nothing can be queued any more.
         intake.close();
         shared.stop(stopped);
@@ -98,7 +97,7 @@ impl Writer {
 
     fn work(&mut self) -> Result<(), Error> {
         loop {
-            let (first, ended) = match self.intake.wait(IDLE_TICK) {
+            let (first, ended) = match self.intake.wait(self.compacting.tick(IDLE_TICK)) {
                 Call::Asked(first) => (Some(first), false),
                 Call::Look => (None, false),
                 Call::Ended => (None, true),
@@ -114,9 +113,11 @@ impl Writer {
             self.gather(first, &mut batch);
             let closing = batch.iter().any(|request| matches!(request.work, Work::Close));
             self.commit(batch)?;
+            self.reserve.keep();
             if closing || ended {
                 return Ok(());
             }
+            self.compact()?;
         }
     }
 
@@ -167,6 +168,9 @@ impl Writer {
                 data: serde_json::json!({ "count": lost }),
             });
         }
+        if let Some(news) = self.reserve.news() {
+            stage.publish(news);
+        }
         if failure.is_none() {
             failure = stage.trim_events().err();
         }
@@ -206,6 +210,7 @@ impl Writer {
         counters.requests.fetch_add(requests, Relaxed);
         counters.records.fetch_add(records, Relaxed);
         counters.streams.store(self.index.streams.len() as u64, Relaxed);
+        counters.live_bytes.store(self.committer.live_bytes(), Relaxed);
         if let Some(took) = took {
             counters.commits.fetch_add(1, Relaxed);
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

@@ -56,6 +56,14 @@ pub enum Error {
         /// What it may have.
         most: u64,
     },
+    /// All notes together would take more than they may. Nothing was written.
+    #[error("the vault has {} of its {} MiB: there is no room for the note", .bytes >> 20, .most >> 20)]
+    VaultFull {
+        /// What its files take.
+        bytes: u64,
+        /// What they may take.
+        most: u64,
+    },
     /// Not UTF-8.
     #[error("`{path}` is no text: byte {at} is not UTF-8")]
     NotText {
@@ -103,6 +111,9 @@ pub enum Error {
     /// Too many changes wait for their turn. Nothing was done.
     #[error("too many changes of notes wait for their turn: this one was not taken")]
     Busy,
+    /// The host's disk is below its floor. Nothing was changed.
+    #[error("{}", .0.message)]
+    NoRoom(Box<ToolError>),
     /// Nobody waits for it any more.
     #[error("the call was cancelled")]
     Cancelled,
@@ -132,6 +143,7 @@ impl Error {
             Self::WrongKind { .. } => "wrong_kind",
             Self::Exists { .. } => "note_exists",
             Self::TooLarge { .. } => "note_too_large",
+            Self::VaultFull { .. } => "vault_full",
             Self::NotText { .. } => "not_text",
             Self::Malformed { .. } => "malformed_frontmatter",
             Self::Pattern(_) => "invalid_pattern",
@@ -140,6 +152,7 @@ impl Error {
             Self::Disabled => "vault_disabled",
             Self::Unavailable { .. } => "vault_unavailable",
             Self::Busy => "busy",
+            Self::NoRoom(_) => "host_disk_full",
             Self::Cancelled => "cancelled",
             Self::Io { .. } => "vault_io",
         }
@@ -155,6 +168,7 @@ impl Error {
             Self::WrongKind { .. } => "the action `list` shows what is what",
             Self::Exists { .. } => "choose another path, or set `overwrite`",
             Self::TooLarge { .. } => "split the note, or raise `vault.max_note_mb`",
+            Self::VaultFull { .. } => "delete notes, or raise `vault.max_total_mb`",
             Self::NotText { .. } => "save the note as UTF-8",
             Self::Malformed { .. } => {
                 "mend it there with the action `replace`, or `write` the note anew"
@@ -170,7 +184,7 @@ impl Error {
                  the next call tries again"
             }
             Self::Busy => "try again after retry_after_ms",
-            Self::Cancelled | Self::Io { .. } => return None,
+            Self::NoRoom(_) | Self::Cancelled | Self::Io { .. } => return None,
         })
     }
 }
@@ -180,11 +194,15 @@ impl From<Error> for ToolError {
         let mut told = Self::new(Layer::Actor, error.code(), error.to_string());
         told.next_step = error.next_step().map(str::to_owned);
         match error {
+            Error::NoRoom(refused) => *refused,
             Error::Malformed { what, .. } => {
                 told.detail("line", what.line).detail("column", what.column)
             }
             Error::TooLarge { bytes, most, .. } => {
                 told.detail("size_bytes", bytes).detail("max_bytes", most)
+            }
+            Error::VaultFull { bytes, most } => {
+                told.detail("used_bytes", bytes).detail("max_bytes", most)
             }
             Error::Busy => told.retry_after(Duration::from_millis(500)),
             Error::Contended { .. } | Error::Unavailable { .. } => told.retryable(),

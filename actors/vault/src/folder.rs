@@ -4,17 +4,20 @@
 //! (`O_NOFOLLOW` at each step): whatever is renamed or linked meanwhile, nothing outside is
 //! reached.
 
+mod quota;
 mod walk;
 mod write;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::RwLock;
 use std::time::SystemTime;
 
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+use hivekeep_kernel::Room;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use tokio::sync::broadcast;
@@ -35,6 +38,11 @@ pub(crate) struct Folder {
     root: Dir,
     pub(crate) rules: Rules,
     pub(crate) max_note_bytes: u64,
+    quota: quota::Quota,
+    /// Held to be written while a folder is made: nobody uses one whose name is not durable yet.
+    making: RwLock<()>,
+    /// Free space where it is, once it is the keeper's.
+    pub(crate) room: Option<(Room, PathBuf)>,
     /// Hears of every note that is changed here.
     pub(crate) changes: broadcast::Sender<NoteChange>,
 }
@@ -73,12 +81,22 @@ impl Folder {
         let unavailable = |source| Error::Unavailable { path: path.display().to_string(), source };
         if options.path.is_none() {
             std::fs::create_dir_all(path).map_err(unavailable)?;
+            // The notes in it are as durable as its own name.
+            let above = path.parent().map_or(Ok(()), |above| File::open(above)?.sync_all());
+            above.map_err(unavailable)?;
         }
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(unavailable)?;
         // That it can be searched is seen now and not at the first call.
         root.entries().map_err(unavailable)?;
-        let rules = Rules::of(options);
-        Ok(Self { root, rules, max_note_bytes: options.max_note_bytes(), changes })
+        let (rules, quota) = (Rules::of(options), quota::Quota::new(options.max_total_mb << 20));
+        let max_note_bytes = options.max_note_bytes();
+        let making = RwLock::default();
+        Ok(Self { root, rules, max_note_bytes, quota, making, room: None, changes })
+    }
+
+    /// The same, that writes nothing while there is too little room at `place`.
+    pub(crate) fn with_room(self, room: Room, place: &Path) -> Self {
+        Self { room: Some((room, place.to_owned())), ..self }
     }
 
     /// Says that a file is another one, and whether it came or went.

@@ -20,6 +20,8 @@ pub mod answer;
 mod error;
 mod folder;
 mod front;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod keeper;
 mod ops;
 mod options;

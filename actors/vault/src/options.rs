@@ -21,6 +21,9 @@ pub struct Options {
     pub exclude_dirs: Vec<String>,
     /// The largest note in MiB. Larger ones are not read; search names them.
     pub max_note_mb: u64,
+    /// The most that all files in the vault take together in MiB, each rounded up to 4 KiB. No
+    /// note is written beyond it.
+    pub max_total_mb: u64,
     /// The most results of one search, also when it asks for more or for all.
     pub max_results: usize,
     /// How long one search may take, at most 50. What was found until then is answered, and that it is not
@@ -38,6 +41,7 @@ impl Default for Options {
             extensions: vec!["md".to_owned()],
             exclude_dirs: [".obsidian", ".trash", ".git"].map(str::to_owned).into(),
             max_note_mb: 10,
+            max_total_mb: 1_024,
             max_results: 1_000,
             search_timeout_secs: 30,
             search_threads: None,
@@ -65,6 +69,7 @@ impl Options {
         }
         let ranges = [
             ("max_note_mb", self.max_note_mb, 64),
+            ("max_total_mb", self.max_total_mb, 1 << 30),
             ("max_results", self.max_results as u64, 10_000),
             ("search_timeout_secs", self.search_timeout_secs, 50),
             ("search_threads", self.search_threads.unwrap_or(1) as u64, 64),

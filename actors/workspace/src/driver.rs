@@ -27,6 +27,7 @@ mod folders;
 mod ground;
 mod handle;
 mod kvm;
+mod landlock;
 pub mod layer;
 mod memory;
 mod nic;
@@ -49,21 +50,23 @@ use hivekeep_kernel::ports::PortForward;
 
 pub use error::{Error, Gone};
 pub use facts::{
-    AcceleratorKind, AppliedLimits, Capabilities, CgroupVersion, Enforcement, Facts, Isolation,
-    Support,
+    AcceleratorKind, AppliedLimits, Capabilities, CgroupVersion, Confinement, Enforcement, Facts,
+    HostUser, Isolation, Support,
 };
 pub use folders::{Folders, Logs, LogsOnDiscard};
 pub use ground::Ground;
 pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use kvm::{KvmVerdict, probe_kvm};
+pub use landlock::{Extent, Landlock};
 pub use memory::Memory;
 pub use nic::{Nic, NicEnd};
-pub use options::{Accelerator, CarrierChoice, Options};
+pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
 pub use plan::{Carrier, Disk, Images, Plan};
 pub use process::{ExitHow, MachineExit};
 pub use snapshot::{
     Held, Ram, SaveRequest, Saved, SavedMemory, SavedNic, Shape, SnapshotFolder, Snapshots,
 };
+pub use spawn::raise_open_files;
 
 /// A started machine.
 #[derive(Debug, Clone)]

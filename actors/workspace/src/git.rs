@@ -8,6 +8,8 @@ mod clone;
 mod commit;
 mod credentials;
 mod diff;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod names;
 mod push;
 mod redact;

@@ -42,8 +42,9 @@ pub use error::Error;
 pub use hash::Hash;
 pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
 pub use names::{ImageName, KernelChoice, Suite};
+pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
-pub use requirements::{Purpose, Requirement, requirements};
+pub use requirements::{Purpose, Remedy, Requirement, requirements};
 pub use store::{ImageState, ImageStore, Listed};
 pub use verify::VerifiedImage;
 

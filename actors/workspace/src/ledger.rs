@@ -7,6 +7,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
+use hivekeep_store::Seq;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -130,22 +131,28 @@ pub enum MachineFact {
 }
 
 impl Ledger {
-    /// Folds a stream's records, optionally from a snapshot. `None` when the
-    /// first record is not a plan, which no sound stream has.
+    /// What one reading of a stream adds up to: the state, and the last record that is in it.
+    /// Records that the snapshot already covers are passed over, so a snapshot never counts one
+    /// twice. `None` when the first record is not a plan, which no sound stream has.
     pub fn replay(
-        snapshot: Option<Self>,
-        records: impl IntoIterator<Item = Record>,
-    ) -> Option<Self> {
+        snapshot: Option<(Seq, Self)>,
+        records: impl IntoIterator<Item = (Seq, Record)>,
+    ) -> Option<(Seq, Self)> {
         let mut records = records.into_iter();
-        let mut ledger = match snapshot {
-            Some(ledger) => ledger,
+        let (mut upto, mut ledger) = match snapshot {
+            Some(covered) => covered,
             None => match records.next()? {
-                Record::Planned(plan) => Self::new(plan),
+                (seq, Record::Planned(plan)) => (seq, Self::new(plan)),
                 _ => return None,
             },
         };
-        records.for_each(|record| ledger.apply(record));
-        Some(ledger)
+        for (seq, record) in records {
+            if seq > upto {
+                ledger.apply(record);
+                upto = seq;
+            }
+        }
+        Some((upto, ledger))
     }
 
     /// The state right after the plan.
@@ -333,95 +340,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        driver::Isolation,
-        link::LinkToken,
-        records::{Spec, StopHow},
-    };
-    use proptest::prelude::*;
-
-    fn plan() -> Planned {
-        let id = hivekeep_kernel::WorkspaceId::new();
-        Planned {
-            id,
-            name: crate::name::Name::default_for(id),
-            owner: SessionId::new(),
-            spec: Spec {
-                image: "base".to_owned(),
-                isolation: Isolation::Vm,
-                vcpus: 1,
-                memory_mb: 256,
-                disk_gb: 1,
-            },
-            at: Utc::now(),
-            token: LinkToken::from_bytes([7; 32]),
-            slot: 3,
-            uuid: uuid::Uuid::nil(),
-            fork: None,
-            network: Default::default(),
-            recipe: None,
-            pool: None,
-        }
-    }
-
-    fn record() -> impl Strategy<Value = Record> {
-        let at = Utc::now();
-        prop_oneof![
-            Just(Record::StartWanted),
-            Just(Record::Created { boot_time_ms: 5 }),
-            Just(Record::Up { boot_time_ms: 7, at }),
-            Just(Record::StopWanted),
-            Just(Record::Stopped { at, how: StopHow::Guest }),
-            Just(Record::Crashed { at, reason: "oom".to_owned() }),
-            Just(Record::DestroyWanted),
-            Just(Record::Owned { by: None }),
-            Just(Record::Claimed {
-                owner: SessionId::new(),
-                name: "w".parse().expect("a name"),
-                at,
-                network: Default::default(),
-            }),
-            "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, Some("1".to_owned()))].into() }),
-            "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, None)].into() }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_snapshot_anywhere_changes_nothing(
-            records in proptest::collection::vec(record(), 0..40),
-            cut in any::<prop::sample::Index>(),
-        ) {
-            let plan = plan();
-            let all = std::iter::once(Record::Planned(plan)).chain(records);
-            let all: Vec<_> = all.collect();
-            let json = |ledger: &Ledger| serde_json::to_value(ledger).expect("serialises");
-            let whole = Ledger::replay(None, all.clone()).expect("a plan");
-            let cut = 1 + cut.index(all.len());
-            let first = Ledger::replay(None, all[..cut.min(all.len())].to_vec()).expect("a plan");
-            let stored = serde_json::from_value(json(&first)).expect("reads back");
-            let rest = all[cut.min(all.len())..].to_vec();
-            let continued = Ledger::replay(Some(stored), rest).expect("a snapshot");
-            prop_assert_eq!(json(&whole), json(&continued));
-        }
-    }
-
-    #[test]
-    fn a_stream_without_a_plan_is_none() {
-        assert!(Ledger::replay(None, [Record::StartWanted]).is_none());
-        assert!(Ledger::replay(None, []).is_none());
-    }
-
-    #[test]
-    fn records_read_back() {
-        let record = Record::EnvSet { vars: [("A".to_owned(), None)].into() };
-        let json = serde_json::to_string(&record).expect("serialises");
-        assert_eq!(json, r#"{"record":"env_set","vars":{"A":null}}"#);
-        let planned = serde_json::to_string(&Record::Planned(plan())).expect("serialises");
-        assert!(
-            matches!(serde_json::from_str(&planned), Ok(Record::Planned(plan)) if plan.slot == 3)
-        );
-    }
-}
+mod tests;

@@ -11,8 +11,11 @@
 //! may be asked when; all three are pure. [`driver`] starts and ends machines,
 //! [`link`] talks into them, [`image`] makes what they boot from.
 
+pub mod backup;
 mod directory;
 pub mod driver;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gate;
 mod git;
 pub mod image;
@@ -29,6 +32,7 @@ pub mod phase;
 mod pool;
 pub mod records;
 mod refuse;
+mod removal;
 mod shared;
 pub mod snapshots;
 pub mod tasks;
@@ -38,7 +42,7 @@ mod workspaces;
 
 pub use directory::Directory;
 pub use git::{GitOptions, HostCredential};
-pub use open::{Parts, guest_binary, image_dir};
+pub use open::{DISKS, LAYERS, Parts, guest_binary, image_dir, transfer_dir};
 pub use options::Options;
 pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};
 pub use shared::{Folders, Hide, Shared};

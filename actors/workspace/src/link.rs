@@ -25,6 +25,8 @@ mod exec;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 mod follow;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod handshake;
 mod inbox;
 mod keeper;

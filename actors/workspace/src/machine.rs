@@ -1,16 +1,21 @@
-//! The machine's process as an actor: its end is a message to the workspace.
+//! The machine's process as an actor: its end is a message to the workspace, and that it stands
+//! still for want of room on the host.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, Entity, Fault, Me};
+use hivekeep_kernel::{Address, Entity, Fault, Me, Room};
+use tokio::sync::watch;
 
 use crate::{
     driver::{Driver, MachineHandle},
-    workspace,
+    workspace::{self, Line},
 };
 
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often a machine is looked at whose guest does not answer.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What an incarnation is made from.
 #[derive(Clone)]
@@ -18,6 +23,10 @@ pub(crate) struct Seed {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) handle: MachineHandle,
     pub(crate) workspace: Address<workspace::Msg>,
+    pub(crate) line: watch::Receiver<Line>,
+    pub(crate) room: Room,
+    /// Where its disk is.
+    pub(crate) disks: PathBuf,
 }
 
 /// A machine that runs. It is not told anything: it watches.
@@ -28,7 +37,8 @@ impl Entity for Machine {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
-        let Seed { driver, handle, workspace } = seed;
+        let _detached = me.workers.spawn(mind_its_disk(seed.clone()));
+        let Seed { driver, handle, workspace, .. } = seed;
         let this = me.clone();
         let (meter, metered, probe) = (driver.clone(), handle.clone(), me.address.probe().clone());
         let _detached = me.workers.spawn(async move {
@@ -47,5 +57,28 @@ impl Entity for Machine {
 
     fn handle(&mut self, (): ()) -> Result<(), Fault> {
         Ok(())
+    }
+}
+
+/// QEMU stops a machine whose write finds no room on the host, and says so to who asks. A guest
+/// that answers runs, so only one that does not is asked after: QEMU serves one client at a time.
+/// The machine goes on once there is room above the floor.
+async fn mind_its_disk(seed: Seed) {
+    let Seed { driver, handle, workspace, mut line, room, disks } = seed;
+    let Some(snapshots) = driver.snapshots() else { return };
+    let silent = |line: &Line| !matches!(line, Line::Up(_));
+    while line.wait_for(silent).await.is_ok() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let answers = !silent(&line.borrow());
+        if answers || !snapshots.is_disk_full(&handle).await.unwrap_or(false) {
+            continue;
+        }
+        let _workspace_gone = workspace.send(workspace::Msg::DiskFull(handle.process));
+        if room.shortage(&disks).is_some() {
+            continue;
+        }
+        if let Err(error) = snapshots.resume(&handle).await {
+            tracing::warn!(machine = %handle.workspace, %error, "a machine does not go on");
+        }
     }
 }

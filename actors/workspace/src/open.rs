@@ -6,7 +6,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Census, Layer, ToolError,
+    Census, Layer, Room, ToolError,
     ports::{Network, Sessions},
 };
 use hivekeep_store::Journal;
@@ -22,8 +22,13 @@ use crate::{
     },
     image::{ImageName, ImageStore},
     shared::{Folders, Hide, Shared},
+    workspace::TransferQuota,
 };
 
+/// The folder of disks in the state folder: one a workspace.
+pub const DISKS: &str = "disks";
+/// The folder of disks' layers in the state folder.
+pub const LAYERS: &str = "layers";
 /// How the temporary files of downloads begin.
 pub(crate) const TEMPORARY: &str = ".hivekeep-";
 
@@ -47,6 +52,8 @@ pub struct Parts {
     pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
+    /// Free space on the host.
+    pub room: Room,
     /// Vital signs.
     pub census: Census,
     /// Fires when an ordered stop of the daemon begins.
@@ -56,6 +63,11 @@ pub struct Parts {
 /// Where images are, by configuration.
 pub fn image_dir(options: &Options, state_dir: &Path) -> PathBuf {
     or_below(&options.image_dir, state_dir, "images")
+}
+
+/// Where file_transfer keeps its files on the host, by configuration.
+pub fn transfer_dir(options: &Options, state_dir: &Path) -> PathBuf {
+    or_below(&options.transfer_dir, state_dir, "transfers")
 }
 
 fn or_below(configured: &Path, base: &Path, name: &str) -> PathBuf {
@@ -103,16 +115,17 @@ impl Shared {
             hide,
             sessions,
             network,
+            room,
             census,
             closing,
         } = parts;
         let folders = Folders {
-            disks: state_dir.join("disks"),
-            layers: state_dir.join("layers"),
+            disks: state_dir.join(DISKS),
+            layers: state_dir.join(LAYERS),
             memories: state_dir.join("memories"),
             run: run_dir.join("machines"),
             logs: log_dir.join("machines"),
-            transfers: or_below(&options.transfer_dir, &state_dir, "transfers"),
+            transfers: transfer_dir(&options, &state_dir),
         };
         let Folders { disks, layers, memories, run, logs, transfers } = &folders;
         for folder in [disks, layers, memories, run, logs, transfers] {
@@ -131,11 +144,13 @@ impl Shared {
         if let Ok(guest) = guest_binary(&options) {
             options.driver.guest_path = guest;
         }
+        options.driver.sandbox = options.sandbox.clone();
         let found = find_drivers(&options, &folders, images.clone()).await?;
         let roots = [folders.disks.clone(), folders.logs.clone()];
         let sweeper = Sweeper::new(found.ground, folders.run.clone(), &roots);
         let events = journal.events();
         Ok(Arc::new(Self {
+            transfers: TransferQuota::of_mb(options.transfer_max_total_mb),
             options,
             git,
             folders,
@@ -144,6 +159,7 @@ impl Shared {
             hide,
             sessions,
             network,
+            room,
             images,
             drivers: found.drivers,
             sweeper,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    driver::{Isolation, Options as DriverOptions},
+    driver::{Isolation, Options as DriverOptions, SandboxOptions},
     link::KeeperOptions,
     pool::PoolOptions,
 };
@@ -52,6 +52,8 @@ pub struct Options {
     pub restart_window_secs: u64,
     /// The host's directory for file_transfer; empty: `transfers` in the state directory.
     pub transfer_dir: PathBuf,
+    /// The most that all files in transfer_dir take together in MiB. No file is downloaded beyond it.
+    pub transfer_max_total_mb: u64,
     /// Where images are; empty: `images` in the state directory.
     pub image_dir: PathBuf,
     /// The guest daemon's binary; empty: `lib/hivekeep/hivekeep-guest` beside the folder of this program.
@@ -60,6 +62,8 @@ pub struct Options {
     pub pool: PoolOptions,
     /// The hypervisor and the sandbox.
     pub driver: DriverOptions,
+    /// Walls of sandboxes.
+    pub sandbox: SandboxOptions,
     /// The link into the guest.
     pub link: KeeperOptions,
 }
@@ -85,10 +89,12 @@ impl Default for Options {
             max_restarts: 3,
             restart_window_secs: 600,
             transfer_dir: PathBuf::new(),
+            transfer_max_total_mb: 100 * 1024,
             image_dir: PathBuf::new(),
             guest_binary: PathBuf::new(),
             pool: PoolOptions::default(),
             driver: DriverOptions::default(),
+            sandbox: SandboxOptions::default(),
             link: KeeperOptions::default(),
         }
     }

@@ -10,6 +10,7 @@
 //!  Failed     Crashed ◄── Crashed ───── stop ───────┘
 //!
 //! Running ◄── pause, resume ──► Paused     Running, Paused, Stopped, Crashed ── restore ──► Starting
+//! Running ◄── disk of the host ──► HostDiskFull: as Running, but nothing is asked of its guest
 //! from any but Destroying: destroy ─► Destroying ─► gone
 //! ```
 
@@ -29,6 +30,9 @@ pub enum Phase {
     Running,
     /// The machine stands still and loses nothing.
     Paused,
+    /// The machine stands still since the host's disk has no room for what it writes. It goes on by
+    /// itself when there is room.
+    HostDiskFull,
     /// The machine is being stopped.
     Stopping,
     /// No machine; the disk is kept.
@@ -70,6 +74,7 @@ impl Phase {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::HostDiskFull => "host_disk_full",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Crashed => "crashed",
@@ -87,21 +92,26 @@ impl Phase {
         match (want, self) {
             (Want::Guest, Self::Running) => Ok(Self::Running),
             (Want::Start, Self::Stopped | Self::Crashed) => Ok(Self::Starting),
-            (Want::Stop, Self::Running | Self::Paused | Self::Crashed) => Ok(Self::Stopping),
-            (Want::Network, Self::Running | Self::Paused | Self::Stopped | Self::Crashed) => {
-                Ok(self)
+            (Want::Stop, Self::Running | Self::Paused | Self::HostDiskFull | Self::Crashed) => {
+                Ok(Self::Stopping)
             }
+            (
+                Want::Network,
+                Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
+            ) => Ok(self),
             (Want::Pause, Self::Running) => Ok(Self::Paused),
             (Want::Resume, Self::Paused) => Ok(Self::Running),
-            (Want::Restore, Self::Running | Self::Paused | Self::Stopped | Self::Crashed) => {
-                Ok(Self::Starting)
-            }
+            (
+                Want::Restore,
+                Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
+            ) => Ok(Self::Starting),
             (Want::Destroy, Self::Destroying) => Err(self.busy()),
             // A machine that never comes up must not be indestructible.
             (Want::Destroy, _) => Ok(Self::Destroying),
             (_, Self::Creating | Self::Starting | Self::Stopping | Self::Destroying) => {
                 Err(self.busy())
             }
+            (_, Self::HostDiskFull) => Err(host_disk_full()),
             (want, _) => Err(self.wrong(want)),
         }
     }
@@ -126,13 +136,32 @@ impl Phase {
     }
 }
 
+/// What is asked of a machine that stands still since it cannot write.
+pub(crate) fn host_disk_full() -> ToolError {
+    let message = "the machine stands still: the host's disk has no room for what it writes";
+    ToolError::new(Layer::Machine, "host_disk_full", message)
+        .next("free space on the host: the machine goes on by itself and has lost nothing")
+        .detail("state", Phase::HostDiskFull.word())
+        .retry_after(std::time::Duration::from_secs(5))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use Phase::*;
 
-    const ALL: [Phase; 9] =
-        [Creating, Starting, Running, Paused, Stopping, Stopped, Crashed, Failed, Destroying];
+    const ALL: [Phase; 10] = [
+        Creating,
+        Starting,
+        Running,
+        Paused,
+        HostDiskFull,
+        Stopping,
+        Stopped,
+        Crashed,
+        Failed,
+        Destroying,
+    ];
 
     #[test]
     fn only_a_running_guest_is_asked_anything() {
@@ -153,8 +182,10 @@ mod tests {
         for phase in ALL {
             for want in [Want::Guest, Want::Start, Want::Stop, Want::Network] {
                 if let Err(error) = phase.on(want) {
-                    let passing = matches!(phase, Creating | Starting | Stopping | Destroying);
+                    let passing =
+                        matches!(phase, Creating | Starting | HostDiskFull | Stopping | Destroying);
                     assert_eq!(error.retryable, passing, "{phase:?} {want:?}");
+                    assert_eq!(error.code == "host_disk_full", phase == HostDiskFull);
                     assert!(error.next_step.is_some());
                 }
             }

@@ -19,7 +19,15 @@ impl From<driver::Error> for ToolError {
                 "limits_unavailable",
                 "set workspace.driver.cgroup_required to false, or fix the host's cgroups",
             ),
+            Error::LandlockIncomplete { .. } => (
+                "landlock_incomplete",
+                "boot a kernel of 6.12 or later with lsm=landlock,..., or set \
+                 workspace.sandbox.landlock_required to false",
+            ),
             Error::BadPlan(_) => ("machine_plan_invalid", "`hivekeep check` looks at the images"),
+            Error::NoSubordinate(_) => {
+                ("sandbox_user_missing", "give the daemon's user a larger range in /etc/subuid")
+            }
             Error::Unreachable { .. } => {
                 ("machine_path_unreachable", "change the folder's mode as the message says")
             }
@@ -49,6 +57,7 @@ impl From<driver::Error> for ToolError {
             Error::SaveFailed { .. } => {
                 ("snapshot_failed", "workspace_info shows the state; try again")
             }
+            Error::HostDiskFull => return crate::phase::host_disk_full(),
             Error::Qmp(_) => ("machine_control_failed", "workspace_logs shows what it printed"),
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 ("host_disk_full", "free space on the host")

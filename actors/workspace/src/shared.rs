@@ -3,23 +3,23 @@
 use std::{path::PathBuf, sync::Arc};
 
 use hivekeep_kernel::{
-    Address, Census, Layer, ToolError, WorkspaceId,
+    Address, Census, Layer, Room, ToolError, WorkspaceId,
     ports::{Network, Sessions},
 };
-use hivekeep_store::{Events, Journal, NewEvent, StreamId};
+use hivekeep_store::{Events, Journal, NewEvent, Seq, StreamId};
 use serde_json::Value;
 
 use crate::{
     Options,
     directory::Directory,
-    driver::{Driver, Isolation, sweep::Sweeper},
+    driver::{Driver, Isolation, MachineHandle, sweep::Sweeper},
     gate::Gate,
     image::ImageStore,
-    ledger::Ledger,
+    ledger::{Ledger, MachineFact},
     pool::Traffic,
     records::Record,
     snapshots::Holds,
-    workspace,
+    workspace::{self, TransferQuota},
 };
 
 /// Kind of the streams that hold workspaces.
@@ -50,6 +50,8 @@ pub type Hide = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Everything outside one workspace that it works with.
 pub struct Shared {
+    /// What downloads may take on the host.
+    pub(crate) transfers: TransferQuota,
     /// Configuration.
     pub options: Options,
     /// What the git tools answer to servers.
@@ -66,6 +68,8 @@ pub struct Shared {
     pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
+    /// Free space on the host.
+    pub room: Room,
     /// Images.
     pub images: ImageStore,
     /// The drivers, one a kind of isolation that this host can do.
@@ -131,31 +135,58 @@ impl Shared {
         let _counted_when_lost = self.events.publish_later(event);
     }
 
-    /// Reads a workspace back. Blocks.
+    /// Reads a workspace back, in one reading. Blocks.
     ///
     /// # Errors
     /// When the stream cannot be read or does not begin with a plan.
-    pub(crate) fn load(&self, stream: &StreamId) -> Result<(Ledger, usize), ToolError> {
-        let unreadable = |what: String| {
-            ToolError::new(Layer::Store, "state_unreadable", format!("{}: {what}", stream.as_str()))
-                .next("restore the state directory from a backup; nothing was overwritten")
-        };
-        let replay = self.journal.replay(stream).map_err(store_error)?;
-        let snapshot = match replay.snapshot {
-            Some((_, bytes)) => {
-                Some(serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?)
-            }
-            None => None,
-        };
-        let count = replay.records.len();
-        let mut records = Vec::with_capacity(count);
-        for (_, bytes) in replay.records {
-            records.push(serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?);
+    pub(crate) fn load(&self, stream: &StreamId) -> Result<Loaded, ToolError> {
+        let mut loaded = load(&self.journal, stream)?;
+        let kept_elsewhere =
+            |handle: &MachineHandle| !handle.folders.disk_dir.starts_with(&self.folders.disks);
+        if loaded.ledger.handle().is_some_and(kept_elsewhere) {
+            // A backup that was restored beside the daemon it is of, whose machine that is.
+            let reason = "its machine was one of another state folder".to_owned();
+            loaded.ledger.machine = MachineFact::Crashed { reason };
         }
-        let ledger = Ledger::replay(snapshot, records)
-            .ok_or_else(|| unreadable("the first record is no plan".to_owned()))?;
-        Ok((ledger, count))
+        Ok(loaded)
     }
+}
+
+/// Reads a workspace back from any journal. Blocks.
+///
+/// # Errors
+/// When the stream cannot be read or does not begin with a plan.
+pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Loaded, ToolError> {
+    let unreadable = |what: String| {
+        ToolError::new(Layer::Store, "state_unreadable", format!("{}: {what}", stream.as_str()))
+            .next("restore the state directory from a backup; nothing was overwritten")
+    };
+    let replay = journal.replay(stream).map_err(store_error)?;
+    let snapshot = match replay.snapshot {
+        Some((upto, bytes)) => {
+            Some((upto, serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?))
+        }
+        None => None,
+    };
+    let unfolded = replay.records.len();
+    let mut records = Vec::with_capacity(unfolded);
+    for (seq, bytes) in replay.records {
+        let record = serde_json::from_slice(&bytes).map_err(|e| unreadable(e.to_string()))?;
+        records.push((seq, record));
+    }
+    let (upto, ledger) = Ledger::replay(snapshot, records)
+        .ok_or_else(|| unreadable("the first record is not a plan".to_owned()))?;
+    Ok(Loaded { ledger, upto, unfolded })
+}
+
+/// A workspace's stream as one reading found it.
+pub(crate) struct Loaded {
+    /// What its records add up to.
+    pub(crate) ledger: Ledger,
+    /// The last record that is in it.
+    pub(crate) upto: Seq,
+    /// How many records no snapshot covers.
+    pub(crate) unfolded: usize,
 }
 
 /// A journal's failure as a caller sees it.
@@ -244,14 +275,11 @@ impl Desk {
             return;
         }
         let (desk, stream) = (self.clone(), self.stream.clone());
-        let loaded = tokio::task::spawn_blocking(move || {
-            let last = desk.shared.journal.replay(&stream).map_err(store_error)?.last();
-            Ok::<_, ToolError>((last, desk.shared.load(&stream)?.0))
-        });
-        let Ok(Ok((last, ledger))) = loaded.await else { return };
+        let loaded = tokio::task::spawn_blocking(move || desk.shared.load(&stream)).await;
+        let Ok(Ok(Loaded { ledger, upto, .. })) = loaded else { return };
         let Ok(bytes) = serde_json::to_vec(&ledger) else { return };
         let Some(_inside) = self.gate.enter() else { return };
-        if let Err(error) = self.shared.journal.snapshot(&self.stream, last, bytes).await {
+        if let Err(error) = self.shared.journal.snapshot(&self.stream, upto, bytes).await {
             tracing::warn!(workspace = %self.id, %error, "no snapshot was made; the stream stays long");
         }
     }

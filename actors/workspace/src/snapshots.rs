@@ -62,6 +62,9 @@ pub struct Node {
     pub jobs: BTreeSet<JobId>,
     /// When it was made.
     pub at: DateTime<Utc>,
+    /// A backup made it, and removes it when it is packed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_backup: bool,
 }
 
 /// The kept memory of a snapshot.

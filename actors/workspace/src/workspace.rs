@@ -6,6 +6,7 @@
 
 mod adoption;
 mod attach;
+mod backup;
 mod bring_up;
 mod claim;
 mod describe;
@@ -42,6 +43,7 @@ use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 pub(crate) use adoption::Adopt;
+pub(crate) use backup::Ask as BackupAsk;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
@@ -49,6 +51,7 @@ pub(crate) use line::{Line, guest_code, link_error, usable};
 pub use standing::MachineProcess;
 pub(crate) use stem::SnapshotRequest;
 pub(crate) use tasks::{Ask as TaskAsk, Way};
+pub(crate) use transfer::TransferQuota;
 
 use crate::{
     driver::{MachineExit, MachineHandle, ProcessId},
@@ -57,7 +60,7 @@ use crate::{
     link::{Link, LinkNews, LinkToken},
     phase::{Phase, Want},
     records::Record,
-    shared::{Desk, STREAM, Shared},
+    shared::{Desk, Loaded, STREAM, Shared},
     snapshots,
     tasks::{Pace, Told},
     tools,
@@ -87,6 +90,8 @@ pub enum Msg {
     Unchanged,
     /// Of `workspace_prepare`.
     Prepare(prepare::Ask),
+    /// Of a backup.
+    Backup(BackupAsk),
     /// Of layers that become one.
     Merge(merge::Ask),
     /// Make a snapshot with memory on behalf of a call that forks it.
@@ -110,6 +115,10 @@ pub enum Msg {
     Exited(MachineExit),
     /// The process of a recorded machine that nobody keeps ended.
     LeftEnded(ProcessId, MachineExit),
+    /// This machine stands still for want of room on the host.
+    DiskFull(ProcessId),
+    /// A machine that was left for not answering answers.
+    Answers(ProcessId),
     /// News of the link.
     Link(LinkNews),
     /// News from the guest.
@@ -213,10 +222,11 @@ impl Entity for Workspace {
         let stream =
             StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
         let (reader, from) = (shared.clone(), stream.clone());
-        let (ledger, records) = tokio::task::spawn_blocking(move || reader.load(&from))
+        let loaded = tokio::task::spawn_blocking(move || reader.load(&from))
             .await
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(error.to_string()))?;
+        let Loaded { ledger, unfolded: records, .. } = loaded;
         let nursery =
             Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
@@ -287,6 +297,7 @@ impl Entity for Workspace {
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
             Msg::Unchanged => self.changing = None,
             Msg::Prepare(ask) => self.preparation(ask),
+            Msg::Backup(ask) => self.backup(ask),
             Msg::Merge(ask) => self.merging(ask),
             Msg::Snapshot(request) => self.snapshot_for(*request),
             Msg::Stem { session, snapshot, reply } => {
@@ -296,7 +307,9 @@ impl Entity for Workspace {
             Msg::FollowJobs => self.follow_jobs()?,
             Msg::Exited(exit) => self.machine_exited(exit),
             Msg::LeftEnded(process, exit) => self.left_ended(process, &exit),
-            Msg::Link(news) => self.link_news(news),
+            Msg::DiskFull(process) => self.disk_full(process),
+            Msg::Answers(process) => self.answers(process),
+            Msg::Link(news) => self.link_news(news)?,
             Msg::Heard(heard) => self.heard(heard),
             Msg::Tasks(ask) => self.task_ask(ask),
             Msg::Adopt(adopt) => self.adopt(adopt),

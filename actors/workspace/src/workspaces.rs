@@ -11,6 +11,7 @@ mod merge;
 mod network;
 mod parallel;
 mod prepare;
+mod room;
 mod stop_all;
 
 use std::sync::Arc;
@@ -102,6 +103,8 @@ impl Entity for Workspaces {
         keeper.nursery.start::<Pool>(POOL, Policy::ENTITY, &keeper.pool, seed)?;
         let halt = stop_all::halt(keeper.shared.closing.clone(), keeper.pool.clone());
         let _detached = keeper.me.workers.spawn(halt);
+        let (shared, probe) = (keeper.shared.clone(), keeper.me.address.probe().clone());
+        let _detached = keeper.me.workers.spawn(room::tell(shared, probe));
         Ok(keeper)
     }
 

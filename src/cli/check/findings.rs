@@ -2,13 +2,15 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
+use hivekeep_kernel::{Room, Shortage};
 use hivekeep_network::{Mode, doctor};
 use hivekeep_workspace::{
     driver,
-    image::{ImageState, ImageStore, Purpose, requirements},
+    image::{ImageState, ImageStore, Purpose, Remedy, requirements},
 };
 use serde::Serialize;
 
+use super::distribution::Distribution;
 use crate::{
     cli::{Context, client::Client, reach::Unreachable},
     config::Loaded,
@@ -58,9 +60,10 @@ pub(super) fn all(context: &Context) -> Vec<Finding> {
     let mut found = vec![configuration(&loaded)];
     found.extend(folders(&loaded));
     found.push(daemon(context, &loaded));
-    found.extend(host(&loaded));
-    found.extend(programs());
-    found.extend(network(&loaded));
+    let here = Distribution::here();
+    found.extend(host(&loaded, &here));
+    found.extend(programs(&here));
+    found.extend(network(&loaded, &here));
     found.push(guest(&loaded));
     found.push(vault(&loaded));
     found.extend(images(&loaded));
@@ -82,10 +85,47 @@ fn folders(loaded: &Loaded) -> Vec<Finding> {
         ("run folder", &folders.run),
         ("log folder", &folders.logs),
     ];
-    places.into_iter().map(|(what, path)| folder(what, path)).collect()
+    let room = Room::with_floor_mb(loaded.config.daemon.free_space_floor_mb);
+    let mut found: Vec<_> =
+        places.into_iter().map(|(what, path)| folder(what, path, &room)).collect();
+    let transfers = hivekeep_workspace::transfer_dir(&loaded.config.workspace, &folders.state);
+    let vault = loaded.config.vault.folder(&folders.state);
+    for (what, path) in [("transfer folder", transfers), ("vault folder", vault)] {
+        found.extend(path.exists().then(|| space(what, &path, &room).optional()));
+    }
+    found.push(reserve(loaded));
+    found
 }
 
-fn folder(what: &str, path: &Path) -> Finding {
+/// Free space against the floor below which nothing new is begun.
+fn space(what: &str, path: &Path, room: &Room) -> Finding {
+    let shown = path.display();
+    let bytes = crate::cli::output::bytes;
+    let Some(Shortage { free_bytes, floor_bytes }) = room.look(path) else {
+        return Finding::bad(what, format!("{shown} cannot be looked at"), "mend the file system");
+    };
+    let (free, floor) = (bytes(free_bytes), bytes(floor_bytes));
+    if free_bytes < floor_bytes {
+        let detail = format!("{shown} has {free} left, below its floor of {floor}");
+        return Finding::bad(what, detail, "free some space: nothing new is begun until then");
+    }
+    Finding::good(what, format!("{shown} ({free} free, floor {floor})"))
+}
+
+/// What the journal has put by for a full disk.
+fn reserve(loaded: &Loaded) -> Finding {
+    let (what, journal) = ("journal reserve", loaded.folders.journal());
+    let wanted_mb = loaded.config.store.reserve_mb;
+    match (wanted_mb, hivekeep_store::reserved_bytes(&journal)) {
+        (0, _) => Finding::good(what, "none, by store.reserve_mb"),
+        (_, 0) if !journal.exists() => Finding::good(what, format!("{wanted_mb} MiB will be made")),
+        (_, 0) => Finding::bad(what, "given up", "free some space: the daemon makes it anew"),
+        (..) => Finding::good(what, format!("{wanted_mb} MiB")),
+    }
+    .optional()
+}
+
+fn folder(what: &str, path: &Path, room: &Room) -> Finding {
     let shown = path.display().to_string();
     let Ok(meta) = std::fs::metadata(path) else {
         // The daemon makes it, if it may.
@@ -106,18 +146,14 @@ fn folder(what: &str, path: &Path) -> Finding {
         let detail = format!("{shown} is not a folder of user {own}");
         return Finding::bad(what, detail, "remove it, or choose another in section [daemon]");
     }
-    let room = rustix::fs::statvfs(path).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    match room {
+    match room.look(path) {
         // A base image, an overlay and the journal need about this much.
-        Ok(bytes) if bytes < 2 << 30 => Finding::bad(
+        Some(found) if (found.floor_bytes..2 << 30).contains(&found.free_bytes) => Finding::bad(
             what,
-            format!("{shown} has {} left", crate::cli::output::bytes(bytes)),
+            format!("{shown} has {} left", crate::cli::output::bytes(found.free_bytes)),
             "free some space",
         ),
-        Ok(bytes) => {
-            Finding::good(what, format!("{shown} ({} free)", crate::cli::output::bytes(bytes)))
-        }
-        Err(errno) => Finding::bad(what, format!("{shown}: {errno}"), "mend the file system"),
+        _ => space(what, path, room),
     }
 }
 
@@ -141,22 +177,23 @@ fn daemon(context: &Context, loaded: &Loaded) -> Finding {
 
 /// What machines need. Only the hypervisor is needed by the default isolation;
 /// the rest makes machines quicker or better confined.
-fn host(loaded: &Loaded) -> Vec<Finding> {
+fn host(loaded: &Loaded, here: &Distribution) -> Vec<Finding> {
     // A tag of our own: a running daemon's groups stay as they are.
     let tag = format!("check{}", std::process::id());
+    let landlock = loaded.config.workspace.sandbox.landlock_required;
     driver::doctor::doctor(&loaded.config.workspace.driver, &tag)
         .into_iter()
         .map(|found| Finding {
             what: found.what.to_owned(),
             ok: found.ok,
-            needed: found.what == "qemu",
+            needed: found.what == "qemu" || (found.what == "landlock" && landlock),
             detail: found.detail,
-            remedy: found.remedy,
+            remedy: found.package.map(|package| here.install(package)).or(found.remedy),
         })
         .collect()
 }
 
-fn programs() -> Vec<Finding> {
+fn programs(here: &Distribution) -> Vec<Finding> {
     requirements()
         .into_iter()
         .map(|wanted| {
@@ -169,7 +206,13 @@ fn programs() -> Vec<Finding> {
             let name = Path::new(wanted.what).file_name().unwrap_or_default().to_string_lossy();
             match wanted.found {
                 true => Finding::good(&name, purpose),
-                false => Finding::bad(&name, format!("missing; {purpose}"), wanted.remedy),
+                false => {
+                    let remedy = match wanted.remedy {
+                        Remedy::Package(package) => here.install(package),
+                        Remedy::Otherwise(remedy) => remedy.to_owned(),
+                    };
+                    Finding::bad(&name, format!("missing; {purpose}"), remedy)
+                }
             }
             .needed(needed)
         })
@@ -177,7 +220,7 @@ fn programs() -> Vec<Finding> {
 }
 
 /// What the workspaces' network needs; with packets, in namespaces that are gone afterwards.
-fn network(loaded: &Loaded) -> Vec<Finding> {
+fn network(loaded: &Loaded, here: &Distribution) -> Vec<Finding> {
     let options = &loaded.config.network;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime of one thread can be built");
@@ -189,7 +232,7 @@ fn network(loaded: &Loaded) -> Vec<Finding> {
             ok: line.ok,
             needed: options.mode == Mode::Bridge,
             detail: line.detail,
-            remedy: line.remedy,
+            remedy: line.package.map(|package| here.install(package)).or(line.remedy),
         })
         .collect()
 }

@@ -20,11 +20,15 @@ use crate::{
     doors::{
         hello::{Hello, ToolNames, Welcome},
         lines::{BlockingLines, Line},
+        plain,
     },
 };
 
 /// The longest line taken from the daemon; its tools keep their results far below.
 const MAX_DAEMON_LINE_BYTES: usize = 256 * 1024 * 1024;
+/// A line up to this is copied, to be written with its end in one call; for a longer one the copy
+/// costs more than the call.
+const ONE_WRITE_BYTES: usize = 64 * 1024;
 /// Longest pause between attempts to find a daemon again.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How long a daemon that went may take to come back by itself before the pump
@@ -85,11 +89,16 @@ fn hello(terms: &Terms, resume: Option<SessionId>) -> Hello {
 }
 
 fn write(output: &Output, line: &[u8]) -> io::Result<()> {
-    let mut whole = Vec::with_capacity(line.len() + 1);
-    whole.extend_from_slice(line);
-    whole.push(b'\n');
     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    output.write_all(&whole)?;
+    if line.len() > ONE_WRITE_BYTES {
+        output.write_all(line)?;
+        output.write_all(b"\n")?;
+    } else {
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        output.write_all(&whole)?;
+    }
     output.flush()
 }
 
@@ -207,6 +216,15 @@ impl Down {
         // Requests to be sent again wait as much as new ones do.
         let owed = (!again.is_empty()).then_some(lost_at);
         loop {
+            // A client that has not begun needs no daemon yet, and would only hold a place there.
+            if owed.is_none()
+                && self.link.handshake().is_none()
+                && self.link.wanted_for().is_none()
+                && !self.link.client_done()
+            {
+                self.link.pause(MAX_PAUSE);
+                continue;
+            }
             let waited = self.link.wanted_for().max(owed.map(|since| since.elapsed()));
             let may_start = self.terms.spawn && waited.is_some() && lost_at.elapsed() > COMES_BACK;
             let attempt = match may_start {
@@ -221,7 +239,7 @@ impl Down {
                     return Err(error);
                 }
                 Err(error @ Unreachable::Refused(_)) => {
-                    eprintln!("hivekeep: {error}");
+                    eprintln!("hivekeep: {}", plain::lines(&error.to_string()));
                 }
                 Err(_) => {}
             }

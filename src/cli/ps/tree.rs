@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use hivekeep_kernel::ActorRow;
 
-use crate::cli::output::{self, Paint};
+use crate::{
+    cli::output::{self, Paint},
+    doors::plain,
+};
 
 /// A place in the tree; a place without a row only has places below it.
 #[derive(Default)]
@@ -42,7 +45,7 @@ pub(super) fn draw(rows: &[ActorRow], paint: Paint) -> String {
 }
 
 fn walk(name: &str, place: &Place<'_>, own: &str, under: &str, lines: &mut Vec<Vec<String>>) {
-    lines.push(cells(format!("{own}{name}"), place.row));
+    lines.push(cells(format!("{own}{}", plain::line(name)), place.row));
     let last = place.below.len().saturating_sub(1);
     for (nth, (name, child)) in place.below.iter().enumerate() {
         let (own, below) = if nth == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -56,7 +59,7 @@ fn cells(name: String, row: Option<&ActorRow>) -> Vec<String> {
     let error: String = error.lines().next().unwrap_or_default().chars().take(72).collect();
     vec![
         name,
-        row.state.clone(),
+        plain::line(&row.state).into_owned(),
         row.restarts.to_string(),
         row.mailbox.to_string(),
         output::age(Duration::from_millis(row.uptime_ms)),

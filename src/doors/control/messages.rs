@@ -1,9 +1,10 @@
 //! What goes over the control door.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{SessionId, ToolError};
 use hivekeep_team::Picture;
+use hivekeep_workspace::backup::Contents;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -60,6 +61,13 @@ pub enum Wanted {
         #[serde(default)]
         follow: bool,
     },
+    /// A copy of the journal, to be packed: an item, a [`BackupMade`]. It is there until the client
+    /// leaves.
+    Backup {
+        /// Freeze the disks of the workspaces, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        disks: bool,
+    },
     /// An ordered stop. Answered when it has begun.
     Stop {
         /// Whether the workspaces stop too; the configuration says without it.
@@ -90,6 +98,16 @@ pub enum ReplyBody {
     Error(Box<ToolError>),
 }
 
+/// A copy of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupMade {
+    /// Its folder, which the daemon's user can read.
+    pub journal: PathBuf,
+    /// The disks, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Contents>,
+}
+
 /// A team at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TeamNow {
@@ -97,6 +115,15 @@ pub struct TeamNow {
     pub seq: u64,
     /// What was seen.
     pub picture: Picture,
+}
+
+/// How large the log folder is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logs {
+    /// What its files take now.
+    pub bytes: u64,
+    /// `log_file_mb` for the current file and each of the `log_files_kept`.
+    pub most_bytes: u64,
 }
 
 /// The daemon in a few words.
@@ -128,6 +155,9 @@ pub struct Status {
     pub troubled: Vec<String>,
     /// The journal's numbers.
     pub journal: Value,
+    /// What the daemon's logs take, and what they may take.
+    #[serde(default)]
+    pub logs: Logs,
 }
 
 impl Status {

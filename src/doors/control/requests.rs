@@ -3,12 +3,12 @@
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
-use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, View};
+use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, User, View};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Outlet, Status, TeamNow, Wanted, events};
+use super::{Logs, Outlet, Status, TeamNow, Wanted, backup, events};
 use crate::doors::Core;
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -43,6 +43,7 @@ pub(super) async fn answer(
             let seq = core.journal.events().last().get();
             value(TeamNow { seq, picture: teams.picture(&name, machines).await? })
         }
+        Wanted::Backup { disks } => backup::make(core, disks, outlet).await,
         Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
         Wanted::Stop { workspaces } => {
@@ -67,7 +68,7 @@ async fn call(
     outlet: &Outlet,
 ) -> Result<CallOutcome, ToolError> {
     let client = format!("hivekeep call (uid {uid})");
-    let request = OpenSession { door: Door::Cli, client, resume: None };
+    let request = OpenSession { door: Door::Cli, client, user: User::Uid(uid), resume: None };
     let attachment = core.sessions.open_named(&format!("cli-{uid}"), request).await?;
     let (progress, mut updates) = Progress::channel(32);
     let call = core.dispatcher.call(CallRequest {
@@ -99,10 +100,13 @@ async fn status(core: &Core) -> Result<Value, ToolError> {
         row.state.split(',').next().is_some_and(|word| TROUBLE.contains(&word))
     };
     let troubled = rows.iter().filter(word);
-    let journal = core.journal.clone();
-    let journal = tokio::task::spawn_blocking(move || journal.stats()).await;
-    let journal = journal.map_err(|error| ToolError::internal(error.to_string()))?;
-    let folders = &core.folders;
+    let (journal, folders) = (core.journal.clone(), &core.folders);
+    let folder = folders.logs.clone();
+    let looked =
+        tokio::task::spawn_blocking(move || (journal.stats(), folder_bytes(&folder))).await;
+    let (journal, bytes) = looked.map_err(|error| ToolError::internal(error.to_string()))?;
+    let daemon = &core.config.daemon;
+    let most_bytes = (daemon.log_files_kept + 1).saturating_mul(daemon.log_file_mb << 20);
     value(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -117,7 +121,14 @@ async fn status(core: &Core) -> Result<Value, ToolError> {
         actors: rows.len(),
         troubled: troubled.map(|row| format!("{} ({})", row.path, row.state)).collect(),
         journal: value(journal)?,
+        logs: Logs { bytes, most_bytes },
     })
+}
+
+/// What the files of a folder take.
+fn folder_bytes(folder: &std::path::Path) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
 /// Resident memory of this process; 0 where the kernel does not say.

@@ -1,7 +1,7 @@
 //! What came of a call, in MCP's words.
 //!
-//! A success is structured content beside the same as compact JSON text. A
-//! refusal or failure is a tool result that the model reads: message and next
+//! A success is structured content beside the same as compact JSON text, or an excerpt of it
+//! (`excerpt.rs`). A refusal or failure is a tool result that the model reads: message and next
 //! step as text, then the whole error as JSON text. It is no structured content:
 //! the official TypeScript client holds that against the tool's output schema in
 //! errors too, and would show its user a complaint about the schema instead.
@@ -11,14 +11,27 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_registry::CallOutcome;
 use rmcp::{
     ErrorData,
-    model::{CallToolResult, ContentBlock, Implementation},
+    model::{CallToolResult, ContentBlock, Implementation, ProtocolVersion},
 };
 use serde_json::json;
 
-/// The answer to a `tools/call`.
-pub(super) fn of(outcome: CallOutcome) -> Result<CallToolResult, ErrorData> {
+use super::excerpt;
+use crate::doors::plain;
+
+/// The answer to a `tools/call` of a client of this revision.
+pub(super) fn of(
+    outcome: CallOutcome,
+    revision: Option<ProtocolVersion>,
+) -> Result<CallToolResult, ErrorData> {
     let mut answer = match outcome.result {
-        Ok(value) => CallToolResult::structured(value),
+        Ok(value) => {
+            // The first revision with structured content.
+            let is_read = revision.is_some_and(|it| it >= ProtocolVersion::V_2025_06_18);
+            let text = excerpt::text(&value, is_read);
+            let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
+            answer.structured_content = Some(value);
+            answer
+        }
         Err(error) if error.layer == Layer::Resolve && error.code == "unknown_tool" => {
             return Err(protocol(error));
         }
@@ -44,8 +57,8 @@ pub(super) fn protocol(error: ToolError) -> ErrorData {
     }
 }
 
-/// What a client calls itself.
+/// What a client calls itself, in characters that can be shown.
 pub(super) fn client_name(client: Option<Implementation>) -> String {
     let named = client.map(|client| format!("{} {}", client.name, client.version));
-    named.unwrap_or_else(|| "unknown".to_owned()).chars().take(120).collect()
+    plain::name(&named.unwrap_or_else(|| "unknown".to_owned()), 120)
 }

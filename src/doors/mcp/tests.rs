@@ -14,7 +14,7 @@ fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
 
 #[test]
 fn a_success_is_structured_and_text() {
-    let answer = answer::of(outcome(Ok(json!({"exit_code": 1})))).expect("a result");
+    let answer = answer::of(outcome(Ok(json!({"exit_code": 1}))), None).expect("a result");
     let answer = serde_json::to_value(answer).expect("serialises");
     assert_eq!(answer["isError"], false);
     assert_eq!(answer["structuredContent"], json!({"exit_code": 1}));
@@ -28,7 +28,8 @@ fn a_refusal_is_for_the_model_to_read() {
         .retry_after(Duration::from_secs(2));
     let mut outcome = outcome(Err(error));
     outcome.notices.push("a notice".to_owned());
-    let answer = serde_json::to_value(answer::of(outcome).expect("a result")).expect("serialises");
+    let answer =
+        serde_json::to_value(answer::of(outcome, None).expect("a result")).expect("serialises");
     assert_eq!(answer["isError"], true);
     // Official clients hold structured content against the output schema.
     assert!(answer.get("structuredContent").is_none(), "{answer}");
@@ -42,11 +43,11 @@ fn a_refusal_is_for_the_model_to_read() {
 #[test]
 fn a_tool_that_is_not_there_is_a_protocol_error() {
     let error = ToolError::new(Layer::Resolve, "unknown_tool", "no tool `exce`").next("exec?");
-    let error = answer::of(outcome(Err(error))).expect_err("a protocol error");
+    let error = answer::of(outcome(Err(error)), None).expect_err("a protocol error");
     assert_eq!(error.code, rmcp::model::ErrorCode::INVALID_PARAMS);
     // The same layer names workspaces; those the model should read about.
     let error = ToolError::new(Layer::Resolve, "workspace_not_found", "no workspace `x`");
-    assert!(answer::of(outcome(Err(error))).is_ok());
+    assert!(answer::of(outcome(Err(error)), None).is_ok());
 }
 
 #[test]

@@ -65,7 +65,7 @@ const ONLY_IN: [(&str, &[&str]); 7] = [
     ("axum", &[ROOT]),
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask"]),
-    ("governor", &["hivekeep-registry", "hivekeep-team"]),
+    ("governor", &[ROOT, "hivekeep-team"]),
     ("postcard", &[PROTOCOL]),
 ];
 

@@ -1,6 +1,9 @@
 //! Snapshots, forks and pauses of virtual machines.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -96,6 +99,28 @@ pub fn memory_and_disk_go_back_to_any_node(mut house: House) {
     // Now nothing but the workspace itself stands on it.
     assert_eq!(snapshot(&house, "delete", json!({ "name": "one" }))["deleted"], true);
     assert_eq!(house.exec("w", "cat /root/f").trim(), "one");
+    // What deleted ones left of the disk becomes one layer while it stands, the first, which was
+    // made from the image, too.
+    for name in ["four", "five"] {
+        house.exec("w", &format!("echo {name} > /root/{name}; sync"));
+        snapshot(&house, "create", json!({ "name": name }));
+        assert_eq!(snapshot(&house, "delete", json!({ "name": name }))["merged"], false);
+    }
+    house.call("workspace_stop", json!({ "workspace_id": "w" }));
+    let layers = || std::fs::read_dir(house.path().join("state/layers")).expect("layers").count();
+    let begun = Instant::now();
+    // One, and the one that is written.
+    while layers() > 2 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{} layers: {}",
+            layers(),
+            house.stderr()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    house.call("workspace_start", json!({ "workspace_id": "w" }));
+    assert_eq!(house.exec("w", "cd /root; cat f four five"), "one\nfour\nfive\n");
     leaks::check(&house);
     house.call("workspace_destroy", json!({ "workspace_id": "w" }));
     leaks::check(&house);

@@ -178,8 +178,12 @@ impl Sandbox {
             let at = at.filter(|at| *at > 0).with_context(|| format!("it has no {place}"))?;
             words[at - 1] = source.display().to_string();
         }
-        let info = words.iter().position(|word| word == "--info-fd").context("it reports")?;
-        words.drain(info..info + 2);
+        // Descriptors that the bench does not hand over.
+        for given in ["--info-fd", "--console-fd"] {
+            let at = words.iter().position(|word| word == given);
+            let at = at.with_context(|| format!("it has no {given}"))?;
+            words.drain(at..at + 2);
+        }
         // The daemon's own outlives the daemon; this one shall not outlive the bench.
         words.insert(1, "--die-with-parent".to_owned());
         Ok(Self { words, overlay, link: folder.join("link") })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const PROTOCOL: &str = "2025-11-25";
 
 /// A server of standard input and output, attached to.
-pub(super) struct Client {
+pub(crate) struct Client {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -22,7 +22,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Starts the server and shakes hands.
-    pub(super) fn start(mut command: Command) -> Result<Self> {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -45,12 +45,12 @@ impl Client {
     }
 
     /// A tool call that must succeed; its structured result.
-    pub(super) fn call(&mut self, tool: &str, args: &Value) -> Result<Value> {
+    pub(crate) fn call(&mut self, tool: &str, args: &Value) -> Result<Value> {
         Ok(self.timed(tool, args)?.1)
     }
 
     /// The same, with the time until the answer is there, not yet parsed.
-    pub(super) fn timed(&mut self, tool: &str, args: &Value) -> Result<(Duration, Value)> {
+    pub(crate) fn timed(&mut self, tool: &str, args: &Value) -> Result<(Duration, Value)> {
         let params = json!({ "name": tool, "arguments": args });
         let (took, mut result) = self.timed_request("tools/call", &params)?;
         ensure!(result["isError"] != true, "{tool}: {}", result["content"][0]["text"]);
@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// Time of each of `count` equal calls, one after the other, in microseconds.
-    pub(super) fn round_trips_us(
+    pub(crate) fn round_trips_us(
         &mut self,
         tool: &str,
         args: &Value,
@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// Time of `count` equal calls of which `in_flight` are under way at a time.
-    pub(super) fn pipelined(
+    pub(crate) fn pipelined(
         &mut self,
         tool: &str,
         args: &Value,

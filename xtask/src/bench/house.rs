@@ -15,7 +15,7 @@ use super::kit::Kit;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running daemon. Dropped, it and its machines end, and the folder goes.
-pub(super) struct House {
+pub(crate) struct House {
     program: PathBuf,
     daemon: Child,
     folder: TempDir,
@@ -23,13 +23,13 @@ pub(super) struct House {
 
 impl House {
     /// Starts a daemon. No rate is limited in it; `more` goes into its configuration.
-    pub(super) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
+    pub(crate) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
         Self::start(kit, more, false)
     }
 
     /// The same with a bridge, in a network namespace of its own, which goes with it. Needs root
     /// and util-linux.
-    pub(super) fn open_apart(kit: &Kit<'_>, more: &str) -> Result<Self> {
+    pub(crate) fn open_apart(kit: &Kit<'_>, more: &str) -> Result<Self> {
         Self::start(kit, more, true)
     }
 
@@ -38,8 +38,9 @@ impl House {
         // A machine's own user passes through on the way to its sockets.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
         let config = format!(
-            "[registry.rate]\nenabled = false\n\
-             [registry.admission]\nqueued = 1024\nqueue_wait_secs = 600\n\
+            "[daemon]\nmessages_per_sec = 1000000\nread_mb_per_sec = 4096\n\
+             [registry.rate]\nenabled = false\n\
+             [registry.admission]\nin_flight = 30\nqueued = 2048\nqueue_wait_secs = 600\n\
              [registry.quota]\nmax_workspaces = 50\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
              [workspace]\nimage_dir = {:?}\nguest_binary = {:?}\n\
              default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{more}\n",
@@ -74,12 +75,12 @@ impl House {
         Ok(())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// The daemon's process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.daemon.id()
     }
 
@@ -88,7 +89,7 @@ impl House {
     }
 
     /// An MCP client with a session of its own.
-    pub(super) fn attach(&self) -> Result<Client> {
+    pub(crate) fn attach(&self) -> Result<Client> {
         let mut command = self.command();
         command.args(["mcp", "--no-spawn"]);
         Client::start(command).with_context(|| format!("the daemon said: {}", self.stderr()))

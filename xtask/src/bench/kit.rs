@@ -9,20 +9,20 @@ use xshell::cmd;
 use crate::{guest, image, repo::Repo};
 
 /// The programs of a run, and how much of it was asked for.
-pub(super) struct Kit<'r> {
-    pub(super) repo: &'r Repo,
+pub(crate) struct Kit<'r> {
+    pub(crate) repo: &'r Repo,
     quick: bool,
     dev: bool,
     only: Vec<String>,
 }
 
 impl<'r> Kit<'r> {
-    pub(super) fn new(repo: &'r Repo, quick: bool, dev: bool, only: Vec<String>) -> Self {
+    pub(crate) fn new(repo: &'r Repo, quick: bool, dev: bool, only: Vec<String>) -> Self {
         Self { repo, quick, dev, only }
     }
 
     /// Builds everything that is measured, and the image that is booted.
-    pub(super) fn build(&self) -> Result<()> {
+    pub(crate) fn build(&self) -> Result<()> {
         let shell = &self.repo.shell;
         guest::build(self.repo)?;
         let profile = if self.dev { "dev" } else { "release" };
@@ -39,28 +39,28 @@ impl<'r> Kit<'r> {
         self.repo.target.join(if self.dev { "debug" } else { "release" })
     }
 
-    pub(super) fn hivekeep(&self) -> PathBuf {
+    pub(crate) fn hivekeep(&self) -> PathBuf {
         self.folder().join("hivekeep")
     }
 
     /// A program of `examples/`.
-    pub(super) fn example(&self, name: &str) -> Command {
+    pub(crate) fn example(&self, name: &str) -> Command {
         Command::new(self.folder().join("examples").join(name))
     }
 
     /// Whether a figure was asked for.
-    pub(super) fn wants(&self, figure: &str) -> bool {
+    pub(crate) fn wants(&self, figure: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == figure)
     }
 
     /// So many rounds of a whole run, fewer of a quick one.
-    pub(super) fn rounds(&self, whole: usize) -> usize {
+    pub(crate) fn rounds(&self, whole: usize) -> usize {
         if self.quick { whole.div_ceil(5) } else { whole }
     }
 }
 
 /// A program's standard output; it has to succeed.
-pub(super) fn output(mut command: Command) -> Result<String> {
+pub(crate) fn output(mut command: Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);

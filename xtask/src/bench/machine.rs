@@ -27,8 +27,8 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     if kit.wants("exec_true_p50") {
         figures.push(exec_true(kit, &mut rig)?);
     }
-    if kit.wants("exec_output_throughput") {
-        figures.push(exec_output(kit, &mut rig)?);
+    if kit.wants("exec_output_throughput") || kit.wants("exec_output_to_client") {
+        figures.extend(exec_output(kit, &mut rig)?);
     }
     if kit.wants("file_upload_throughput") || kit.wants("file_download_throughput") {
         figures.extend(files(kit, &mut rig)?);
@@ -72,7 +72,7 @@ fn spawn_us(rig: &mut Rig) -> Result<f64> {
     told["std_spawn_p50_us"].as_f64().context("selftest-spawn tells a time")
 }
 
-fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
+fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
     // Lines of text, in the page cache: making them costs no time.
     let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
     rig.exec(&format!("yes {line} | head -c {OUTPUT_BYTES} > /root/output"), 0)?;
@@ -90,19 +90,32 @@ fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
         ours.push(mb_per_sec(OUTPUT_BYTES, Duration::from_millis(in_guest)));
         tools.push(mb_per_sec(OUTPUT_BYTES, took));
     }
-    Ok(Figure {
-        name: "exec_output_throughput",
-        unit: "MB/s",
-        value: median(ours),
-        baseline: Some(median(bare)),
-        target: Target::AtLeastTimes(0.6),
-        remark: format!(
-            "{} MiB of text by `cat`, from its start in the guest to its end with all output sent; \
-             as a tool result, twice in JSON, it reaches the MCP client at {} MB/s",
-            OUTPUT_BYTES >> 20,
-            round(median(tools))
-        ),
-    })
+    let bare = Some(median(bare));
+    let mut figures = vec![
+        Figure {
+            name: "exec_output_throughput",
+            unit: "MB/s",
+            value: median(ours),
+            baseline: bare,
+            target: Target::AtLeastTimes(0.6),
+            remark: format!(
+                "{} MiB of text by `cat`, from its start in the guest to its end with all output \
+                 sent; what the client gets is the next figure",
+                OUTPUT_BYTES >> 20
+            ),
+        },
+        Figure {
+            name: "exec_output_to_client",
+            unit: "MB/s",
+            value: median(tools),
+            baseline: bare,
+            target: Target::AtLeastTimes(0.25),
+            remark: "the same calls, until the MCP client has read the last byte of the answer"
+                .to_owned(),
+        },
+    ];
+    figures.retain(|figure| kit.wants(figure.name));
+    Ok(figures)
 }
 
 fn files(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {

@@ -1,103 +1,127 @@
-//! apt-get, without questions and with one known conflict solved.
-//!
-//! A machine may carry `qemu-utils` from backports while `qemu-system-x86` comes
-//! from the release: both need one `qemu-system-common`, so the plain line
-//! cannot be satisfied. Taking the release's `qemu-utils` solves it, which is a
-//! downgrade and has to be asked for by name.
+//! apt-get, without questions: simulated, told in words, then done.
 
-use std::fs;
+mod plan;
+mod variants;
 
 use anyhow::{Context, Result, bail};
 use xshell::{Shell, cmd};
 
-const INSTALL: [&str; 4] = ["install", "-y", "--no-install-recommends", "-q"];
-const QEMU: &str = "qemu-system-x86";
-const QEMU_UTILS: &str = "qemu-utils";
+use self::plan::{Change, Plan};
 
-/// What a person types.
-pub(crate) fn line(shell: &Shell, packages: &[&str]) -> String {
-    // The lists may be missing before the update; then the plain line is the best guess.
-    let arguments = satisfiable(shell, packages).unwrap_or_else(|_| owned(packages));
-    let install = INSTALL.join(" ");
-    format!("sh -c 'apt-get update; apt-get {install} {}'", arguments.join(" "))
+const INSTALL: [&str; 4] = ["install", "-y", "--no-install-recommends", "-q"];
+
+/// What is asked for in one transaction.
+pub(super) struct Order<'a> {
+    pub(super) packages: &'a [&'static str],
+    /// Also unpack anew what dpkg believes to be there.
+    pub(super) reinstall: bool,
+    /// None of these may be removed for it.
+    pub(super) keep: &'a [&'static str],
 }
 
-/// Installs packages; as root.
-pub(crate) fn install(shell: &Shell, packages: &[&str]) -> Result<()> {
-    let _quiet = shell.push_env("DEBIAN_FRONTEND", "noninteractive");
+/// Arguments of apt-get that it can satisfy, and what it would do.
+struct Transaction {
+    arguments: Vec<String>,
+    plan: Plan,
+}
+
+/// Fetches the package lists; as root.
+pub(super) fn update(shell: &Shell) {
     // A source that fails must not keep the others from serving what is needed.
     if let Err(error) = cmd!(shell, "apt-get update -q").run() {
         println!("apt-get update failed ({error}); going on with the lists there are");
     }
-    let arguments = satisfiable(shell, packages)?;
+}
+
+/// What a person types, after saying what it would do.
+pub(super) fn line(shell: &Shell, order: &Order<'_>) -> String {
+    // The lists may be missing before the update; then the names are the best guess.
+    let arguments = match choose(shell, order) {
+        Ok(transaction) => {
+            tell(shell, &transaction.plan);
+            transaction.arguments
+        }
+        Err(_) => order.packages.iter().map(|&package| package.to_owned()).collect(),
+    };
+    let install = INSTALL.join(" ");
+    format!("sh -c 'apt-get update; apt-get {install} {}'", arguments.join(" "))
+}
+
+/// Carries an order out; as root.
+pub(super) fn install(shell: &Shell, order: &Order<'_>) -> Result<()> {
+    let Transaction { arguments, plan } = choose(shell, order)?;
+    tell(shell, &plan);
     cmd!(shell, "apt-get {INSTALL...} {arguments...}")
+        .env("DEBIAN_FRONTEND", "noninteractive")
         .run()
         .context("apt-get could not install them")
 }
 
-/// Arguments that apt-get can satisfy.
-fn satisfiable(shell: &Shell, packages: &[&str]) -> Result<Vec<String>> {
-    let plain = owned(packages);
+/// The first variant that apt-get does not refuse and that takes away nothing that is needed.
+fn choose(shell: &Shell, order: &Order<'_>) -> Result<Transaction> {
+    let installed = installed(shell);
+    let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
+    let madison = madison(shell, &installed);
     let mut refusals = Vec::new();
-    for arguments in [Some(plain.clone()), same_suite(&plain)].into_iter().flatten() {
+    for mut arguments in variants::variants(order.packages, &installed, &madison) {
+        if order.reinstall {
+            arguments.insert(0, "--reinstall".to_owned());
+        }
         let simulated = cmd!(shell, "apt-get --simulate {INSTALL...}")
             .args(&arguments)
             .quiet()
             .ignore_status()
             .output()?;
-        if simulated.status.success() {
-            return Ok(arguments);
+        let plan = Plan::parse(&String::from_utf8_lossy(&simulated.stdout));
+        let lost = plan.takes_away(order.keep);
+        let refusal = match (simulated.status.success(), lost.is_empty()) {
+            (true, true) => return Ok(Transaction { arguments, plan }),
+            (true, false) => format!("it would remove {}, which is needed", lost.join(", ")),
+            (false, _) => String::from_utf8_lossy(&simulated.stderr).trim().to_owned(),
+        };
+        refusals.push(format!("apt-get install {}\n{refusal}", arguments.join(" ")));
+    }
+    bail!("apt-get cannot bring all that is needed:\n{}", refusals.join("\n"))
+}
+
+/// Says what becomes of packages that are there.
+fn tell(shell: &Shell, plan: &Plan) {
+    for Change { package, from, to } in &plan.changes {
+        match to {
+            None => println!("apt-get removes {package} {from}"),
+            Some(to) if newer(shell, from, to) => {
+                println!("apt-get downgrades {package} from {from} to {to}");
+            }
+            Some(to) if from != to => println!("apt-get upgrades {package} from {from} to {to}"),
+            Some(_) => println!("apt-get unpacks {package} {from} anew"),
         }
-        refusals.push(String::from_utf8_lossy(&simulated.stderr).trim().to_owned());
     }
-    bail!("apt-get refuses {}:\n{}", packages.join(" "), refusals.join("\n"))
 }
 
-fn owned(packages: &[&str]) -> Vec<String> {
-    packages.iter().map(|&package| package.to_owned()).collect()
+fn newer(shell: &Shell, one: &str, other: &str) -> bool {
+    cmd!(shell, "dpkg --compare-versions {one} gt {other}").quiet().run().is_ok()
 }
 
-/// The packages with QEMU's parts from one suite.
-fn same_suite(packages: &[String]) -> Option<Vec<String>> {
-    let suite = codename(&fs::read_to_string("/etc/os-release").ok()?)?;
-    one_suite(packages, &suite)
+/// The packages of QEMU's source on this machine.
+fn installed(shell: &Shell) -> Vec<String> {
+    let format = "${db:Status-Status} ${source:Package} ${Package}\n";
+    let listed = cmd!(shell, "dpkg-query --show --showformat {format} qemu-*")
+        .quiet()
+        .ignore_stderr()
+        .ignore_status()
+        .read()
+        .unwrap_or_default();
+    let qemu = listed.lines().filter_map(|line| line.strip_prefix("installed qemu "));
+    qemu.map(str::to_owned).collect()
 }
 
-fn one_suite(packages: &[String], suite: &str) -> Option<Vec<String>> {
-    if !packages.iter().any(|package| package == QEMU) {
-        return None;
-    }
-    let others = packages.iter().filter(|package| *package != QEMU_UTILS).cloned();
-    let mut arguments = vec!["--allow-downgrades".to_owned()];
-    arguments.extend(others);
-    arguments.push(format!("{QEMU_UTILS}/{suite}"));
-    Some(arguments)
-}
-
-fn codename(os_release: &str) -> Option<String> {
-    let line = os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
-    Some(line.trim_matches('"').to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_conflict_is_solved_by_taking_both_from_the_release() {
-        let arguments = one_suite(&owned(&["bubblewrap", QEMU]), "bookworm").unwrap();
-        let expected = ["--allow-downgrades", "bubblewrap", QEMU, "qemu-utils/bookworm"];
-        assert_eq!(arguments, expected);
-        assert_eq!(one_suite(&owned(&["bubblewrap"]), "bookworm"), None);
-        // Named once, even when it is missing itself.
-        let both = one_suite(&owned(&[QEMU, QEMU_UTILS]), "trixie").unwrap();
-        assert_eq!(both.iter().filter(|name| name.starts_with(QEMU_UTILS)).count(), 1);
-    }
-
-    #[test]
-    fn the_codename_is_read_with_and_without_quotes() {
-        assert_eq!(codename("ID=debian\nVERSION_CODENAME=bookworm\n").as_deref(), Some("bookworm"));
-        assert_eq!(codename("VERSION_CODENAME=\"trixie\"").as_deref(), Some("trixie"));
-        assert_eq!(codename("ID=arch"), None);
-    }
+/// The versions of QEMU's packages that apt's sources have.
+fn madison(shell: &Shell, installed: &[&str]) -> String {
+    let qemu = variants::QEMU;
+    cmd!(shell, "apt-cache madison {qemu...} {installed...}")
+        .quiet()
+        .ignore_stderr()
+        .ignore_status()
+        .read()
+        .unwrap_or_default()
 }

@@ -16,10 +16,12 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
     Need { what, package, purpose }
 }
 
-const NEEDS: [Need; 16] = [
+/// Debian's names of packages; Ubuntu has the same.
+pub(super) const NEEDS: [Need; 17] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
+    need("newuidmap", "uidmap", "sandboxes of a daemon that is not root"),
     need("nft", "nftables", "workspace networks"),
     need("ip", "iproute2", "workspace networks"),
     need("mke2fs", "e2fsprogs", "building images"),
@@ -51,6 +53,11 @@ pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
     packages.sort_unstable();
     packages.dedup();
     packages
+}
+
+/// What they are, for people.
+pub(super) fn names(needs: &[Need]) -> String {
+    needs.iter().map(|need| need.what).collect::<Vec<_>>().join(", ")
 }
 
 fn present(what: &str) -> bool {

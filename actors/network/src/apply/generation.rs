@@ -61,12 +61,17 @@ impl Generation {
 }
 
 /// The number among a message's attributes.
-fn generation(mut attributes: &[u8]) -> Option<u32> {
+fn generation(attributes: &[u8]) -> Option<u32> {
+    attribute(attributes, GENERATION)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// The value of a message's first attribute of a kind.
+pub(super) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some((header, rest)) = attributes.split_first_chunk::<4>() {
         let len = usize::from(u16::from_ne_bytes([header[0], header[1]])).checked_sub(4)?;
         let kind = u16::from_ne_bytes([header[2], header[3]]) & 0x3fff;
-        if kind == GENERATION {
-            return rest.get(..len)?.try_into().ok().map(u32::from_be_bytes);
+        if kind == wanted {
+            return rest.get(..len);
         }
         attributes = rest.get(len.next_multiple_of(4)..)?;
     }

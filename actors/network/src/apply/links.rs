@@ -10,10 +10,11 @@ use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourState,
 };
-use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute};
+use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, RouteMessageBuilder};
 
-use super::sysctl;
 use super::tap::{self, Owner};
+use super::{sysctl, wall};
 use crate::Error;
 use crate::error::code;
 use crate::plan::{Block, Network, Seat, Tag};
@@ -97,6 +98,7 @@ pub(super) async fn step(
             Err(error) => return Err(error),
         }
     }
+    loopback(to)?;
     if !old.is_empty() {
         let gone: BTreeSet<_> = old.values().map(|seat| seat.address).collect();
         forget(netlink, bridge, |address| gone.contains(&address)).await?;
@@ -232,19 +234,29 @@ async fn bridge(
         ("forwarding", "1"),
         // Answers ARP for every guest with its own MAC: guests speak through the gateway only.
         ("proxy_arp_pvlan", "1"),
-        // For forwards from the host's loopback; the rules drop what guests send there.
-        ("route_localnet", "1"),
         ("arp_ignore", "1"),
         ("send_redirects", "0"),
+        // The check of a sender's address (`rp_filter`) asks for the way back by the packet's mark:
+        // without that the uplink's guard would bar it.
+        ("src_valid_mark", "1"),
     ] {
         sysctl::set(&name, key, value)?;
     }
+    loopback(network)?;
     // Else the kernel waits up to 0.8 s before it answers for another guest.
     sysctl::set_neighbours(&name, "proxy_delay", "0")?;
+    wall::stand(netlink, index).await?;
     address(netlink, network, index).await?;
     let up = netlink.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await;
     up.map_err(Error::netlink(format!("set {name} up")))?;
     Ok(index)
+}
+
+/// Lets forwards lead from the host's loopback to guests, as long as there are some. What guests
+/// send there meanwhile is dropped by the rules, and by the wall.
+fn loopback(network: &Network) -> Result<(), Error> {
+    let on = if network.forwards_loopback() { "1" } else { "0" };
+    sysctl::set(&network.tag().bridge(), "route_localnet", on)
 }
 
 /// Refuses a subnet that the host is in by another interface.
@@ -259,6 +271,30 @@ pub(super) async fn check(netlink: &Handle, network: &Network) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+/// Whether no route of the host but our own leads into the subnet; default routes lead anywhere.
+pub(super) async fn is_unrouted(netlink: &Handle, network: &Network) -> Result<bool, Error> {
+    let ours: Vec<u32> = ours(netlink, network.tag()).await?.values().map(|l| l.index).collect();
+    let message = RouteMessageBuilder::<Ipv4Addr>::new().build();
+    let mut routes = netlink.route().get(message).execute();
+    while let Some(route) = routes.try_next().await.map_err(Error::netlink("list the routes"))? {
+        let bits = route.header.destination_prefix_length;
+        let (mut inside, mut own) = (false, false);
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Destination(RouteAddress::Inet(to)) if bits > 0 => {
+                    inside = network.subnet().overlaps(Block::around(*to, bits));
+                }
+                RouteAttribute::Oif(index) => own = ours.contains(index),
+                _ => {}
+            }
+        }
+        if inside && !own {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// All IPv4 addresses of the host.

@@ -97,18 +97,30 @@ impl Nft {
     }
 
     /// Brings both tables to the rules. True if they had to be made anew.
+    ///
+    /// The bridge's table is the older one: `nft flush ruleset` takes the hooks of one table after
+    /// the other from the packets' way, in the order in which they were made, and what the bridge
+    /// has marked passes the second wall.
     pub(crate) async fn apply(&self, rules: &Ruleset, found: &Found) -> Result<bool, Error> {
-        let mut update = rules.inet.update(&found.inet);
-        update.extend(rules.bridge.update(&found.bridge));
+        let none = Existing::default();
+        if found.bridge == none && found.inet != none {
+            return self.rebuild(rules).await;
+        }
+        let mut update = rules.bridge.update(&found.bridge);
+        update.extend(rules.inet.update(&found.inet));
         match self.transact(&update).await {
             Err(Error::NftRefused { stderr }) => {
                 tracing::warn!(stderr, "the tables do not take the change; making them anew");
-                let mut rebuild = rules.inet.rebuild();
-                rebuild.extend(rules.bridge.rebuild());
-                self.transact(&rebuild).await.map(|()| true)
+                self.rebuild(rules).await
             }
             other => other.map(|()| false),
         }
+    }
+
+    async fn rebuild(&self, rules: &Ruleset) -> Result<bool, Error> {
+        let mut rebuild = rules.bridge.rebuild();
+        rebuild.extend(rules.inet.rebuild());
+        self.transact(&rebuild).await.map(|()| true)
     }
 
     /// Which chains and sets there are, without rules and elements.
@@ -190,7 +202,7 @@ impl Nft {
     pub(crate) async fn remove(&self, tag: &Tag) -> Result<(), Error> {
         let table = |family| json!({ "table": { "family": family, "name": tag.table() } });
         let gone = |family| [json!({ "add": table(family) }), json!({ "delete": table(family) })];
-        self.transact(&[gone("inet"), gone("bridge")].concat()).await
+        self.transact(&[gone("bridge"), gone("inet")].concat()).await
     }
 
     /// Both tables of a plan as the kernel has them; nothing where they are not there.

@@ -2,16 +2,23 @@
 //!
 //! Answers from outside pass only where the interface they come in on forwards. Where it does
 //! not, it is switched on, and a rule of ours drops what it then forwards besides our guests'
-//! packets: to everyone else the host stays what it was.
+//! packets: to everyone else the host stays what it was. Where that rule is gone, a rule of
+//! routing does the same, which also keeps in mind what was switched on.
+
+use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use rtnetlink::Handle;
 use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteProtocol};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::{Handle, IpVersion};
 use serde::{Deserialize, Serialize};
 
 use super::sysctl;
 use crate::Error;
+use crate::error::code;
+use crate::plan::Tag;
+use crate::rules::JUDGED;
 
 /// Which interfaces lead out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +98,65 @@ pub(super) fn give_back(guarded: &[String]) -> Result<(), Error> {
             // An interface that is gone took its settings along.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Behind the rule for the host's own addresses, ahead of all others.
+const PRIORITY: u32 = 1;
+
+/// Where the number of a table stands, which a rule without one does not read: whose it is.
+fn owner(tag: &Tag) -> u32 {
+    let hash = blake3::hash(tag.to_string().as_bytes());
+    u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes")) | 1 << 31
+}
+
+/// Lets nothing be routed that comes in there and that our rules have not marked.
+pub(super) async fn bar(netlink: &Handle, tag: &Tag, uplink: &str) -> Result<(), Error> {
+    let rule = netlink.rule().add().v4().input_interface(uplink).priority(PRIORITY);
+    let mut rule = rule.table_id(owner(tag)).action(RuleAction::Blackhole).fw_mark(0);
+    // As the kernel's own, which programs that keep a host's rules do not remove.
+    let kernel = RuleAttribute::Protocol(RouteProtocol::Kernel);
+    rule.message_mut().attributes.extend([RuleAttribute::FwMask(JUDGED), kernel]);
+    match rule.execute().await {
+        Err(refusal) if matches!(code(&refusal), Some(libc::EEXIST | libc::EOPNOTSUPP)) => Ok(()),
+        other => other.map_err(Error::netlink(format!("keep {uplink} from routing"))),
+    }
+}
+
+/// The rules of [`bar`], by their uplinks.
+pub(super) async fn barred(
+    netlink: &Handle,
+    tag: &Tag,
+) -> Result<BTreeMap<String, RuleMessage>, Error> {
+    let mut found = BTreeMap::new();
+    let mut rules = netlink.rule().get(IpVersion::V4).execute();
+    loop {
+        let rule = match rules.try_next().await {
+            Ok(Some(rule)) => rule,
+            Ok(None) => return Ok(found),
+            Err(refusal) if code(&refusal) == Some(libc::EOPNOTSUPP) => return Ok(found),
+            Err(refusal) => return Err(Error::netlink("list the rules of routing")(refusal)),
+        };
+        let ours = rule.attributes.contains(&RuleAttribute::Table(owner(tag)));
+        let uplink = rule.attributes.iter().find_map(|attribute| match attribute {
+            RuleAttribute::Iifname(name) => Some(name.clone()),
+            _ => None,
+        });
+        found.extend(uplink.filter(|_| ours).map(|uplink| (uplink, rule)));
+    }
+}
+
+/// Takes rules of [`bar`] away.
+pub(super) async fn unbar(
+    netlink: &Handle,
+    rules: impl IntoIterator<Item = RuleMessage>,
+) -> Result<(), Error> {
+    for rule in rules {
+        match netlink.rule().del(rule).execute().await {
+            Err(refusal) if code(&refusal) == Some(libc::ENOENT) => {}
+            other => other.map_err(Error::netlink("take a rule of routing away"))?,
         }
     }
     Ok(())

@@ -26,8 +26,10 @@ impl Keeper {
         {
             reasons.push(format!("no bridge: {reason}"));
         }
-        if let Some(Footing::Bridge { broken }) = self.footing.as_deref() {
-            reasons.extend(broken.iter().map(|f| format!("not proven: {:?}", f.property)));
+        if let Some(Footing::Bridge { report }) = self.footing.as_deref() {
+            reasons.extend(report.broken().map(|f| format!("not proven: {:?}", f.property)));
+            let unknown = report.unknown();
+            reasons.extend(unknown.map(|f| format!("not yet proven: {:?}", f.property)));
         }
         let Condition { kernel, names, obstacles, .. } = &self.condition;
         reasons.extend(kernel.clone());

@@ -1,7 +1,8 @@
 //! The one worker that owns the [`Enforcer`].
 //!
 //! It always goes for the newest plan: what is decided while it works is one more turn, however
-//! much it is. After a failure it tries again by itself.
+//! much it is. After a failure it tries again by itself. What others do to our tables it hears
+//! from the kernel, and mends; a look by the clock finds the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,15 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use super::house::House;
 use super::names::{Names, Wanted};
 use super::{Inner, Msg};
+use crate::apply::Changes;
 use crate::plan::Network;
 use crate::{Applied, Enforcer, Error, Opening};
 
 /// First wait after a failure; doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at what others changed, if they go on.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the kernel should hold.
 #[derive(Debug, Clone)]
@@ -55,6 +59,10 @@ pub(super) struct Worker {
     standing: bool,
     failures: u32,
     retry: Option<Instant>,
+    /// What others do to our tables is heard; without it, it is seen at the next look.
+    changes: Option<Changes>,
+    look: Option<Instant>,
+    looked: Instant,
 }
 
 /// While it is there, a tap that the plan does not know may be removed.
@@ -64,6 +72,18 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.under_way.send_replace(None);
     }
+}
+
+/// Returns when someone has changed our tables; never, where that is not heard.
+async fn heard(changes: &mut Option<Changes>) {
+    if let Some(listening) = changes {
+        match listening.heard().await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "others' changes are seen late from now on"),
+        }
+        *changes = None;
+    }
+    std::future::pending().await
 }
 
 impl Worker {
@@ -84,8 +104,22 @@ impl Worker {
     ) -> Result<Self, Error> {
         let enforcer = Enforcer::open(house.options.access())?;
         let names = Names::new(&house.options, orders_in.downgrade());
-        let (keeper, standing, failures) = (house.address.clone(), false, 0);
-        Ok(Self { house, keeper, plan, orders, enforcer, names, standing, failures, retry: None })
+        let changes = Changes::open(&house.tag)
+            .inspect_err(|error| tracing::warn!(%error, "others' changes are seen late"));
+        Ok(Self {
+            keeper: house.address.clone(),
+            house,
+            plan,
+            orders,
+            enforcer,
+            names,
+            standing: false,
+            failures: 0,
+            retry: None,
+            changes: changes.ok(),
+            look: None,
+            looked: Instant::now() - LOOK_EVERY,
+        })
     }
 
     pub(super) async fn run(mut self) {
@@ -97,7 +131,7 @@ impl Worker {
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.plan.mark_changed();
         loop {
-            let retry = self.retry;
+            let (retry, look) = (self.retry, self.look);
             tokio::select! {
                 biased;
                 changed = self.plan.changed() => match changed {
@@ -108,6 +142,10 @@ impl Worker {
                     self.follow().await;
                 }
                 _ = check.tick() => self.check().await,
+                () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => {
+                    self.look_again().await;
+                }
+                () = heard(&mut self.changes) => self.look = Some(self.looked + LOOK_EVERY),
                 why = self.names.ended() => {
                     tracing::warn!(why, "guests are not served names any more; starting again");
                     self.follow().await;
@@ -208,6 +246,15 @@ impl Worker {
                 tracing::warn!(%error, "the network could not be looked at");
                 self.follow().await;
             }
+        }
+    }
+
+    /// Someone, perhaps this worker, has changed our tables.
+    async fn look_again(&mut self) {
+        self.look = None;
+        if !self.enforcer.is_as_left() {
+            self.check().await;
+            self.looked = Instant::now();
         }
     }
 

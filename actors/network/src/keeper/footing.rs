@@ -5,7 +5,7 @@ use hivekeep_kernel::ports::{Attachment, NetworkMode};
 
 use super::refuse;
 use crate::plan::{Forward, Policy, Seat, Subnet, UserMode};
-use crate::selftest::{Finding, Property};
+use crate::selftest::{Property, Report};
 
 /// Without these there is no bridge: nothing could be promised on it.
 pub(super) const ESSENTIAL: [Property; 4] = [
@@ -19,7 +19,7 @@ pub(super) const ESSENTIAL: [Property; 4] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Footing {
     /// A bridge; what was not proven on this kernel is refused.
-    Bridge { broken: Vec<Finding> },
+    Bridge { report: Report },
     /// QEMU's own network.
     User { reason: String },
     /// None.
@@ -96,22 +96,27 @@ impl Footing {
     }
 
     fn proven(&self, wish: &str, property: Property) -> Result<(), ToolError> {
-        let Self::Bridge { broken } = self else { return Ok(()) };
-        let Some(finding) = broken.iter().find(|finding| finding.property == property) else {
+        let Self::Bridge { report } = self else { return Ok(()) };
+        let Some(finding) = report.findings.iter().find(|f| f.property == property && !f.holds)
+        else {
             return Ok(());
         };
-        let seen = finding.evidence.iter().find(|line| line.starts_with("BROKEN"));
-        let seen = seen.map(String::as_str).unwrap_or_default();
-        let message =
-            format!("{wish} is not promised: the self-test found that {property:?} fails: {seen}");
-        Err(refuse::policy(message).detail("property", format!("{property:?}")))
+        let (why, name) = (finding.reason(), format!("{property:?}"));
+        let refused = match finding.unknown {
+            true => refuse::unproven(format!("{wish} is not yet proven: {name}: {why}")),
+            false => refuse::policy(format!(
+                "{wish} is not promised: the self-test found that {name} fails: {why}"
+            )),
+        };
+        Err(refused.detail("property", name))
     }
 
-    /// What remains of a policy that was given on another footing.
+    /// What remains of a policy that was given on another footing. What is not yet proven again
+    /// is in force.
     pub(super) fn in_force(&self, policy: &Policy) -> Policy {
         match self.keeps(policy) {
-            Ok(()) => policy.clone(),
-            Err(_) => Policy::default(),
+            Err(refused) if !refused.retryable => Policy::default(),
+            _ => policy.clone(),
         }
     }
 }
@@ -124,16 +129,26 @@ pub(super) fn same_end(forward: &Forward, other: &Forward) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selftest::Finding;
 
     fn internet() -> Policy {
         Policy { allow_internet: true, ..Policy::default() }
     }
 
+    fn unproven(property: Property) -> Finding {
+        Finding { property, holds: false, unknown: false, evidence: Vec::new() }
+    }
+
+    fn on(finding: Finding) -> Footing {
+        Footing::Bridge { report: Report { findings: vec![finding] } }
+    }
+
     #[test]
     fn what_was_not_proven_is_refused_with_the_property_and_the_rest_is_kept() {
         let evidence = vec!["ok: a".to_owned(), "BROKEN: b: seen".to_owned()];
-        let broken = vec![Finding { property: Property::AllowedNames, holds: false, evidence }];
-        let footing = Footing::Bridge { broken };
+        let mut finding = unproven(Property::AllowedNames);
+        finding.evidence = evidence;
+        let footing = on(finding);
         let egress =
             |text: &str| Policy { egress_allow: vec![text.parse().unwrap()], ..Policy::default() };
         let refused = footing.keeps(&egress("a.example")).unwrap_err();
@@ -143,15 +158,28 @@ mod tests {
         footing.keeps(&egress("10.0.0.0/8")).unwrap();
         let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
         footing.keeps(&group).unwrap();
-        let unproven = |property| Finding { property, holds: false, evidence: Vec::new() };
-        let footing = Footing::Bridge { broken: vec![unproven(Property::Groups)] };
+        let footing = on(unproven(Property::Groups));
         let refused = footing.keeps(&group).unwrap_err();
         assert!(refused.message.starts_with("group is not promised"), "{refused}");
         footing.keeps(&Policy { allow_inter_vm: true, ..Policy::default() }).unwrap();
-        let footing = Footing::Bridge { broken: vec![unproven(Property::InterVm)] };
+        let footing = on(unproven(Property::InterVm));
         footing.keeps(&group).unwrap();
         footing.keeps(&internet()).unwrap();
         footing.forwards().unwrap();
+    }
+
+    #[test]
+    fn what_could_not_be_checked_is_refused_for_now_and_stays_in_force() {
+        let mut finding = unproven(Property::Internet);
+        (finding.unknown, finding.evidence) = (true, vec!["UNKNOWN: busy".to_owned()]);
+        let footing = on(finding);
+        let refused = footing.keeps(&internet()).unwrap_err();
+        assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true));
+        assert!(refused.message.contains("not yet proven: Internet: UNKNOWN: busy"), "{refused}");
+        assert_eq!(footing.in_force(&internet()), internet());
+        let footing = on(unproven(Property::Internet));
+        assert!(!footing.keeps(&internet()).unwrap_err().retryable);
+        assert_eq!(footing.in_force(&internet()), Policy::default());
     }
 
     #[test]

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use super::footing::Footing;
 use super::handle::NetworkHandle;
-use super::{Msg, start};
-use crate::plan::{Network, Tag};
+use super::{Msg, place, start};
+use crate::plan::{Network, Subnet, Tag};
 use crate::{Error, Mode, Options};
 
 /// How long the self-test may take until callers are told to come again.
@@ -53,8 +53,11 @@ pub(super) struct House {
     pub(super) newest: AtomicU64,
     /// Of the plan that the worker is bringing the kernel to now: taps that are not in it go.
     pub(super) under_way: watch::Sender<Option<u64>>,
-    /// Held by the one daemon of this tag in this network namespace.
-    pub(super) lock: OnceLock<OwnedFd>,
+    pub(super) subnet: Subnet,
+    /// The hold on the subnet, if this daemon has chosen it now.
+    pub(super) chosen: Option<OwnedFd>,
+    /// Held by the one daemon of this tag, and of this subnet, in this network namespace.
+    pub(super) lock: OnceLock<Vec<OwnedFd>>,
 }
 
 /// Makes the network's handle and the seed of its keeper. With `mode = "bridge"` it looks first
@@ -65,8 +68,12 @@ pub(super) struct House {
 pub async fn open(parts: Parts) -> Result<(NetworkHandle, Seed), Error> {
     let Parts { options, state_dir, journal, address } = parts;
     let (footing, _) = watch::channel(None);
+    let tag = options.tag(&state_dir);
+    let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
     let house = House {
-        tag: options.tag(&state_dir),
+        tag,
+        subnet,
+        chosen,
         options,
         state_dir,
         events: journal.events(),
@@ -88,7 +95,7 @@ pub async fn open(parts: Parts) -> Result<(NetworkHandle, Seed), Error> {
 impl House {
     /// A plan without members.
     pub(super) fn blank(&self) -> Network {
-        Network::new(self.tag.clone(), self.options.subnet)
+        Network::new(self.tag.clone(), self.subnet)
     }
 
     /// Waits until it is decided how machines are connected.

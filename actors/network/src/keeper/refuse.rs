@@ -16,6 +16,12 @@ pub(super) fn policy(why: impl std::fmt::Display) -> ToolError {
         .next("run `hivekeep check` on the host to see what is missing")
 }
 
+pub(super) fn unproven(why: String) -> ToolError {
+    ToolError::new(Layer::Machine, "policy_unproven", why)
+        .next("ask again: the daemon repeats the self-test; `hivekeep ps` shows what is open")
+        .retryable()
+}
+
 pub(super) fn stranger(id: WorkspaceId) -> ToolError {
     ToolError::new(Layer::Machine, "not_in_network", format!("{id} has no place in the network"))
 }

@@ -1,17 +1,17 @@
 //! How machines will be connected: what is configured, what this process may, what this kernel
 //! was seen to keep.
 
-use std::os::fd::OwnedFd;
-
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use std::time::Duration;
 
 use super::footing::{ESSENTIAL, Footing};
 use super::house::House;
-use super::verdict;
+use super::{place, verdict};
 use crate::capability::{self, Means};
-use crate::plan::Tag;
+use crate::selftest::{Finding, Report};
 use crate::{Enforcer, Error, Mode};
+
+/// Before each further try of what there is no bridge without.
+const PAUSES_SECS: [u64; 4] = [1, 2, 4, 8];
 
 /// Decides. Takes some seconds where the self-test has to run.
 ///
@@ -34,17 +34,46 @@ pub(super) async fn footing(house: &House) -> Result<Footing, Error> {
 
 async fn bridge(house: &House) -> Result<Footing, Error> {
     let nft = possible(house).await?;
-    let report = verdict::find(&house.options.access(), &nft, &house.state_dir).await?;
-    let broken: Vec<_> = report.broken().cloned().collect();
-    if let Some(fatal) = broken.iter().find(|finding| ESSENTIAL.contains(&finding.property)) {
-        let failed = fatal.evidence.iter().find(|line| line.starts_with("BROKEN"));
-        let seen = failed.cloned().unwrap_or_default();
+    let access = house.options.access();
+    let mut report = verdict::find(&access, &nft, &house.state_dir).await?;
+    let essential = |finding: &&Finding| ESSENTIAL.contains(&finding.property);
+    for pause_secs in PAUSES_SECS {
+        let unknown: Vec<_> = report.unknown().filter(essential).map(|f| f.property).collect();
+        if unknown.is_empty() {
+            break;
+        }
+        tracing::warn!(?unknown, "the network's self-test could not look; again soon");
+        tokio::time::sleep(Duration::from_secs(pause_secs)).await;
+        report = verdict::again((&access, &nft, &house.state_dir), report, unknown).await?;
+    }
+    if let Some(fatal) = report.broken().find(essential) {
+        let seen = fatal.reason().to_owned();
         return Err(Error::NotProven { property: fatal.property, seen });
     }
-    Ok(Footing::Bridge { broken })
+    if let Some(fatal) = report.unknown().find(essential) {
+        let why = fatal.reason().to_owned();
+        return Err(Error::NotChecked { property: fatal.property, why });
+    }
+    Ok(Footing::Bridge { report })
 }
 
-/// Looks whether there can be a bridge, and reserves its names. Which nft there is.
+/// What could not be checked before, checked after a pause.
+///
+/// # Errors
+/// As the self-test.
+pub(super) async fn test_again(
+    house: &House,
+    report: Report,
+    pause: Duration,
+) -> Result<Report, Error> {
+    tokio::time::sleep(pause).await;
+    let access = house.options.access();
+    let nft = capability::probe(&access).await.nft.unwrap_or_default();
+    let unknown = report.unknown().map(|finding| finding.property).collect();
+    verdict::again((&access, &nft, &house.state_dir), report, unknown).await
+}
+
+/// Looks whether there can be a bridge, and reserves its names and its subnet. Which nft there is.
 ///
 /// # Errors
 /// What is missing.
@@ -55,25 +84,13 @@ pub(super) async fn possible(house: &House) -> Result<String, Error> {
         return Err(Error::Missing { what: found.missing.join("; ") });
     }
     if house.lock.get().is_none() {
-        // Nobody else takes it in this process.
-        let _ = house.lock.set(reserve(&house.tag)?);
+        let mut held = vec![place::hold_tag(&house.tag)?];
+        if house.chosen.is_none() {
+            held.extend(place::hold_all(house.subnet)?);
+        }
+        // Nobody else takes them in this process.
+        let _ = house.lock.set(held);
     }
     Enforcer::open(access)?.check_subnet(&house.blank()).await?;
     Ok(found.nft.unwrap_or_default())
-}
-
-/// Makes this process the one daemon of a tag in its network namespace, which is where the names
-/// that begin with it are. The kernel lets go of it when the process ends in any way.
-fn reserve(tag: &Tag) -> Result<OwnedFd, Error> {
-    let failed = |errno: Errno| Error::io(format!("reserve the tag {tag}"))(errno.into());
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-    let socket = socket.map_err(failed)?;
-    let name = format!("hivekeep-network-{tag}");
-    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed)?;
-    match bind(&socket, &address) {
-        Ok(()) => Ok(socket),
-        Err(Errno::ADDRINUSE) => Err(Error::TagTaken(tag.clone())),
-        Err(errno) => Err(failed(errno)),
-    }
 }

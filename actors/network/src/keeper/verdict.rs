@@ -3,13 +3,14 @@
 //! A start of the daemon need not repeat what a start before has proven on the same kernel since
 //! the same boot, with the same nft, the same rules and the same settings of the host. A file
 //! that is missing, broken or of anything else means that the test runs. `hivekeep check` always
-//! runs it.
+//! runs it. An outcome with checks that could not run is not kept: those are repeated, each time
+//! after a longer pause, until it is known.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::selftest::{self, Report};
+use crate::selftest::{self, Property, Report};
 use crate::{Access, Error, capability};
 
 /// What the outcome depends on.
@@ -47,7 +48,22 @@ pub(super) async fn find(access: &Access, nft: &str, state_dir: &Path) -> Result
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let broken: Vec<_> = report.broken().map(|finding| finding.property).collect();
     tracing::info!(took_ms, ?broken, "the network's self-test");
-    keep(file, Stored { ground, report: report.clone() }).await;
+    keep(file, ground, &report).await;
+    Ok(report)
+}
+
+/// The checks of some properties once more, put into what is known of the others.
+///
+/// # Errors
+/// As [`find`].
+pub(super) async fn again(
+    (access, nft, state_dir): (&Access, &str, &Path),
+    mut report: Report,
+    properties: Vec<Property>,
+) -> Result<Report, Error> {
+    let wanted = move |property| properties.contains(&property);
+    report.renew(selftest::some(access.clone(), wanted).await?);
+    keep(state_dir.join("network-selftest.json"), ground(nft)?, &report).await;
     Ok(report)
 }
 
@@ -72,7 +88,11 @@ async fn stored(file: &Path, ground: &Ground) -> Option<Report> {
 }
 
 /// Whole or not at all. Without it the next start takes some seconds longer to promise things.
-async fn keep(file: PathBuf, stored: Stored) {
+async fn keep(file: PathBuf, ground: Ground, report: &Report) {
+    if report.unknown().next().is_some() {
+        return;
+    }
+    let stored = Stored { ground, report: report.clone() };
     let write = move || -> std::io::Result<()> {
         let fresh = file.with_extension("new");
         std::fs::write(&fresh, serde_json::to_vec(&stored)?)?;
@@ -87,6 +107,7 @@ async fn keep(file: PathBuf, stored: Stored) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selftest::Finding;
 
     #[tokio::test]
     async fn an_outcome_counts_on_the_ground_it_was_found_on_and_no_other() {
@@ -95,7 +116,11 @@ mod tests {
         let ground = ground("nftables v1").unwrap();
         assert_eq!(stored(&file, &ground).await, None);
         let report = Report { findings: Vec::new() };
-        keep(file.clone(), Stored { ground: ground.clone(), report: report.clone() }).await;
+        let property = Property::Groups;
+        let unknown = Finding { property, holds: false, unknown: true, evidence: Vec::new() };
+        keep(file.clone(), ground.clone(), &Report { findings: vec![unknown] }).await;
+        assert_eq!(stored(&file, &ground).await, None);
+        keep(file.clone(), ground.clone(), &report).await;
         assert_eq!(stored(&file, &ground).await, Some(report));
         for other in [
             Ground { boot_id: "another".into(), ..ground.clone() },

@@ -20,6 +20,17 @@ pub struct Subnet {
 }
 
 impl Subnet {
+    /// Those of which a daemon takes one that is free, where none is configured: 10.213.0.0/16 and
+    /// those after it.
+    pub fn choices() -> impl Iterator<Item = Self> {
+        (213..=236).map(|second| Self { base: Ipv4Addr::new(10, second, 0, 0), prefix_len: 16 })
+    }
+
+    /// Whether some address is in both.
+    pub fn overlaps(self, block: Block) -> bool {
+        self.block().contains(block.base()) || block.contains(self.base)
+    }
+
     /// Length of the network part in bits.
     pub fn prefix_len(self) -> u8 {
         self.prefix_len

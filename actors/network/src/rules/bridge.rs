@@ -4,8 +4,8 @@ use nftables::expr::MetaKey;
 use nftables::schema::SetType;
 use nftables::types::{NfChainType, NfHook};
 
-use super::Table;
-use super::expr::{accept, concat, drop, goto, is, meta, number, payload, set, text};
+use super::expr::{accept, add_to_mark, concat, drop, goto, is, meta, number, payload, set, text};
+use super::{JUDGED, Table};
 use crate::plan::Network;
 
 /// Before everything else that looks at bridged frames, br_netfilter included.
@@ -44,7 +44,12 @@ fn from_port(table: &mut Table) {
     let own = |address| is(sender(address), text("@ports"));
     table.rule(
         "from_port",
-        [is(payload("ether", "type"), text("ip")), own(payload("ip", "saddr")), accept()],
+        [
+            is(payload("ether", "type"), text("ip")),
+            own(payload("ip", "saddr")),
+            add_to_mark(JUDGED),
+            accept(),
+        ],
     );
     let claim = [meta(MetaKey::Iifname), payload("arp", "saddr ether"), payload("arp", "saddr ip")];
     table.rule(

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use nftables::expr::{
-    CT, CTDir, Expression, Fib, FibFlag, FibResult, Meta, MetaKey, NamedExpression, Payload,
-    PayloadField, Prefix, Range, SetItem, Socket, SocketAttr, Verdict,
+    BinaryOperation, CT, CTDir, Expression, Fib, FibFlag, FibResult, Meta, MetaKey,
+    NamedExpression, Payload, PayloadField, Prefix, Range, SetItem, Socket, SocketAttr, Verdict,
 };
 use nftables::stmt::{
     CTCount, JumpTarget, Mangle, Match, NAT, NATFamily, Operator, Reject, RejectType, Statement,
@@ -151,6 +151,19 @@ pub(super) fn more_than(connections: u32) -> Stmt {
 
 pub(super) fn set_mark(mark: u32) -> Stmt {
     Statement::Mangle(Mangle { key: ct("mark"), value: number(mark) })
+}
+
+/// Of the packet, not of its connection; its other bits stay.
+pub(super) fn add_to_mark(bit: u32) -> Stmt {
+    let both = BinaryOperation::OR(vec![meta(MetaKey::Mark), number(bit)]);
+    let value = Expression::BinaryOperation(Box::new(both));
+    Statement::Mangle(Mangle { key: meta(MetaKey::Mark), value })
+}
+
+/// Of the packet: the bit is not set.
+pub(super) fn lacks(bit: u32) -> Stmt {
+    let both = BinaryOperation::AND(meta(MetaKey::Mark), number(bit));
+    is(Expression::BinaryOperation(Box::new(both)), number(0u32))
 }
 
 pub(super) fn masquerade() -> Stmt {

@@ -5,14 +5,15 @@ use nftables::schema::{SetFlag, SetType};
 use nftables::types::{NfChainType, NfHook};
 
 use super::expr::{
-    Stmt, accept, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump, meta, number,
-    opened, payload, refuse, set, socket_mark, text,
+    Stmt, accept, add_to_mark, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump,
+    lacks, meta, number, opened, payload, refuse, set, socket_mark, text,
 };
-use super::{GUARDED, NAMES_MARK, Table, member};
+use super::{GUARDED, JUDGED, NAMES_MARK, Table, member};
 use crate::plan::Network;
 
 const RAW: i32 = -300;
 const FILTER: i32 = 0;
+const BEFORE_ROUTING: i32 = 300;
 
 /// Set of those with `allow_inter_vm`.
 const INTER_VM: &str = "inter_vm";
@@ -56,13 +57,23 @@ pub(super) fn render(network: &Network, table: &mut Table) {
     table.base("input", NfChainType::Filter, NfHook::Input, FILTER);
     table.rule("input", [from.clone(), goto("to_host")]);
     table.base("forward", NfChainType::Filter, NfHook::Forward, FILTER);
+    table.rule("forward", [to.clone(), add_to_mark(JUDGED)]);
     table.rule("forward", [from, goto("crossing")]);
     table.rule("forward", [to.clone(), goto("crossing")]);
-    table.rule("forward", [is(meta(MetaKey::Iifname), text(format_args!("@{GUARDED}"))), drop()]);
+    let guarded = is(meta(MetaKey::Iifname), text(format_args!("@{GUARDED}")));
+    table.rule("forward", [guarded, lacks(JUDGED), drop()]);
+    // Behind translation, before routing: for guests, ours as those of other daemons.
+    table.base("arriving", NfChainType::Filter, NfHook::Prerouting, BEFORE_ROUTING);
+    let for_guests = is(payload("ip", "daddr"), block(network.subnet().block()));
+    table.rule("arriving", [for_guests, add_to_mark(JUDGED)]);
     table.base("output", NfChainType::Filter, NfHook::Output, FILTER);
     // Guests are routed to each other through one interface on purpose.
     table.rule("output", [to.clone(), is(payload("icmp", "type"), text("redirect")), drop()]);
-    table.rule("output", [to, has(ct("status"), "dnat"), goto("forwarded")]);
+    table.rule("output", [to.clone(), has(ct("status"), "dnat"), goto("forwarded")]);
+
+    // What was translated on its way out of the host has its interface only now.
+    table.base("leaving", NfChainType::Filter, NfHook::Postrouting, FILTER);
+    table.rule("leaving", [to, add_to_mark(JUDGED)]);
 
     from_guest(table);
     to_host(network, table);

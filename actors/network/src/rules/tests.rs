@@ -15,7 +15,8 @@ use crate::plan::{Forward, Member, Policy, Protocol, Subnet};
 /// The chains that replace destinations.
 const TRANSLATING: [&str; 2] = ["from_outside", "from_host"];
 /// The other chains that the kernel leads to; what they do not decide is not ours.
-const BASE: [&str; 6] = ["raw", "input", "forward", "output", "prerouting", "source"];
+const BASE: [&str; 8] =
+    ["raw", "input", "forward", "output", "prerouting", "source", "arriving", "leaving"];
 
 /// A plan of some members with random policies.
 fn networks() -> impl Strategy<Value = Network> {

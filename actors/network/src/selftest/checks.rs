@@ -1,6 +1,7 @@
 //! The checks, one for each property.
 
 mod egress;
+mod empty;
 mod forwards;
 mod groups;
 mod names;
@@ -11,17 +12,17 @@ use std::net::SocketAddrV4;
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::Property;
 use super::stage::Stage;
 use super::stand_in::StandIn;
 use super::talk::{self, PATIENCE, QUIET, Server};
+use super::{Finding, Property};
 use crate::plan::{Forward, Member, Network, Policy, Subnet};
 use crate::{Access, Error, Namespace};
 
 pub(super) type Check = fn(&mut Scene) -> Result<(), Error>;
 
 /// Every property and its check.
-pub(super) const ALL: [(Property, Check); 10] = [
+pub(super) const ALL: [(Property, Check); 11] = [
     (Property::GuestsApart, peers::apart),
     (Property::InterVm, peers::together),
     (Property::Groups, groups::groups),
@@ -32,6 +33,7 @@ pub(super) const ALL: [(Property, Check); 10] = [
     (Property::Forwards, forwards::forwards),
     (Property::AllowedNames, names::names),
     (Property::PolicyChanges, egress::changes),
+    (Property::EmptyFilter, empty::empty),
 ];
 
 /// The port that servers of checks listen at.
@@ -62,12 +64,20 @@ impl Scene {
         Ok(Self { stage, network, a, b, notes: Vec::new(), holds: true })
     }
 
-    /// Whether everything went as promised, and what was seen.
-    pub(super) fn verdict(mut self, outcome: Result<(), Error>) -> (bool, Vec<String>) {
-        if let Err(error) = outcome {
-            self.expect("the check itself", false, format!("failed: {error}"));
+    /// Whether everything went as promised, and what was seen. A check that could not go on has
+    /// seen nothing that was not.
+    pub(super) fn finding(mut self, property: Property, outcome: Result<(), Error>) -> Finding {
+        let mut unknown = false;
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.is_passing() => {
+                unknown = self.holds;
+                self.holds = false;
+                self.notes.push(format!("UNKNOWN: the check itself: failed: {error}"));
+            }
+            Err(error) => self.expect("the check itself", false, format!("failed: {error}")),
         }
-        (self.holds, self.notes)
+        Finding { property, holds: self.holds, unknown, evidence: self.notes }
     }
 
     fn a(&self) -> &StandIn {

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use hivekeep_kernel::WorkspaceId;
 
 use super::stand_in::StandIn;
+use crate::apply::Nft;
 use crate::plan::Network;
 use crate::{Access, Applied, Enforcer, Error, Namespace};
 
@@ -75,6 +76,16 @@ impl Stage {
     {
         let options = self.options.clone();
         self.host.block_on(move || async move { work(Enforcer::open(options)?).await })
+    }
+
+    /// Empties the stage's packet filter, as a restart of Debian's nftables begins.
+    ///
+    /// # Errors
+    /// Those of nft.
+    pub fn lose_rules(&self) -> Result<(), Error> {
+        let nft = Nft::find(&self.options.nft_path)?;
+        let flush = serde_json::json!({ "flush": { "ruleset": null } });
+        self.host.block_on(move || async move { nft.transact(&[flush]).await })
     }
 
     /// Gives a member its guest.

@@ -1,6 +1,6 @@
 //! Servers and clients in namespaces.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +32,8 @@ impl Server {
     /// When the address is not the namespace's or its port is taken.
     pub fn start(namespace: &Namespace, at: SocketAddrV4) -> Result<Self, Error> {
         let failed = || Error::io(format!("serve at {at}"));
-        let tcp = namespace.run(move || TcpListener::bind(at)).map_err(failed())?;
-        let udp = namespace.run(move || UdpSocket::bind(at)).map_err(failed())?;
+        let tcp = insist(|| namespace.run(move || TcpListener::bind(at))).map_err(failed())?;
+        let udp = insist(|| namespace.run(move || UdpSocket::bind(at))).map_err(failed())?;
         tcp.set_nonblocking(true).map_err(failed())?;
         udp.set_read_timeout(Some(TICK)).map_err(failed())?;
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -58,6 +58,20 @@ impl Drop for Server {
         for thread in self.threads.drain(..) {
             // It ends within a tick.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for an address that was just given up: until it becomes another program, each child that
+/// this process is starting anywhere, such as nft, holds a copy of the socket.
+fn insist<T>(bind: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(TICK);
+            }
+            bound => return bound,
         }
     }
 }
@@ -91,7 +105,7 @@ fn echo(stream: &mut TcpStream) -> bool {
     match stream.read(&mut buffer) {
         Ok(0) => false,
         Ok(len) => stream.write_all(&buffer[..len]).is_ok(),
-        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }
 

@@ -243,6 +243,40 @@ fn an_uplink_forwards_only_while_someone_needs_it() {
 }
 
 #[test]
+fn an_uplink_that_forwards_for_guests_leads_nobody_else_on_with_the_rules_gone() {
+    needs_root!();
+    let stage = Stage::new(Access::default()).unwrap();
+    // Another network of the host's.
+    said(&stage, "ip link add other0 type bridge");
+    said(&stage, "ip addr add 192.0.2.1/24 dev other0");
+    said(&stage, "ip link set other0 up");
+    let leads = |stage: &Stage, mark: &str| {
+        let line = format!("ip route get 192.0.2.77 from 198.51.100.1 iif {UPLINK} mark {mark}");
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let run = move || Command::new(&words[0]).args(&words[1..]).output();
+        stage.host.run(run).unwrap().status.success()
+    };
+    let guarded =
+        |stage: &Stage| said(stage, "nft list set inet hivekeep-test guarded").contains(UPLINK);
+    let switch = format!("cat /proc/sys/net/ipv4/conf/{UPLINK}/forwarding");
+    let (mut network, ids) = plan([internet()]);
+    stage.ensure(&network).unwrap();
+    assert!(guarded(&stage) && !leads(&stage, "0") && leads(&stage, "0x40"));
+    stage.lose_rules().unwrap();
+    assert!(!leads(&stage, "0"));
+    // It is known whose doing it is, though the table that said so is gone.
+    stage.ensure(&network).unwrap();
+    assert!(guarded(&stage) && !leads(&stage, "0"));
+    assert_eq!(said(&stage, &switch).trim(), "1");
+    let mut member = network.member(ids[0]).unwrap().clone();
+    member.policy = Policy::default();
+    network.admit(ids[0], member).unwrap();
+    stage.ensure(&network).unwrap();
+    assert_eq!(said(&stage, &switch).trim(), "0");
+    assert_eq!(said(&stage, "ip rule").lines().count(), 3);
+}
+
+#[test]
 fn foreign_interfaces_and_networks_are_refused_by_name() {
     needs_root!();
     let (network, ids) = plan([Policy::default()]);

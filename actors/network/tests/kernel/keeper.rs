@@ -1,5 +1,6 @@
 //! The actor, as the daemon has it: with a journal, in a namespace that is its host.
 
+mod empty;
 mod flow;
 mod groups;
 mod life;
@@ -46,6 +47,17 @@ impl Daemon {
             // The first test makes it.
             let _ = std::fs::copy(shared_outcome(), &outcome);
         }
+        let daemon = Self::untested(folder, options).await;
+        if daemon.network.mode().await.unwrap() == NetworkMode::Bridge {
+            let fresh = shared_outcome().with_extension(std::process::id().to_string());
+            std::fs::copy(&outcome, &fresh).unwrap();
+            std::fs::rename(fresh, shared_outcome()).unwrap();
+        }
+        daemon
+    }
+
+    /// One that knows nothing of what other tests' self-tests found.
+    pub(super) async fn untested(folder: &Path, options: Options) -> Self {
         let dir = folder.join("journal");
         let (journal, _) =
             Journal::open(hivekeep_store::Options { dir, ..Default::default() }).unwrap();
@@ -56,12 +68,7 @@ impl Daemon {
             Parts { options, state_dir, journal: journal.clone(), address: address.clone() };
         let (network, seed) = hivekeep_network::open(parts).await.unwrap();
         let (cell, ended) = spawn_root::<Keeper>(&address, seed).await.unwrap();
-        let mode = network.mode().await.unwrap();
-        if mode == NetworkMode::Bridge {
-            let fresh = shared_outcome().with_extension(std::process::id().to_string());
-            std::fs::copy(&outcome, &fresh).unwrap();
-            std::fs::rename(fresh, shared_outcome()).unwrap();
-        }
+        network.mode().await.unwrap();
         Self { network, journal, census, address, cell, ended }
     }
 

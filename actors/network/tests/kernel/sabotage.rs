@@ -6,13 +6,25 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Member, Network, Policy, Seat, Subnet};
-use hivekeep_network::selftest::stage::{PUBLIC, Stage};
+use hivekeep_network::plan::{Forward, Member, Network, Policy, Protocol, Seat, Subnet};
+use hivekeep_network::selftest::stage::{HOST, PUBLIC, Stage};
 use hivekeep_network::selftest::talk::{PATIENCE, QUIET, Server};
 use hivekeep_network::selftest::{frames, talk};
-use hivekeep_network::{Access, Namespace};
+use hivekeep_network::{Access, Enforcer, Namespace};
 
 use super::needs_root;
+
+/// Takes the second wall away.
+const NO_WALL: &str = "tc qdisc del dev test-br clsact";
+
+/// Has the host's loopback lead to a guest, so that the kernel takes packets to loopback.
+fn forward_loopback(stage: &Stage, network: &mut Network, id: WorkspaceId) {
+    let mut member = network.member(id).unwrap().clone();
+    let (host_ip, protocol) = (Ipv4Addr::LOCALHOST, Protocol::Tcp);
+    member.forwards = vec![Forward { host_ip, host_port: 8080, guest_port: 80, protocol }];
+    network.admit(id, member).unwrap();
+    stage.ensure(network).unwrap();
+}
 
 /// Two guests with the internet, on a stage.
 fn scene() -> (Stage, Network, [WorkspaceId; 2]) {
@@ -57,6 +69,9 @@ fn false_senders_are_stopped_by_the_bridge_table() {
     let send = || stage.guest(a).send(&frame).unwrap();
     assert!(!arrives(send, || server.heard("a lie"), QUIET));
     run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
+    // Behind it stands the wall, which misses its mark.
+    assert!(!arrives(send, || server.heard("a lie"), QUIET));
+    run(&stage.host, NO_WALL);
     assert!(arrives(send, || server.heard("a lie"), PATIENCE));
 }
 
@@ -96,7 +111,8 @@ fn the_ports_alone_keep_guests_apart() {
 #[test]
 fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     needs_root!();
-    let (stage, network, [a, _]) = scene();
+    let (stage, mut network, [a, _]) = scene();
+    forward_loopback(&stage, &mut network, a);
     let seat = stage.guest(a).seat;
     let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070);
     let service = SocketAddrV4::new(network.subnet().gateway(), 7071);
@@ -109,7 +125,79 @@ fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
     run(&stage.host, &format!("nft delete table inet {}", network.tag().table()));
     assert!(arrives(send, || servers[0].heard("to loopback"), PATIENCE));
+    // What comes back is stopped by the wall.
+    assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
+    run(&stage.host, NO_WALL);
     assert!(talk::tcp(&stage.guest(a).inside, service, PATIENCE).is_ok());
+}
+
+#[test]
+fn an_emptied_packet_filter_is_made_up_for_by_the_second_wall() {
+    needs_root!();
+    let (stage, mut network, [a, b]) = scene();
+    forward_loopback(&stage, &mut network, a);
+    let seat = stage.guest(a).seat;
+    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let at = |address| SocketAddrV4::new(address, 7070);
+    let host = Server::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
+    let in_b = Server::start(&stage.guest(b).inside, at(stage.guest(b).seat.address)).unwrap();
+    let public = Server::start(&stage.world, at(PUBLIC)).unwrap();
+    let ways = [
+        (Ipv4Addr::LOCALHOST, &host),
+        (network.subnet().gateway(), &host),
+        (HOST, &host),
+        (Ipv4Addr::BROADCAST, &host),
+        (stage.guest(b).seat.address, &in_b),
+        (PUBLIC, &public),
+    ];
+    let passes = |patience| {
+        ways.map(|(to, server)| {
+            let path = [at(seat.address), at(to)];
+            let frame = frames::udp(bridge, seat.mac, path, to.to_string().as_bytes());
+            let send = || stage.guest(a).send(&frame).unwrap();
+            arrives(send, || server.heard(&format!(" {to}")), patience)
+        })
+    };
+    stage.lose_rules().unwrap();
+    assert_eq!(passes(QUIET), [false; 6]);
+    run(&stage.host, NO_WALL);
+    assert_eq!(passes(PATIENCE), [true; 6]);
+}
+
+#[test]
+fn loopback_is_routed_only_while_a_forward_leads_from_it() {
+    needs_root!();
+    let (stage, network, [a, _]) = scene();
+    let mut member = network.member(a).unwrap().clone();
+    let forward = |host_ip| {
+        let protocol = Protocol::Tcp;
+        vec![Forward { host_ip, host_port: 8080, guest_port: 80, protocol }]
+    };
+    let some = [Ipv4Addr::LOCALHOST, HOST, Ipv4Addr::UNSPECIFIED].map(forward);
+    let mut plans = vec![network.clone()];
+    for forwards in [vec![some[0].clone()], vec![Vec::new()], some[1..].to_vec()].concat() {
+        member.forwards = forwards;
+        plans.push(plans[0].clone());
+        plans.last_mut().unwrap().admit(a, member.clone()).unwrap();
+    }
+    let seen = |whole: bool| {
+        let plans = plans.clone();
+        let work = move |mut enforcer: Enforcer| async move {
+            let mut seen = Vec::new();
+            for plan in &plans {
+                match whole {
+                    true => enforcer.ensure(plan).await?,
+                    false => enforcer.apply(plan).await?,
+                };
+                let key = "/proc/sys/net/ipv4/conf/test-br/route_localnet";
+                seen.push(std::fs::read_to_string(key).unwrap().trim() == "1");
+            }
+            Ok(seen)
+        };
+        stage.enforcer(work).unwrap()
+    };
+    assert_eq!(seen(true), [false, true, false, false, true]);
+    assert_eq!(seen(false), [false, true, false, false, true]);
 }
 
 #[test]

@@ -18,7 +18,8 @@ fn every_property_holds_here() {
         finding.evidence.iter().for_each(|line| println!("    {line}"));
     }
     assert_eq!(report.broken().count(), 0);
-    assert_eq!(report.findings.len(), 10);
+    assert_eq!(report.findings.len(), 11);
+    assert_eq!(report.unknown().count(), 0);
 }
 
 /// What administrators and other programs set for a whole host.

@@ -1,4 +1,4 @@
-//! One event per call, whatever became of it.
+//! One event per call, whatever became of it, as long as refused ones are few.
 
 use std::{sync::Arc, time::Duration};
 
@@ -75,10 +75,22 @@ impl Trail {
         self.ticket = Some(ticket);
     }
 
+    /// Whether it got no further than the steps that cost nothing.
+    pub(super) fn refused(&self) -> bool {
+        self.ticket.is_none()
+    }
+
+    /// It is told with others.
+    pub(super) fn hush(&mut self) {
+        self.told = true;
+    }
+
     pub(super) fn finish(mut self, result: Result<Value, ToolError>) -> CallOutcome {
         let duration = self.started.elapsed();
         let waited = self.queue_wait();
-        self.tell(&result, duration);
+        if !self.told {
+            self.tell(&result, duration);
+        }
         let mut notices = Vec::new();
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));

@@ -1,4 +1,4 @@
-//! The session's token buckets.
+//! The token buckets of the session and of its user.
 //!
 //! Taken after validation, so that a mistake costs nothing, and before
 //! admission: a call that is then told `busy` has spent its tokens.
@@ -8,21 +8,28 @@ use serde_json::Value;
 
 use crate::{
     Entry,
-    sessions::{Limiter, Slow},
+    sessions::{Face, Slow, Whose},
 };
 
-pub(super) fn pass(limiter: &Limiter, entry: &Entry, args: &Value) -> Result<(), ToolError> {
+pub(super) fn pass(face: &Face, entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let spec = &entry.info.spec;
     let tokens = (spec.weight)(args);
     let rate = spec.class(args);
     let class = class_name(rate);
-    match limiter.take(rate, tokens) {
+    match face.limiter.take(&face.account.limiter, rate, tokens) {
         Ok(()) => Ok(()),
-        Err(Slow::Wait(wait)) => {
-            let message = format!("too many `{class}` calls in this session");
+        Err(Slow::Wait(whose, wait)) => {
+            let (of, message) = match whose {
+                Whose::Session => ("session", format!("too many `{class}` calls in this session")),
+                Whose::User => {
+                    let user = face.account.user;
+                    ("user", format!("too many `{class}` calls in all sessions of {user} together"))
+                }
+            };
             Err(ToolError::new(Layer::Rate, "rate_limited", message)
                 .next("wait for retry_after_ms, then try again")
                 .retry_after(wait)
+                .detail("of", of)
                 .detail("class", class)
                 .detail("tokens", tokens))
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Inner, audit::Trail, pending::Pending};
 use crate::{
     Entry,
-    registry::{self, Fate, Journey, Lane, Ticket},
+    registry::{self, Fate, Journey, Lane, Serves, Ticket},
     sessions::InFlight,
 };
 
@@ -78,7 +78,7 @@ pub(super) async fn pass(
         progress,
         receipt,
         // A registry that is being restarted holds no place of this call.
-        slot: Slot::new(move || drop(admission.send(registry::Msg::Ended(id)))),
+        slot: Slot::new(move || drop(admission.send(registry::Msg::Parked(id)))),
         reserved,
         span,
     };
@@ -87,7 +87,11 @@ pub(super) async fn pass(
     let ticket = Arc::new(Ticket::new());
     trail.ticket(ticket.clone());
     let lane = Lane::from(spec.class(&call.args));
-    let journey = Journey { target, call, lane, ticket: ticket.clone() };
+    let serves = match spec.addressing {
+        Addressing::Singleton(_) => Serves::All,
+        Addressing::Field { .. } => Serves::One,
+    };
+    let journey = Journey { target, call, lane, serves, ticket: ticket.clone() };
     inner.registry.send(registry::Msg::Route(journey)).map_err(nothing_done)?;
     let running = inner.stats[entry.index].begin();
     let mut pending =

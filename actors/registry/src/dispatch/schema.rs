@@ -5,12 +5,39 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 use jsonschema::{ValidationError, error::ValidationErrorKind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Entry;
 
-/// Violations listed; more would not help.
+/// Violations listed; more would not help, and are not looked for.
 const MOST: usize = 20;
+/// Values in an input, at any depth: far above what any tool takes, and little to look through.
+const MOST_VALUES: usize = 20_000;
+/// A pointer is shown as far as this: its steps are names from outside.
+const POINTER_CHARS: usize = 200;
+
+/// Refuses an input that would be dear to look at, before anything looks at it: whatever is done
+/// with an input grows with its values, and none of it has been paid for.
+pub(super) fn size(args: &Map<String, Value>) -> Result<(), ToolError> {
+    let mut left = MOST_VALUES;
+    if args.values().all(|value| fits(value, &mut left)) {
+        return Ok(());
+    }
+    let message = format!("the input has more than {MOST_VALUES} values");
+    Err(ToolError::new(Layer::Schema, "invalid_input", message)
+        .next("split it into several calls, or pass it as a file"))
+}
+
+/// Stops at the first value that is one too many.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(map) => map.values().all(|item| fits(item, left)),
+        _ => true,
+    }
+}
 
 pub(super) fn pass(entry: &Entry, args: &Value) -> Result<(), ToolError> {
     // The usual case allocates nothing.
@@ -20,8 +47,10 @@ pub(super) fn pass(entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let mut violations = Vec::new();
     for error in entry.validator.iter_errors(args) {
         collect(&error, &mut violations);
+        if violations.len() >= MOST {
+            break;
+        }
     }
-    violations.truncate(MOST);
     let texts: Vec<_> = violations.iter().map(Violation::text).collect();
     let list: Vec<_> = violations.into_iter().map(Violation::json).collect();
     let message = format!("the input of `{}` is invalid: {}", entry.name(), texts.join("; "));
@@ -65,7 +94,8 @@ fn collect(error: &ValidationError<'_>, violations: &mut Vec<Violation>) {
         }
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            for name in unexpected {
+            // The validator has made a list of all of them; `size` bounds it.
+            for name in unexpected.iter().take(MOST) {
                 let pointer = format!("{at}/{}", escaped(name));
                 push(violations, &pointer, "no such property".to_owned());
             }
@@ -75,7 +105,10 @@ fn collect(error: &ValidationError<'_>, violations: &mut Vec<Violation>) {
 }
 
 fn push(violations: &mut Vec<Violation>, pointer: &str, expected: String) {
-    violations.push(Violation { pointer: pointer.to_owned(), expected });
+    if violations.len() < MOST {
+        let pointer = pointer.chars().take(POINTER_CHARS).collect();
+        violations.push(Violation { pointer, expected });
+    }
 }
 
 /// How far into the value an alternative fitted. Twice the length of the path of
@@ -201,5 +234,37 @@ mod tests {
         let many: serde_json::Map<_, _> =
             (0..1_000).map(|n| (format!("p{n}"), Value::Null)).collect();
         assert_eq!(told(json!({ "size": many })).len(), MOST);
+    }
+
+    #[test]
+    fn a_long_name_is_not_repeated() {
+        fn texts() -> Schema {
+            json_schema!({
+                "type": "object", "description": "x",
+                "properties": { "env": {
+                    "description": "x", "type": "object", "additionalProperties": { "type": "string" },
+                } },
+            })
+        }
+        let catalogue = catalogue_of(Effect::Read, texts);
+        let entry = catalogue.entries().next().expect("one");
+        let long: Map<_, _> =
+            (0..30).map(|n| ("n".repeat(100_000) + &n.to_string(), json!(n))).collect();
+        let error = pass(entry, &json!({ "env": long })).expect_err("numbers are no texts");
+        assert_eq!(error.details["violations"].as_array().expect("a list").len(), MOST);
+        let bytes = serde_json::to_string(&error).expect("serialises").len();
+        assert!(bytes < 3 * MOST * POINTER_CHARS, "{bytes} bytes");
+    }
+
+    #[test]
+    fn what_has_too_many_values_is_not_looked_at() {
+        let of = |value: Value| value.as_object().expect("an object").clone();
+        let flat = |count: usize| Value::from(vec![0; count]);
+        size(&of(json!({ "list": flat(MOST_VALUES - 1) }))).expect("as many as may be");
+        let wide: Map<_, _> = (0..=MOST_VALUES).map(|n| (n.to_string(), Value::Null)).collect();
+        let deep = (0..=MOST_VALUES / 100).fold(flat(100), |inner, _| json!([inner, flat(99)]));
+        for args in [wide, of(json!({ "a": flat(MOST_VALUES) })), of(json!({ "a": deep }))] {
+            assert_eq!(size(&args).expect_err("refused").code, "invalid_input");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{Door, SessionId};
 
-use super::Face;
+use super::{Face, User};
 
 /// Who wants a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct OpenSession {
     pub door: Door,
     /// What the client calls itself; for people only.
     pub client: String,
+    /// Whom the door knows it to be. A session that is gone on with stays whose it was.
+    pub user: User,
     /// The session to go on with, if it still can be.
     pub resume: Option<SessionId>,
 }

@@ -1,6 +1,7 @@
 //! What is known of a session without asking its actor.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{
@@ -17,7 +18,10 @@ use hivekeep_kernel::{Address, Door, SessionId, mailbox::Unavailable, ports::Sta
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{EndReason, SessionRow, SessionState, ledger::Ledger, limiter::Limiter, session};
+use super::{
+    EndReason, SessionRow, SessionState, account::Account, ledger::Ledger, limiter::Bucket,
+    limiter::Limiter, session, summary,
+};
 use crate::Options;
 
 /// How a session began; never changes.
@@ -34,12 +38,18 @@ pub(crate) struct About {
 pub(crate) struct Face {
     pub(crate) id: SessionId,
     pub(crate) about: About,
+    /// Its user's, over all sessions.
+    pub(crate) account: Arc<Account>,
     pub(crate) limiter: Limiter,
+    /// Its part of the refused calls that are told one by one.
+    refused: Bucket,
     /// Held for a few additions, never across an await.
     ledger: Mutex<Ledger>,
     attached: AtomicU32,
     /// Whether the last event of it told of a client.
     told_attached: AtomicBool,
+    /// Whether anything was ever done in it, or may have been before a restart.
+    used: AtomicBool,
     calls: AtomicU32,
     calls_total: AtomicU64,
     born: Instant,
@@ -56,16 +66,20 @@ impl Face {
     pub(crate) fn new(
         id: SessionId,
         about: About,
+        account: Arc<Account>,
         options: &Options,
         address: Address<session::Msg>,
     ) -> Self {
         Self {
             id,
             about,
-            limiter: Limiter::new(&options.rate),
+            account,
+            limiter: Limiter::new(&options.rate, NonZeroU32::MIN),
+            refused: summary::session_bucket(),
             ledger: Mutex::new(Ledger::new(options.quota.limit())),
             attached: AtomicU32::new(0),
             told_attached: AtomicBool::new(true),
+            used: AtomicBool::new(false),
             calls: AtomicU32::new(0),
             calls_total: AtomicU64::new(0),
             born: Instant::now(),
@@ -125,6 +139,32 @@ impl Face {
         self.told_attached.store(attached, SeqCst);
     }
 
+    /// Something was done in it.
+    pub(super) fn mark_used(&self) {
+        self.used.store(true, SeqCst);
+    }
+
+    /// Whether an end for this reason leaves anything behind. One that did nothing and makes room is
+    /// forgotten: so many of these as somebody likes can come and go.
+    pub(super) fn leaves_something(&self, reason: EndReason) -> bool {
+        reason != EndReason::MadeRoom || self.used.load(SeqCst) || self.holds()
+    }
+
+    /// Whether it owns something.
+    pub(super) fn holds(&self) -> bool {
+        self.ledger().holds()
+    }
+
+    /// Whether a refused call of it is told by itself, or only counted.
+    pub(crate) fn tells_refusal(&self, code: &str) -> bool {
+        self.account.refused.tells(Some(&self.refused), self.id, code)
+    }
+
+    /// Whether what becomes of it is told by itself, or only counted.
+    pub(super) fn tells(&self, what: &str) -> bool {
+        self.account.churn.tells(None, self.id, what)
+    }
+
     pub(crate) fn attached(&self) -> u32 {
         self.attached.load(SeqCst)
     }
@@ -168,6 +208,7 @@ impl Face {
             state,
             door: self.about.door,
             client: self.about.client.clone(),
+            user: Some(self.account.user),
             name: self.about.name.clone(),
             attachments: self.attached(),
             calls_in_flight: self.calls(),
@@ -200,6 +241,7 @@ impl InFlight {
     /// As a call, of work that is none.
     pub(crate) fn hold(face: Arc<Face>) -> Self {
         face.calls.fetch_add(1, SeqCst);
+        face.mark_used();
         Self(face)
     }
 

@@ -1,6 +1,9 @@
 //! The sessions as everybody else sees them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dashmap::DashMap;
@@ -12,7 +15,9 @@ use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Attachment, EndReason, Face, InFlight, Msg, OpenSession, SessionRow,
+    Attachment, EndReason, Face, InFlight, Msg, OpenSession, SessionRow, User,
+    account::Account,
+    ledger::Ledger,
     session::{self, over},
 };
 use crate::Options;
@@ -32,9 +37,49 @@ pub(super) struct House {
     pub(super) supervisor: Address<Msg>,
     /// Every session that is not forgotten.
     pub(super) faces: DashMap<SessionId, Arc<Face>>,
+    accounts: DashMap<User, Arc<Account>>,
+    /// What all sessions hold, and what there is. Held for a few additions, never across an await.
+    host: Mutex<Ledger>,
 }
 
 impl House {
+    pub(super) fn new(
+        options: &Options,
+        room: Resources,
+        (journal, events): (Journal, Events),
+        census: Census,
+        supervisor: Address<Msg>,
+    ) -> Self {
+        Self {
+            options: options.clone(),
+            journal,
+            events,
+            census,
+            supervisor,
+            faces: DashMap::new(),
+            accounts: DashMap::new(),
+            host: Mutex::new(Ledger::new(room)),
+        }
+    }
+
+    pub(super) fn account(&self, user: User) -> Arc<Account> {
+        let new = || Arc::new(Account::new(user, &self.options));
+        self.accounts.entry(user).or_insert_with(new).clone()
+    }
+
+    pub(super) fn host(&self) -> MutexGuard<'_, Ledger> {
+        // Nothing between lock and unlock panics; were it so, the sums still hold.
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what was only counted.
+    pub(super) fn tell_summaries(&self) {
+        for account in &self.accounts {
+            account.refused.tell(account.user, &self.events);
+            account.churn.tell(account.user, &self.events);
+        }
+    }
+
     pub(super) fn grace(&self) -> Duration {
         Duration::from_secs(self.options.sessions.grace_secs)
     }
@@ -138,6 +183,14 @@ impl SessionsHandle {
         Ok(InFlight::begin(face))
     }
 
+    /// Whether a refused call of a session is told by itself, or only counted.
+    pub(crate) fn tells_refusal(&self, session: SessionId, code: &str) -> bool {
+        match self.0.get(session) {
+            Some(face) => face.tells_refusal(code),
+            None => self.0.account(User::Nobody).refused.tells(None, session, code),
+        }
+    }
+
     async fn open_new(
         &self,
         request: OpenSession,
@@ -176,20 +229,28 @@ impl ports::Sessions for SessionsHandle {
         if face.ended().is_some() {
             return Err(over(session));
         }
-        let mut ledger = face.ledger();
-        ledger.reserve(what)
+        self.0.reserve(&face, what)
+    }
+
+    async fn take_over(
+        &self,
+        by: SessionId,
+        from: Option<SessionId>,
+        what: Resources,
+    ) -> Result<(), ToolError> {
+        let face = self.0.get(by).ok_or_else(|| unknown(by))?;
+        if face.ended().is_some() {
+            return Err(over(by));
+        }
+        self.0.take_over(&face, from, what)
     }
 
     fn release(&self, session: SessionId, what: Resources) {
-        if let Some(face) = self.0.get(session) {
-            face.ledger().release(what);
-        }
+        self.0.release(session, what);
     }
 
     fn restore(&self, session: SessionId, what: Resources) {
-        if let Some(face) = self.0.get(session) {
-            face.ledger().restore(what);
-        }
+        self.0.restore(session, what);
     }
 
     fn hold(&self, session: SessionId) -> Hold {

@@ -1,6 +1,6 @@
-//! What a session holds, against what it may hold. Pure.
+//! What a session, a user or the host holds, against what it may hold. Pure.
 
-use hivekeep_kernel::{Layer, Resources, ToolError};
+use hivekeep_kernel::Resources;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger {
@@ -8,13 +8,22 @@ pub(crate) struct Ledger {
     limit: Resources,
 }
 
+/// What does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) name: &'static str,
+    /// What would be used.
+    pub(crate) wanted: u64,
+    pub(crate) limit: u64,
+}
+
 impl Ledger {
     pub(crate) fn new(limit: Resources) -> Self {
         Self { used: Resources::default(), limit }
     }
 
-    /// Takes all of it or nothing.
-    pub(crate) fn reserve(&mut self, what: Resources) -> Result<(), ToolError> {
+    /// Whether all of it fits.
+    pub(crate) fn check(&self, what: Resources) -> Result<(), Over> {
         let wanted = self.used.plus(what);
         // What is already over, as after a lowered limit, does not stand in the
         // way of something that takes none of it.
@@ -23,20 +32,19 @@ impl Ledger {
             memory_mb: if what.memory_mb > 0 { wanted.memory_mb } else { 0 },
             disk_gb: if what.disk_gb > 0 { wanted.disk_gb } else { 0 },
         };
-        if let Some((name, wanted, limit)) = counted.first_over(self.limit) {
-            return Err(self.exceeded(name, wanted, limit, what));
+        match counted.first_over(self.limit) {
+            Some((name, wanted, limit)) => Err(Over { name, wanted, limit }),
+            None => Ok(()),
         }
-        self.used = wanted;
-        Ok(())
+    }
+
+    /// Counts it, limit or not.
+    pub(crate) fn add(&mut self, what: Resources) {
+        self.used = self.used.plus(what);
     }
 
     pub(crate) fn release(&mut self, what: Resources) {
         self.used = self.used.minus(what);
-    }
-
-    /// Counts what is there, limit or not.
-    pub(crate) fn restore(&mut self, what: Resources) {
-        self.used = self.used.plus(what);
     }
 
     pub(crate) fn used(&self) -> Resources {
@@ -47,16 +55,9 @@ impl Ledger {
         self.limit
     }
 
-    fn exceeded(&self, name: &str, wanted: u64, limit: u64, what: Resources) -> ToolError {
-        let json =
-            |amount: Resources| serde_json::to_value(amount).expect("three numbers serialise");
-        let message = format!("the session would hold {wanted} {name} and may hold {limit}");
-        ToolError::new(Layer::Quota, "quota_exceeded", message)
-            .next(format!("destroy a workspace, ask for less, or raise registry.quota.max_{name}"))
-            .detail("exceeded", name)
-            .detail("used", json(self.used))
-            .detail("wanted", json(what))
-            .detail("allowed", json(self.limit))
+    /// Whether something is counted.
+    pub(crate) fn holds(&self) -> bool {
+        self.used != Resources::default()
     }
 }
 
@@ -65,27 +66,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_refusal_says_what_is_used_wanted_and_allowed() {
-        let mut ledger = Ledger::new(Resources { workspaces: 2, memory_mb: 1024, disk_gb: 10 });
-        ledger.reserve(Resources::workspace(768, 4)).expect("fits");
-        let error = ledger.reserve(Resources::workspace(512, 4)).expect_err("over");
-        assert_eq!((error.code.as_ref(), error.layer), ("quota_exceeded", Layer::Quota));
-        assert_eq!(error.details["exceeded"], "memory_mb");
-        assert_eq!(error.details["used"]["memory_mb"], 768);
-        assert_eq!(error.details["wanted"]["memory_mb"], 512);
-        assert_eq!(error.details["allowed"]["memory_mb"], 1024);
-        assert_eq!(ledger.used(), Resources::workspace(768, 4), "a refusal takes nothing");
+    fn reserve(ledger: &mut Ledger, what: Resources) -> Result<(), Over> {
+        ledger.check(what)?;
+        ledger.add(what);
+        Ok(())
     }
 
     #[test]
     fn more_than_allowed_may_be_there_already() {
         let mut ledger = Ledger::new(Resources { workspaces: 1, memory_mb: 100, disk_gb: 1 });
-        ledger.restore(Resources::workspace(500, 1));
+        ledger.add(Resources::workspace(500, 1));
         let disk = Resources { disk_gb: 1, ..Resources::default() };
         ledger.release(disk);
-        assert!(ledger.reserve(disk).is_ok());
-        assert!(ledger.reserve(Resources { memory_mb: 1, ..Resources::default() }).is_err());
+        assert!(reserve(&mut ledger, disk).is_ok());
+        let over = reserve(&mut ledger, Resources { memory_mb: 1, ..Resources::default() });
+        assert_eq!(over, Err(Over { name: "memory_mb", wanted: 501, limit: 100 }));
     }
 
     fn amount() -> impl Strategy<Value = Resources> {
@@ -104,7 +99,7 @@ mod tests {
             for (take, what) in steps {
                 if take {
                     let fits = ledger.used().plus(what).first_over(limit).is_none();
-                    let took = ledger.reserve(what).is_ok();
+                    let took = reserve(&mut ledger, what).is_ok();
                     prop_assert_eq!(took, fits);
                     if took {
                         held.push(what);

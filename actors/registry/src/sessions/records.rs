@@ -5,7 +5,7 @@ use hivekeep_kernel::{Door, Layer, SessionId, ToolError};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-use super::EndReason;
+use super::{EndReason, User};
 
 /// The first part of every session's stream.
 pub(super) const KIND: &str = "session";
@@ -20,6 +20,9 @@ pub(super) enum Record {
         client: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
+        /// Not written by daemons that knew no users.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<User>,
         at: DateTime<Utc>,
     },
     Ended {

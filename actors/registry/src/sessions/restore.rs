@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use dashmap::DashMap;
-use hivekeep_kernel::{Address, Census, Policy, SessionId};
+use hivekeep_kernel::{Address, Census, Policy, Resources, SessionId};
 use hivekeep_store::{Journal, StreamId};
 
 use super::{
-    EndReason, Face, Msg, SessionsHandle, SessionsSeed,
+    EndReason, Face, Msg, SessionsHandle, SessionsSeed, User,
     face::About,
     handle::House,
     records::{KIND, Record},
@@ -35,6 +34,7 @@ pub enum SessionsError {
 /// What a session's stream says.
 struct Told {
     about: About,
+    user: User,
     ended: Option<(DateTime<Utc>, EndReason)>,
 }
 
@@ -43,18 +43,21 @@ impl SessionsHandle {
     /// whole grace time to come back: the daemon's own absence does not count.
     ///
     /// The handle is good at once, before the supervisor runs, so actors may ask
-    /// for standings and restore reserves as they start. Blocks: call it from
-    /// `spawn_blocking`.
+    /// for standings and restore reserves as they start. All sessions together get `room` and no
+    /// more. Blocks: call it from `spawn_blocking`.
     ///
     /// # Errors
     /// When a stream is unreadable. Nothing is changed then.
     pub fn restore(
         options: &Options,
+        room: Resources,
         journal: Journal,
         census: Census,
         supervisor: Address<Msg>,
     ) -> Result<(Self, SessionsSeed), SessionsError> {
-        let faces = DashMap::new();
+        let events = journal.events();
+        let house = Arc::new(House::new(options, room, (journal, events), census, supervisor));
+        let House { journal, census, supervisor, faces, .. } = &*house;
         for stream in journal.streams(&format!("{KIND}/"))? {
             let unreadable =
                 |what: String| SessionsError::Unreadable { stream: stream.clone(), what };
@@ -67,23 +70,16 @@ impl SessionsHandle {
             else {
                 continue;
             };
-            let address = address(&census, supervisor.probe().path(), id);
-            let face = Face::new(id, told.about, options, address);
+            let address = address(census, supervisor.probe().path(), id);
+            let face = Face::new(id, told.about, house.account(told.user), options, address);
             face.tell_attached(false);
+            // What it did is not written.
+            face.mark_used();
             if let Some((at, reason)) = told.ended {
                 face.end(at, reason);
             }
             faces.insert(id, Arc::new(face));
         }
-        let events = journal.events();
-        let house = Arc::new(House {
-            options: options.clone(),
-            journal,
-            events,
-            census,
-            supervisor,
-            faces,
-        });
         Ok((Self(house.clone()), SessionsSeed(house)))
     }
 }
@@ -98,9 +94,10 @@ fn read(records: impl Iterator<Item = Vec<u8>>) -> Result<Option<Told>, String> 
     for bytes in records {
         let record = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
         match (record, &mut told) {
-            (Record::Opened { door, client, name, at }, None) => {
+            (Record::Opened { door, client, name, user, at }, None) => {
                 let about = About { door, client, name, opened_at: at };
-                told = Some(Told { about, ended: None });
+                let user = user.unwrap_or_else(|| User::before_users(door));
+                told = Some(Told { about, user, ended: None });
             }
             (Record::Ended { reason, at }, Some(told)) => {
                 // A crash between the record and its acknowledgement may have
@@ -122,11 +119,26 @@ mod tests {
 
     fn opened() -> Vec<u8> {
         let (door, client) = (Door::Cli, "me".to_owned());
-        Record::Opened { door, client, name: None, at: Utc::now() }.encode()
+        let user = Some(User::Uid(7));
+        Record::Opened { door, client, name: None, user, at: Utc::now() }.encode()
     }
 
     fn ended(reason: EndReason) -> Vec<u8> {
         Record::Ended { reason, at: Utc::now() }.encode()
+    }
+
+    #[test]
+    fn a_record_from_before_there_were_users_is_read() {
+        let old = |door: &str| {
+            let record = format!(
+                r#"{{"record":"opened","door":"{door}","client":"x","at":"2026-01-01T00:00:00Z"}}"#
+            );
+            read([record.into_bytes()].into_iter()).expect("reads").expect("opened").user
+        };
+        assert_eq!(old("mcp_http"), User::Bearer);
+        assert!(matches!(old("mcp_stdio"), User::Uid(_)));
+        let new = read([opened()].into_iter()).expect("reads").expect("opened");
+        assert_eq!(new.user, User::Uid(7));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use hivekeep_kernel::{Door, Resources, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::EndReason;
+use super::{EndReason, User};
 
 /// What becomes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +30,9 @@ pub struct SessionRow {
     pub door: Door,
     /// What its client calls itself.
     pub client: String,
+    /// Whom it is for; all sessions of one user share an allowance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
     /// Its name, if it is one that does not end by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -80,6 +80,8 @@ impl Entity for Session {
             }
             Msg::EndWritten(Ok(())) => self.apply(Event::EndWritten),
             Msg::EndWritten(Err(error)) => {
+                // Nobody there: the next incarnation counts whom it finds.
+                let _ = self.house.supervisor.send(super::Msg::Stayed(self.face.id));
                 tracing::error!(session = %self.face.id, %error, "the session's end was not written");
                 self.answer(&Err(error));
                 self.apply(Event::EndFailed(self.face.attached()));
@@ -133,6 +135,9 @@ impl Session {
 
     fn tell(&self, kind: &str, attached: bool) {
         self.face.tell_attached(attached);
+        if !self.face.tells(kind) {
+            return;
+        }
         let about = &self.face.about;
         let data = json!({ "door": about.door, "client": about.client });
         let subject = self.face.id.to_string();
@@ -149,28 +154,37 @@ impl Session {
     }
 
     /// The record and the event are one commit. The session is over for others
-    /// as soon as that is true, not when this actor hears of it.
+    /// as soon as that is true, not when this actor hears of it. One that leaves
+    /// nothing ends by its stream being gone.
     fn write_end(&self, reason: EndReason) {
         let (house, face, address) =
             (self.house.clone(), self.face.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let at = Utc::now();
-            let event = NewEvent {
-                kind: "session.ended".to_owned(),
-                subject: face.id.to_string(),
+            let (id, kind) = (face.id, "session.ended");
+            let event = face.tells(kind).then(|| NewEvent {
+                kind: kind.to_owned(),
+                subject: id.to_string(),
                 data: json!({ "reason": reason, "held": face.ledger().used() }),
-            };
-            let record = Record::Ended { reason, at }.encode();
-            let stream = stream(face.id);
-            let written = house.journal.append_and_publish(&stream, vec![record], vec![event]);
-            let written = match written.await {
-                Ok(_) => {
-                    face.end(at, reason);
-                    Ok(())
+            });
+            let stream = stream(id);
+            let written = if face.leaves_something(reason) {
+                let record = Record::Ended { reason, at }.encode();
+                let events = event.into_iter().collect();
+                house.journal.append_and_publish(&stream, vec![record], events).await.map(drop)
+            } else {
+                let forgotten = house.journal.forget(&stream).await;
+                if let (Some(event), Ok(())) = (event, &forgotten) {
+                    let _lost_is_counted = house.events.publish_later(event);
                 }
-                Err(error) => Err(store_error(&error)),
+                forgotten
             };
-            // Nobody there: the next incarnation finds the face as it is.
+            let written = written.map_err(|error| store_error(&error));
+            if written.is_ok() {
+                face.end(at, reason);
+                // Nobody there: the next incarnation finds the face as it is; so below.
+                let _ = house.supervisor.send(super::Msg::Ended(id));
+            }
             let _ = address.send(Msg::EndWritten(written));
         });
     }

@@ -1,15 +1,22 @@
 //! The supervisor of the sessions: opens them, forgets them.
+//!
+//! Nothing here grows with the sessions that ever were: those that are live are bounded by
+//! `max_sessions`, ended ones by `max_ended` and by what they still own.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, ToolError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, EndReason, Face, OpenSession, SessionsSeed,
+    Attachment, EndReason, Face, OpenSession, SessionsSeed, User,
     face::About,
     handle::House,
     records::{Record, store_error, stream},
@@ -17,8 +24,10 @@ use super::{
     session::{self, Session},
 };
 
-/// How often ended sessions are looked through for some to forget.
+/// How often ended sessions are looked through for some to forget, and summaries told.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Ended sessions beyond those that are kept, so that they are forgotten several at a time.
+const BATCH: usize = 64;
 
 type Opener = oneshot::Sender<Result<Attachment, ToolError>>;
 
@@ -37,6 +46,12 @@ pub enum Msg {
     /// A new session was written, or not. From the supervisor's own worker.
     #[doc(hidden)]
     Written(Written),
+    /// A session is over. From its actor.
+    #[doc(hidden)]
+    Ended(SessionId),
+    /// A session could not be ended. From its actor.
+    #[doc(hidden)]
+    Stayed(SessionId),
     /// Time to forget ended sessions.
     Sweep,
 }
@@ -54,8 +69,16 @@ pub struct Sessions {
     me: Me<Msg>,
     house: Arc<House>,
     nursery: Nursery,
-    /// New sessions that are being written.
-    opening: u32,
+    /// New sessions that are being written, by user.
+    opening: HashMap<User, u32>,
+    /// Sessions that are not over.
+    live: HashMap<SessionId, Arc<Face>>,
+    /// Of these, those that last, by name.
+    names: HashMap<String, SessionId>,
+    /// Of these, those that were told to make room.
+    leaving: HashSet<SessionId>,
+    /// Ended sessions that are kept, the oldest first.
+    ended: BTreeSet<(DateTime<Utc>, SessionId)>,
     /// Others who want a named session that is being written.
     waiting: HashMap<String, Vec<Opener>>,
 }
@@ -67,9 +90,20 @@ impl Entity for Sessions {
     async fn start(SessionsSeed(house): SessionsSeed, me: Me<Msg>) -> Result<Self, Fault> {
         let path = me.address.probe().path().to_owned();
         let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
-        let mut sessions = Self { me, house, nursery, opening: 0, waiting: HashMap::new() };
+        let mut sessions = Self {
+            me,
+            house,
+            nursery,
+            opening: HashMap::new(),
+            live: HashMap::new(),
+            names: HashMap::new(),
+            leaving: HashSet::new(),
+            ended: BTreeSet::new(),
+            waiting: HashMap::new(),
+        };
         for face in sessions.house.all() {
             sessions.start_actor(&face)?;
+            sessions.know(face);
         }
         sessions.sweep_later();
         Ok(sessions)
@@ -79,9 +113,19 @@ impl Entity for Sessions {
         match message {
             Msg::Open { request, name, reply } => self.open(request, name, reply),
             Msg::Written(written) => return self.written(written),
-            Msg::Sweep => self.sweep(),
+            Msg::Ended(id) => self.ended(id),
+            Msg::Stayed(id) => drop(self.leaving.remove(&id)),
+            Msg::Sweep => {
+                self.sweep_later();
+                self.house.tell_summaries();
+                self.sweep();
+            }
         }
         Ok(())
+    }
+
+    async fn stop(&mut self) {
+        self.house.tell_summaries();
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
@@ -108,7 +152,7 @@ impl Sessions {
                 return;
             }
         }
-        if let Err(error) = self.make_room() {
+        if let Err(error) = self.make_room(request.user) {
             // The client may have gone; so everywhere.
             drop(reply.send(Err(error)));
             return;
@@ -119,9 +163,42 @@ impl Sessions {
         self.write(request, name, reply);
     }
 
+    fn know(&mut self, face: Arc<Face>) {
+        if let Some((at, _)) = face.ended() {
+            self.ended.insert((at, face.id));
+            return;
+        }
+        if let Some(name) = &face.about.name {
+            self.names.insert(name.clone(), face.id);
+        }
+        self.live.insert(face.id, face);
+    }
+
     fn of_name(&self, name: &str) -> Option<Arc<Face>> {
-        let mut all = self.house.all().into_iter();
-        all.find(|face| face.ended().is_none() && face.about.name.as_deref() == Some(name))
+        let face = self.live.get(self.names.get(name)?)?;
+        face.ended().is_none().then(|| face.clone())
+    }
+
+    fn ended(&mut self, id: SessionId) {
+        self.leaving.remove(&id);
+        let Some(face) = self.live.remove(&id).or_else(|| self.house.get(id)) else { return };
+        let name = face.about.name.as_ref();
+        if let Some(name) = name.filter(|name| self.names.get(*name) == Some(&id)) {
+            self.names.remove(name);
+        }
+        if face.ended().is_some_and(|(_, reason)| !face.leaves_something(reason)) {
+            // Its stream is gone already.
+            self.house.faces.remove(&id);
+            return;
+        }
+        self.know(face);
+        if self.ended.len() > self.max_ended() + BATCH {
+            self.sweep();
+        }
+    }
+
+    fn max_ended(&self) -> usize {
+        usize::try_from(self.house.options.sessions.max_ended).unwrap_or(usize::MAX)
     }
 
     /// Lets the session's own actor attach, as in a resume.
@@ -132,51 +209,69 @@ impl Sessions {
         }
     }
 
-    fn make_room(&self) -> Result<(), ToolError> {
+    /// Ends the idlest session that nobody needs if there are too many, of all or of this user.
+    fn make_room(&mut self, user: User) -> Result<(), ToolError> {
         let max = self.house.options.sessions.max_sessions.get();
-        let live: Vec<_> =
-            self.house.all().into_iter().filter(|face| face.ended().is_none()).collect();
-        let there = u32::try_from(live.len()).unwrap_or(u32::MAX).saturating_add(self.opening);
-        if there < max {
+        // One user's sessions do not keep the others out, the operator among them.
+        let of_one = max - max / 4;
+        let there = |all: bool| {
+            let opening = self.opening.iter().filter(|(other, _)| all || **other == user);
+            let live = self.live.values().filter(|face| all || face.account.user == user);
+            let live = live.filter(|face| !self.leaving.contains(&face.id)).count();
+            opening.map(|(_, count)| count).sum::<u32>() + u32::try_from(live).unwrap_or(u32::MAX)
+        };
+        let (all, own) = (there(true), there(false));
+        if all < max && own < of_one {
             return Ok(());
         }
-        let idle = live.iter().filter(|face| {
-            !face.busy() && face.about.name.is_none() && face.ledger().used() == Default::default()
+        let mut idle: Vec<_> = self.live.values().cloned().collect();
+        idle.retain(|face| {
+            let spared = self.leaving.contains(&face.id) || face.ended().is_some();
+            let nobodys = !face.busy() && face.about.name.is_none() && !face.holds();
+            nobodys && !spared && (own < of_one || face.account.user == user)
         });
-        let mut idle: Vec<_> = idle.collect();
         idle.sort_by_key(|face| std::cmp::Reverse(face.idle_for()));
         // Its end takes a moment; the new one need not wait for it.
         let end = || session::Msg::End(EndReason::MadeRoom, None);
-        if !idle.iter().any(|face| face.tell(end()).is_ok()) {
-            let message = format!("{there} sessions are open and {max} are allowed");
-            return Err(ToolError::new(Layer::Session, "too_many_sessions", message)
-                .next("end one (`hivekeep sessions`) or raise registry.sessions.max_sessions")
-                .retryable()
-                .detail("open", there)
-                .detail("allowed", max));
+        if let Some(face) = idle.iter().find(|face| face.tell(end()).is_ok()) {
+            self.leaving.insert(face.id);
+            return Ok(());
         }
-        Ok(())
+        let (open, allowed, whose) = match own < of_one {
+            true => (all, max, "sessions are open".to_owned()),
+            false => (own, of_one, format!("sessions of {user} are open")),
+        };
+        let message = format!("{open} {whose} and {allowed} are allowed");
+        Err(ToolError::new(Layer::Session, "too_many_sessions", message)
+            .next("end one (`hivekeep sessions`) or raise registry.sessions.max_sessions")
+            .retryable()
+            .detail("open", open)
+            .detail("allowed", allowed))
     }
 
     fn write(&mut self, request: OpenSession, name: Option<String>, reply: Opener) {
-        self.opening += 1;
         let id = SessionId::new();
-        let OpenSession { door, client, .. } = request;
+        let OpenSession { door, client, user, .. } = request;
+        *self.opening.entry(user).or_default() += 1;
         let about = About { door, client, name, opened_at: Utc::now() };
         let parent = self.me.address.probe().path();
         let address = restore::address(&self.house.census, parent, id);
         let (house, me) = (self.house.clone(), self.me.address.clone());
-        let face = Arc::new(Face::new(id, about.clone(), &house.options, address));
+        let account = house.account(user);
+        let face = Arc::new(Face::new(id, about.clone(), account, &house.options, address));
         let _detached = self.me.workers.spawn(async move {
-            let event = NewEvent {
-                kind: "session.opened".to_owned(),
+            let kind = "session.opened";
+            let event = face.tells(kind).then(|| NewEvent {
+                kind: kind.to_owned(),
                 subject: id.to_string(),
-                data: json!({ "door": about.door, "client": about.client, "name": about.name }),
-            };
+                data: json!({
+                    "door": about.door, "client": about.client, "name": about.name, "user": user,
+                }),
+            });
             let About { door, client, name, opened_at: at } = about;
-            let record = Record::Opened { door, client, name, at }.encode();
-            let written =
-                house.journal.append_and_publish(&stream(id), vec![record], vec![event]).await;
+            let record = Record::Opened { door, client, name, user: Some(user), at }.encode();
+            let events = event.into_iter().collect();
+            let written = house.journal.append_and_publish(&stream(id), vec![record], events).await;
             let outcome = written.map(drop).map_err(|error| store_error(&error));
             // Nobody there: the openers' questions are dropped with this.
             let _ = me.send(Msg::Written(Written { face, outcome, openers: vec![reply] }));
@@ -184,7 +279,9 @@ impl Sessions {
     }
 
     fn written(&mut self, Written { face, outcome, mut openers }: Written) -> Result<(), Fault> {
-        self.opening = self.opening.saturating_sub(1);
+        if let Some(opening) = self.opening.get_mut(&face.account.user) {
+            *opening = opening.saturating_sub(1);
+        }
         if let Some(name) = &face.about.name {
             openers.extend(self.waiting.remove(name).into_iter().flatten());
         }
@@ -198,6 +295,7 @@ impl Sessions {
         let attachments: Vec<_> =
             (0..openers.len()).map(|nth| Attachment::new(face.clone(), nth > 0)).collect();
         self.house.faces.insert(face.id, face.clone());
+        self.know(face.clone());
         self.start_actor(&face)?;
         for (opener, attachment) in openers.into_iter().zip(attachments) {
             drop(opener.send(Ok(attachment)));
@@ -214,24 +312,33 @@ impl Sessions {
         });
     }
 
-    fn sweep(&self) {
-        self.sweep_later();
+    /// Forgets what ended too long ago, or is one too many, and owns nothing any more.
+    fn sweep(&mut self) {
         let kept = i64::try_from(self.house.options.sessions.ended_kept_secs).unwrap_or(i64::MAX);
         let now = Utc::now();
-        for face in self.house.all() {
-            let Some((at, _)) = face.ended() else { continue };
-            if now.signed_duration_since(at).num_seconds() >= kept {
-                self.forget(face.id);
-            }
-        }
-    }
-
-    fn forget(&self, id: SessionId) {
+        let mut surplus = self.ended.len().saturating_sub(self.max_ended());
+        let mut batch = Vec::new();
         let house = self.house.clone();
+        self.ended.retain(|(at, id)| {
+            let late = now.signed_duration_since(*at).num_seconds() >= kept;
+            let gone = (late || surplus > 0) && !house.get(*id).is_some_and(|face| face.holds());
+            surplus -= usize::from(gone && surplus > 0);
+            if gone {
+                batch.push(*id);
+            }
+            !gone
+        });
+        let me = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
-            match house.journal.forget(&stream(id)).await {
-                Ok(()) => drop(house.faces.remove(&id)),
-                Err(error) => tracing::warn!(session = %id, %error, "not forgotten; tried again"),
+            for id in batch {
+                match house.journal.forget(&stream(id)).await {
+                    Ok(()) => drop(house.faces.remove(&id)),
+                    Err(error) => {
+                        tracing::warn!(session = %id, %error, "not forgotten; tried again");
+                        // Nobody there: the next incarnation finds it.
+                        let _ = me.send(Msg::Ended(id));
+                    }
+                }
             }
         });
     }

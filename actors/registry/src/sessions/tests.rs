@@ -1,2 +1,4 @@
+mod churn;
 mod life;
 mod quota;
+mod users;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, Backoff, Census, ChildNews, Door, Entity, Fault, GiveUp, Me, Nursery, Policy,
-    Progress, ReceiptPad, Restart, ToolCall, ToolError, entity::spawn_root,
+    Progress, ReceiptPad, Resources, Restart, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::{Delivery, Event, Journal};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
-    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, View,
+    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, User, View,
     dispatch, registry, sessions,
 };
 
@@ -26,6 +26,12 @@ const QUICK: Policy = Policy {
     backoff: Backoff { initial_ms: 1, max_ms: 1 },
     give_up: GiveUp::StayDown,
 };
+
+/// Whose the stage's own session is.
+pub const USER: User = User::Uid(1);
+/// A host without end.
+const NO_END: Resources =
+    Resources { workspaces: u64::MAX, memory_mb: u64::MAX, disk_gb: u64::MAX };
 
 /// The stage's supervisor: starts its children, restarts them, and makes them
 /// fail when told.
@@ -107,12 +113,19 @@ impl Drop for Stage {
 impl Stage {
     /// A stage with these options, on an empty state directory.
     pub async fn new(options: Options) -> Self {
-        Self::build(options, Vec::new(), Arc::new(TempDir::new().expect("a directory"))).await
+        Self::on(options, NO_END).await
+    }
+
+    /// A stage on a host with this room.
+    pub async fn on(options: Options, room: Resources) -> Self {
+        let dir = Arc::new(TempDir::new().expect("a directory"));
+        Self::build(options, room, Vec::new(), dir).await
     }
 
     /// A stage with further policies.
     pub async fn with_policies(options: Options, policies: Vec<Arc<dyn dispatch::Policy>>) -> Self {
-        Self::build(options, policies, Arc::new(TempDir::new().expect("a directory"))).await
+        let dir = Arc::new(TempDir::new().expect("a directory"));
+        Self::build(options, NO_END, policies, dir).await
     }
 
     /// Options that limit nothing that a test does not mean to test.
@@ -129,11 +142,12 @@ impl Stage {
         self.cell.kill();
         self.journal.close().await;
         drop(self);
-        Self::build(options, Vec::new(), dir).await
+        Self::build(options, NO_END, Vec::new(), dir).await
     }
 
     async fn build(
         options: Options,
+        room: Resources,
         policies: Vec<Arc<dyn dispatch::Policy>>,
         dir: Arc<TempDir>,
     ) -> Self {
@@ -145,9 +159,14 @@ impl Stage {
         let sessions = Address::vacant(census.probe("sessions", "sessions", QUICK));
         let toy = Address::vacant(census.probe("toy", "toy", QUICK));
         let keeper = Address::vacant(census.probe("keeper", "keeper", QUICK));
-        let (handle, seed) =
-            SessionsHandle::restore(&options, journal.clone(), census.clone(), sessions.clone())
-                .expect("the sessions are readable");
+        let (handle, seed) = SessionsHandle::restore(
+            &options,
+            room,
+            journal.clone(),
+            census.clone(),
+            sessions.clone(),
+        )
+        .expect("the sessions are readable");
         let marks = Arc::<Marks>::default();
         let catalogue = Arc::new(Catalogue::new(toy_tools()).expect("the toys are declared well"));
         let routes = Routes::default()
@@ -172,8 +191,12 @@ impl Stage {
         };
         let dispatcher = Dispatcher::new(parts).expect("patterns");
         running(&census, &["registry", "sessions", "toy"]).await;
-        let request =
-            OpenSession { door: Door::Internal, client: "stage".to_owned(), resume: None };
+        let request = OpenSession {
+            door: Door::Internal,
+            client: "stage".to_owned(),
+            user: USER,
+            resume: None,
+        };
         let attachment = handle.open(request).await.expect("a session");
         Self {
             dispatcher,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hivekeep_store::{Error, Options, Stopped};
+use hivekeep_store::{Delivery, Error, Options, Seq, Stopped, reserved_bytes};
 
 use crate::util::{open, opened, stream};
 
@@ -39,7 +39,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
         eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs");
         return;
     };
-    let options = Options::at(disk.path().join("state"));
+    let options = Options { reserve_mb: 0, ..Options::at(disk.path().join("state")) };
     let journal = opened(&options).await;
     let name = stream("full/a");
     let filler = disk.path().join("filler");
@@ -66,5 +66,53 @@ async fn a_full_disk_is_said_and_loses_nothing() {
     let (journal, _) = open(&options).await.unwrap();
     assert!(journal.replay(&name).unwrap().last().get() >= acknowledged);
     journal.append(&name, vec![b"room again".to_vec()]).await.unwrap();
+    journal.close().await;
+}
+
+/// Takes every byte that is left.
+fn fill(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while std::io::Write::write_all(&mut file, &vec![0; size]).is_ok() {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_goes_on_and_starts_on_a_disk_that_others_filled() {
+    let Some(disk) = Small::mount(64) else {
+        eprintln!("SKIPPED: a full disk needs the right to mount a tmpfs");
+        return;
+    };
+    let options = Options { reserve_mb: 16, ..Options::at(disk.path().join("state")) };
+    let journal = opened(&options).await;
+    let name = stream("full/a");
+    let filler = disk.path().join("filler");
+    journal.append(&name, vec![vec![1; 1000]]).await.unwrap();
+    assert_eq!(reserved_bytes(&options.dir), 12 << 20);
+    fill(&filler);
+    // More than a segment of the log holds.
+    let mut acknowledged = 1;
+    for _ in 0..30 {
+        acknowledged = journal.append(&name, vec![vec![1; 1000]; 20]).await.unwrap().get();
+    }
+    journal.close().await;
+    fill(&disk.path().join("more"));
+
+    let (journal, recovered) = open(&options).await.unwrap();
+    assert_eq!(reserved_bytes(&options.dir), 0, "it was given up for the start");
+    assert!(!recovered.unacknowledged_commit);
+    assert_eq!(journal.replay(&name).unwrap().last().get(), acknowledged);
+    journal.append(&name, vec![b"on a full disk".to_vec()]).await.unwrap();
+
+    // It comes back by itself, and says both.
+    std::fs::remove_file(filler).unwrap();
+    let mut told = journal.events().subscribe(Some(Seq::FIRST), 16);
+    let mut whole = Vec::new();
+    while whole.last() != Some(&true) {
+        let Delivery::Event(event) = told.next().await.unwrap() else { panic!("none is missed") };
+        whole.extend((event.kind == "journal.reserve").then(|| event.data["whole"] == true));
+    }
+    assert_eq!(whole.first(), Some(&false));
+    assert_eq!(reserved_bytes(&options.dir), 12 << 20);
     journal.close().await;
 }

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod actor;
+mod backup;
 mod blobs;
+mod churn;
+mod closing;
 mod compaction;
 mod crash;
 mod damage;
@@ -11,6 +14,7 @@ mod events;
 mod failure;
 mod full_disk;
 mod identity;
+mod killed;
 mod model;
 mod queue;
 mod util;

@@ -13,6 +13,8 @@ enum Op {
     Snapshot(u8, u64, usize),
     Forget(u8),
     Publish,
+    /// Enough that comes and goes for a compaction, which then runs beside what follows.
+    Churn,
     Reopen,
 }
 
@@ -24,13 +26,14 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0..3u8, 0..12u64, size).prop_map(|(s, back, n)| Op::Snapshot(s, back, n)),
         1 => (0..3u8).prop_map(Op::Forget),
         1 => Just(Op::Publish),
+        2 => Just(Op::Churn),
         2 => Just(Op::Reopen),
     ]
 }
 
 async fn run(ops: Vec<Op>) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::at(dir.path());
+    let options = Options { compact_at_mb: 0, ..Options::at(dir.path()) };
     let mut journal = opened(&options).await;
     let mut model = BTreeMap::<String, Replay>::new();
     let mut events = 0;
@@ -70,6 +73,12 @@ async fn run(ops: Vec<Op>) {
                 events += 1;
                 let seq = journal.events().publish(event("model", events)).await.unwrap();
                 assert_eq!(seq.get(), events);
+            }
+            Op::Churn => {
+                for _ in 0..4 {
+                    journal.append(&stream("churn/a"), vec![fill(200_000); 5]).await.unwrap();
+                    journal.forget(&stream("churn/a")).await.unwrap();
+                }
             }
             Op::Reopen => {
                 journal.close().await;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 
 use hivekeep_store::{Error, Journal, NewEvent, Options, Recovered, Seq, StreamId};
 
@@ -35,7 +35,8 @@ pub fn contents(journal: &Journal) -> BTreeMap<String, hivekeep_store::Replay> {
         .collect()
 }
 
-/// Every file below a directory with its bytes, except the lock.
+/// Every file below a directory with its bytes, except the lock
+/// and the reserve.
 pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut todo = vec![dir.to_path_buf()];
@@ -44,7 +45,7 @@ pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 todo.push(path);
-            } else if !path.ends_with("LOCK") {
+            } else if !path.ends_with("LOCK") && !path.ends_with("RESERVE") {
                 let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
                 found.insert(name, fs::read(&path).unwrap());
             }
@@ -96,4 +97,40 @@ pub async fn hold(journal: &Journal) -> Held {
     let append = tokio::spawn(async move { holder.append(&stream("q/held"), vec![vec![]]).await });
     tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
     Held { append, release }
+}
+
+/// Whoever comes to a fail point and stands still there.
+pub struct HeldAt {
+    point: String,
+    gate: Arc<(Mutex<(bool, bool)>, Condvar)>,
+}
+
+/// Stops the first to come to a fail point.
+pub fn hold_at(point: &str) -> HeldAt {
+    let gate = Arc::new((Mutex::new((false, false)), Condvar::new()));
+    let inside = gate.clone();
+    fail::cfg_callback(point, move || {
+        let (state, changed) = &*inside;
+        let mut state = state.lock().unwrap();
+        state.0 = true;
+        while !state.1 {
+            state = changed.wait(state).unwrap();
+        }
+    })
+    .unwrap();
+    HeldAt { point: point.into(), gate }
+}
+
+impl HeldAt {
+    /// Whether somebody stands there.
+    pub fn reached(&self) -> bool {
+        self.gate.0.lock().unwrap().0
+    }
+
+    /// Lets it go on, and everybody after it.
+    pub fn release(self) {
+        self.gate.0.lock().unwrap().1 = true;
+        self.gate.1.notify_all();
+        fail::remove(self.point);
+    }
 }

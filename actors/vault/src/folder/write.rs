@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::PoisonError;
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
@@ -62,8 +63,12 @@ impl Folder {
             let (bytes, most) = (content.len() as u64, self.max_note_bytes);
             return Err(Error::TooLarge { path: path.to_string(), bytes, most });
         }
+        if let Some((room, place)) = &self.room {
+            room.admit(place).map_err(|refused| Error::NoRoom(Box::new(refused)))?;
+        }
         let (dir, name) = self.seat_made(path)?;
         let old = look_at(&dir, name, path)?;
+        let taken = self.quota.take(self, old.as_ref().map(size), content.len() as u64)?;
         let staging = self.staging()?;
         let io = |errno: Errno| told(path, errno.into());
         let mut temporary = Temporary { dir: &staging, name: random()?, placed: false };
@@ -84,6 +89,7 @@ impl Folder {
         }
         rename(&staging, &temporary.name, &dir, name, path)?;
         temporary.placed = true;
+        taken.keep();
         self.tell(path, old.is_none());
         fault_point!("vault.after_rename");
         sync(&dir, path)?;
@@ -96,10 +102,9 @@ impl Folder {
             Err(Error::NotFound { .. }) => return Ok(false),
             seat => seat?,
         };
-        if look_at(&dir, name, path)?.is_none() {
-            return Ok(false);
-        }
+        let Some(old) = look_at(&dir, name, path)? else { return Ok(false) };
         dir.remove_file(name).map_err(|source| told(path, source))?;
+        self.quota.give_back(size(&old));
         self.tell(path, true);
         sync(&dir, path)?;
         Ok(true)
@@ -143,6 +148,9 @@ impl Folder {
                 Err(errno) => return Err(placing(to, errno)),
             }
         }
+        if let Some(replaced) = there {
+            self.quota.give_back(size(&replaced));
+        }
         self.tell(from, true);
         self.tell(to, true);
         // The new name first: a power cut in between leaves two, never none.
@@ -175,10 +183,15 @@ impl Folder {
 
     /// As [`Folder::seat`], with the folders on the way made, durably.
     fn seat_made<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
-        match self.seat(path) {
+        let there = {
+            let _made = self.making.read().unwrap_or_else(PoisonError::into_inner);
+            self.seat(path)
+        };
+        match there {
             Err(Error::NotFound { .. }) => {}
             seat => return seat,
         }
+        let _making = self.making.write().unwrap_or_else(PoisonError::into_inner);
         let (folder, name) = path.split().expect("the root is there and was no seat");
         let io = |source| told(path, source);
         let mut dir = self.root.try_clone().map_err(io)?;
@@ -201,6 +214,10 @@ impl Folder {
         }
         Ok((dir, name))
     }
+}
+
+fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
 }
 
 fn rename(from: &Dir, old: &str, to: &Dir, name: &str, path: &NotePath) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hivekeep_kernel::{Address, ToolError};
+use hivekeep_kernel::{Address, Room, ToolError};
 use tokio::sync::{Semaphore, broadcast};
 
 use super::{Msg, NoteChange, VaultHandle};
@@ -30,6 +30,8 @@ pub struct Parts {
     pub options: Options,
     /// The daemon's state directory.
     pub state_dir: PathBuf,
+    /// Free space on the host.
+    pub room: Room,
     /// The keeper's place in the tree.
     pub address: Address<Msg>,
 }
@@ -43,6 +45,7 @@ pub(super) struct House {
     pub(super) rules: Rules,
     pub(super) address: Address<Msg>,
     path: PathBuf,
+    room: Room,
     /// Opened by whoever needs it first, and kept. Held while it is opened, by blocking work only.
     folder: Mutex<Option<Arc<Folder>>>,
     pub(super) changes: broadcast::Sender<NoteChange>,
@@ -54,10 +57,11 @@ pub(super) struct House {
 
 /// Makes the vault's handle and the seed of its keeper. Touches no folder yet.
 pub fn open(parts: Parts) -> (VaultHandle, Seed) {
-    let Parts { options, state_dir, address } = parts;
+    let Parts { options, state_dir, room, address } = parts;
     let house = Arc::new(House {
         rules: Rules::of(&options),
         path: options.folder(&state_dir),
+        room,
         options,
         address,
         folder: Mutex::default(),
@@ -85,7 +89,7 @@ impl House {
         let changes = self.changes.clone();
         let opened = Folder::open(&self.options, &self.path, changes).and_then(|folder| {
             folder.sweep()?;
-            Ok(Arc::new(folder))
+            Ok(Arc::new(folder.with_room(self.room.clone(), &self.path)))
         });
         match &opened {
             Ok(folder) => {

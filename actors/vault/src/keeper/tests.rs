@@ -25,8 +25,12 @@ impl House {
     async fn open(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let address = Address::vacant(Census::default().probe("vault", "vault", Policy::ENTITY));
-        let (handle, seed) =
-            open(Parts { options, state_dir: dir.path().to_owned(), address: address.clone() });
+        let (handle, seed) = open(Parts {
+            options,
+            state_dir: dir.path().to_owned(),
+            room: Default::default(),
+            address: address.clone(),
+        });
         spawn_root::<Keeper>(&address, seed).await.unwrap();
         Self { dir, address, handle }
     }

@@ -11,6 +11,7 @@ use crate::Options;
 use crate::folder::STAGING;
 
 mod list;
+mod quota;
 mod replace;
 
 struct Home {

@@ -75,10 +75,16 @@ pub struct SandboxArgs {
     pub token_hash: String,
     /// For a sandbox that has none yet: 32 hexadecimal digits.
     pub machine_id: Option<String>,
-    /// `--peer-uid U`, repeatable, in the numbers of the host.
+    /// `--peer-uid U`, repeatable, in the numbers of the namespace around the sandbox's.
     pub peer_uids: Vec<u32>,
     /// `--rlimit NAME=VALUE`, repeatable.
     pub rlimits: Vec<(rustix::process::Resource, u64)>,
+    /// `--tmpfs-mb N`: most that `/run` and `/dev/shm` hold each.
+    pub tmpfs_mb: Option<u64>,
+    /// `--inotify-instances N`: most of them in the sandbox.
+    pub inotify_instances: Option<u32>,
+    /// `--console-fd N`: an inherited pipe that is spoken to once everything is confined.
+    pub console_fd: Option<i32>,
 }
 
 const STATE_DIR: &str = "/var/lib/hivekeep";
@@ -145,6 +151,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
     let (mut lower, mut upper, mut work) = (None, None, None);
     let (mut unix_fd, mut token_hash, mut machine_id) = (None, None, None);
     let (mut peer_uids, mut rlimits) = (Vec::new(), Vec::new());
+    let (mut tmpfs_mb, mut inotify_instances, mut console_fd) = (None, None, None);
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("lower") => lower = Some(parser.value()?.into()),
@@ -158,7 +165,12 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
             }
             Arg::Long("peer-uid") => peer_uids.push(parser.value()?.parse()?),
             Arg::Long("machine-id") => machine_id = Some(parser.value()?.string()?),
+            // Whose sandbox this is, for whoever reads this line on the host.
+            Arg::Long("tag") => drop(parser.value()?),
             Arg::Long("rlimit") => rlimits.push(rlimit(&parser.value()?.string()?)?),
+            Arg::Long("tmpfs-mb") => tmpfs_mb = Some(parser.value()?.parse()?),
+            Arg::Long("inotify-instances") => inotify_instances = Some(parser.value()?.parse()?),
+            Arg::Long("console-fd") => console_fd = Some(parser.value()?.parse()?),
             other => return Err(other.unexpected().into()),
         }
     }
@@ -171,6 +183,9 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
         machine_id,
         peer_uids,
         rlimits,
+        tmpfs_mb,
+        inotify_instances,
+        console_fd,
     })
 }
 
@@ -195,8 +210,10 @@ fn rlimit(text: &str) -> Result<(rustix::process::Resource, u64), Error> {
         "data" => Resource::Data,
         "fsize" => Resource::Fsize,
         "memlock" => Resource::Memlock,
+        "msgqueue" => Resource::Msgqueue,
         "nofile" => Resource::Nofile,
         "nproc" => Resource::Nproc,
+        "sigpending" => Resource::Sigpending,
         "stack" => Resource::Stack,
         _ => return Err(wrong()),
     };

@@ -12,6 +12,7 @@ const USAGE: &str = "usage: hivekeep-guest ROLE ...
   askpass PROMPT       asks the daemon for git
   selftest-vsock       the vsock carrier against this machine's own loopback
   selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
+  selftest-calls [N..] what a sandbox's filters answer: to sockets and newer calls, or to calls N
   selftest-raw PORT    plain bytes over a virtio-serial port, to measure the link against";
 
 fn main() -> ExitCode {
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
         Some("selftest-vsock") => selftest::vsock(),
         Some("selftest-spawn") => selftest::spawn(words.next()),
+        Some("selftest-calls") => selftest::calls::run(words),
         Some("selftest-raw") => selftest::raw::run(words.next()),
         _ => {
             say!("{USAGE}");

@@ -4,8 +4,8 @@
 //! root and then gives up every right that a contained root does not need:
 //!
 //! ```text
-//! overlay root, /proc, /dev, /run ─► pivot_root ─► capabilities ─► rlimits
-//!     ─► no_new_privs ─► Landlock ─► seccomp ─► keep the agent alive, reap
+//! overlay root, /proc, /dev, /run ─► pivot_root ─► counts ─► capabilities ─► rlimits
+//!     ─► no_new_privs ─► Landlock ─► seccomp ─► console ─► keep the agent alive, reap
 //! ```
 //! A driver starts it as an unprivileged user, with the socket as descriptor N:
 //!
@@ -16,7 +16,7 @@
 //!   --ro-bind LOWER /lower --bind DISK /disk --ro-bind GUEST /hivekeep-guest
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
 //!   --unix-fd N --token-hash HEX --peer-uid UID_OF_THE_DAEMON
-//!   --machine-id HEX
+//!   --machine-id HEX --tag TEXT --console-fd N --tmpfs-mb N --rlimit NAME=N
 //! ```
 //! `LOWER` should belong to that user as well: what belongs to a user whom the
 //! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
@@ -51,18 +51,26 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
     let peers = translated(&args.peer_uids)?;
     let listener = stdio::inherited(args.unix_fd)?;
     let kept = stdio::handed_on(&listener)?;
-    root::enter(&args.lower, &args.upper, &args.work)?;
+    let console = args.console_fd.map(stdio::inherited).transpose()?;
+    root::enter(&args.lower, &args.upper, &args.work, args.tmpfs_mb)?;
     if let Some(id) = &args.machine_id {
         identity::first_machine_id(Path::new(identity::MACHINE_ID), id)?;
     }
     std::fs::create_dir_all(RUN_DIR)?;
     std::fs::write(Path::new(RUN_DIR).join("boot_id"), boot_id()?)?;
+    confine::counts(args.inotify_instances)?;
     confine::capabilities()?;
     confine::rlimits(&args.rlimits)?;
     rustix::thread::set_no_new_privs(true)?;
     let landlock = confine::landlock()?;
-    syscalls::deny()?;
+    syscalls::confine()?;
     crate::say!("sandbox: landlock {landlock}; seccomp and capabilities in force");
+    if let Some(console) = console {
+        // What speaks from here on may be opened by everything in the sandbox: not a file of
+        // the host's.
+        rustix::stdio::dup2_stdout(&console)?;
+        rustix::stdio::dup2_stderr(&console)?;
+    }
     let mut words = vec!["--unix-fd".to_owned(), kept.to_string()];
     words.extend(["--token-hash".to_owned(), args.token_hash, "--place".into(), "sandbox".into()]);
     for uid in peers {

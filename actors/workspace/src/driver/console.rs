@@ -4,17 +4,27 @@
 //! drains into a [`RollingFile`]; while no daemon is attached QEMU drops what the guest prints. The
 //! drain reads at most about 1.3 MB/s, so printing slows the printer and nobody else.
 //!
-//! A sandbox writes to a plain file opened for appending (its disk is not limited either, and a
-//! pipe would tie it to the daemon's life); [`trim`] cuts that file back.
+//! A sandbox's is a FIFO in its run folder, drained alike: a file of the host's could be opened
+//! again from inside, by `/proc/1/fd`, and be cut or overwritten. The sandbox holds both of its
+//! ends, so no daemon's death ends it, and never waits for room: while no daemon is attached the
+//! pipe keeps what fits, 64 KiB, and the rest is dropped.
+//!
+//! What a machine's own program says goes to a plain file opened for appending; [`trim`] cuts that
+//! file back.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+use super::Error;
 
 /// Size at which a log is put aside; one older one is kept.
 pub const KEEP_BYTES: u64 = 1024 * 1024;
@@ -92,7 +102,53 @@ pub(super) async fn drain(socket: PathBuf, log: PathBuf) {
     }
 }
 
-async fn copy(mut stream: UnixStream, log: &Path) -> io::Result<()> {
+/// Makes a sandbox's console anew; its descriptor is for the sandbox. Writing to it never waits,
+/// and never fails for want of a reader.
+pub(super) fn make_pipe(path: &Path) -> Result<OwnedFd, Error> {
+    let made = || -> io::Result<OwnedFd> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    };
+    made().map_err(Error::io("make the pipe", path))
+}
+
+/// Copies a sandbox's console into its log until dropped, or until the sandbox is gone.
+pub(super) async fn drain_pipe(path: PathBuf, log: PathBuf) {
+    let opened = openable(&path).and_then(|()| pipe::OpenOptions::new().open_receiver(&path));
+    let copied = match opened {
+        Ok(receiver) => copy(receiver, &log).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = copied {
+        tracing::warn!(log = %log.display(), %error, "console log");
+    }
+}
+
+/// What an ended sandbox left in its console.
+pub(super) fn drain_rest(path: &Path, log: &Path) -> io::Result<()> {
+    openable(path)?;
+    let mut rest = Vec::new();
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let mut pipe = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    match Read::by_ref(&mut pipe).take(KEEP_BYTES).read_to_end(&mut rest) {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ if rest.is_empty() => Ok(()),
+        _ => RollingFile::open(log)?.append(&rest),
+    }
+}
+
+/// The sandbox's root is the owner too where it has no user of its own, and can change the mode.
+fn openable(path: &Path) -> io::Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
+async fn copy(mut stream: impl AsyncRead + Unpin, log: &Path) -> io::Result<()> {
     let path = log.to_owned();
     let opened = tokio::task::spawn_blocking(move || RollingFile::open(&path)).await;
     let mut file = opened.map_err(io::Error::other)??;
@@ -149,6 +205,39 @@ mod tests {
         let mut again = RollingFile::open(&log).unwrap();
         again.append(b"!").unwrap();
         assert!(std::fs::read(&log).unwrap().ends_with(b"the end!"));
+    }
+
+    #[tokio::test]
+    async fn a_pipe_is_never_waited_for_and_kept_for_the_next_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, log) = (dir.path().join("pipe"), dir.path().join("console.log"));
+        let mut end = File::from(make_pipe(&path).unwrap());
+        end.write_all(b"before; ").unwrap();
+        let drained = tokio::spawn(drain_pipe(path.clone(), log.clone()));
+        let said = async |text: &str| {
+            while std::fs::read_to_string(&log).unwrap_or_default() != text {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), said("before; ")).await.unwrap();
+        drained.abort();
+        // No reader, and more than fits: dropped, not waited for.
+        let dropped = loop {
+            if let Err(error) = end.write_all(&[b'x'; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(dropped.kind(), io::ErrorKind::WouldBlock);
+        // Its root was the owner.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        drain_rest(&path, &log).unwrap();
+        let kept = std::fs::read_to_string(&log).unwrap();
+        assert!(kept.starts_with("before; xxx") && kept.len() >= 60_000, "{}", kept.len());
+        let mut drained = Box::pin(drain_pipe(path, log));
+        let still = tokio::time::timeout(Duration::from_millis(50), &mut drained).await;
+        assert!(still.is_err(), "it waits for more");
+        drop(end);
+        tokio::time::timeout(Duration::from_secs(20), drained).await.expect("nobody writes now");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! What this host offers to machines, each shortcoming with its remedy.
-#![allow(unsafe_code)]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::cgroup::Cgroups;
-use super::{Options, probe_kvm, sandbox, tools, vm};
+use super::sandbox::Subordinates;
+use super::{Confinement, HostUser, Landlock, Options, probe_kvm, sandbox, tools, vm};
 
 /// How long a trial of bubblewrap may take.
 const TRIAL: Duration = Duration::from_secs(5);
@@ -24,13 +24,15 @@ pub struct Finding {
     pub detail: String,
     /// What to do about it; `None` if nothing needs doing.
     pub remedy: Option<String>,
+    /// The package that brings what is missing, named as Debian names it.
+    pub package: Option<&'static str>,
 }
 
 impl Finding {
     fn new(what: &'static str, result: Result<String, String>, remedy: &str) -> Self {
         let ok = result.is_ok();
         let detail = result.unwrap_or_else(|why| why);
-        Self { what, ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
+        Self { what, ok, detail, remedy: (!ok).then(|| remedy.to_owned()), package: None }
     }
 }
 
@@ -40,11 +42,12 @@ pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<Finding> {
     vec![
         kvm(),
         vsock(),
-        program("qemu", &options.qemu_path, vm::QEMU_REMEDY),
-        program("bubblewrap", &options.bwrap_path, sandbox::BWRAP_REMEDY),
+        program("qemu", &options.qemu_path, vm::QEMU_REMEDY, "qemu-system-x86"),
+        program("bubblewrap", &options.bwrap_path, sandbox::BWRAP_REMEDY, "bubblewrap"),
         user_namespaces(options),
         cgroups(cgroup_tag),
         landlock(),
+        users(options),
     ]
 }
 
@@ -65,15 +68,14 @@ fn vsock() -> Finding {
     Finding::new("vsock", result, "modprobe vhost_vsock, where the kernel has it")
 }
 
-fn program(what: &'static str, path: &Path, remedy: &str) -> Finding {
+fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str) -> Finding {
     let result = tools::find(path, remedy).and_then(|found| tools::version(&found));
-    Finding::new(what, result.map_err(|error| error.to_string()), remedy)
+    let finding = Finding::new(what, result.map_err(|error| error.to_string()), remedy);
+    Finding { package: (!finding.ok).then_some(package), ..finding }
 }
 
 /// By trying, as the user that sandboxes run as.
 fn user_namespaces(options: &Options) -> Finding {
-    let remedy = "sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone \
-        or kernel.apparmor_restrict_unprivileged_userns forbids them";
     let trial = || -> Result<String, String> {
         let bwrap = tools::find(&options.bwrap_path, sandbox::BWRAP_REMEDY)
             .map_err(|error| error.to_string())?;
@@ -84,30 +86,32 @@ fn user_namespaces(options: &Options) -> Finding {
             use std::os::unix::process::CommandExt;
             command.uid(user.uid).gid(user.gid);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let status = run_bounded(&mut command).map_err(|error| error.to_string())?;
-        if status.success() {
-            Ok("work for unprivileged users".into())
-        } else {
-            Err(status.to_string())
+        command.stdin(Stdio::null());
+        let tried = tools::output_within(&mut command, TRIAL).map_err(|error| error.to_string())?;
+        match tried.status.success() {
+            true => Ok("work for unprivileged users".into()),
+            false => Err(tried.status.to_string()),
         }
     };
-    Finding::new("user namespaces", trial(), remedy)
+    Finding::new("user namespaces", trial(), forbidden_by(Path::new("/proc/sys")))
 }
 
-fn run_bounded(command: &mut Command) -> std::io::Result<std::process::ExitStatus> {
-    let mut child = command.spawn()?;
-    let end = Instant::now() + TRIAL;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            return Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+/// What to do about namespaces that do not work, by the settings of the kernel.
+fn forbidden_by(settings: &Path) -> &'static str {
+    let is = |setting: &str, value: &str| {
+        let set = std::fs::read_to_string(settings.join(setting));
+        set.is_ok_and(|set| set.trim() == value)
+    };
+    if is("user/max_user_namespaces", "0") {
+        "sysctl user.max_user_namespaces=0 forbids them: set it to 10000 or so"
+    } else if is("kernel/unprivileged_userns_clone", "0") {
+        "sysctl kernel.unprivileged_userns_clone=0 forbids them: set it to 1"
+    } else if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
+        // Ubuntu's default since 24.04.
+        "AppArmor forbids them (kernel.apparmor_restrict_unprivileged_userns=1): give bwrap a \
+            profile with `userns,`, or set this sysctl to 0 for all programs"
+    } else {
+        "no sysctl forbids them: a container or a security module around this host may"
     }
 }
 
@@ -125,12 +129,31 @@ fn cgroups(tag: &str) -> Finding {
 }
 
 fn landlock() -> Finding {
-    // SAFETY: a null attribute of size 0 with this flag only asks for the version.
-    let abi = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32)
+    let Landlock { abi, missing, .. } = Landlock::here();
+    let result = match missing.is_empty() {
+        true => Ok(format!("ABI {abi}")),
+        false => Err(format!("ABI {abi}; sandboxes go without {}", missing.join(", "))),
     };
-    let result = if abi > 0 { Ok(format!("ABI {abi}")) } else { Err("not there".to_owned()) };
-    Finding::new("landlock", result, "boot a kernel of 5.13 or later with lsm=landlock,...")
+    let remedy = "boot a kernel of 6.12 or later with lsm=landlock,...; \
+        workspace.sandbox.landlock_required = true refuses sandboxes until then";
+    Finding::new("landlock", result, remedy)
+}
+
+/// Whom machines run as.
+fn users(options: &Options) -> Finding {
+    let subordinates = Subordinates::find(options.machine_uid_count);
+    let result = match (Confinement::with(&subordinates).user, subordinates) {
+        (HostUser::Own, Err(_root)) => {
+            let (first, count) = (options.machine_first_uid, options.machine_uid_count);
+            Ok(format!("each machine has its own, from {first} on, {count} of them"))
+        }
+        (HostUser::Own, Ok(subordinates)) => {
+            let (count, first) = subordinates.range();
+            Ok(format!("each sandbox has its own, from {first} on, {count} of them (/etc/subuid)"))
+        }
+        (HostUser::Shared { why }, _) => Err(format!("all machines share one: {why}")),
+    };
+    Finding::new("users of machines", result, sandbox::USERS_REMEDY)
 }
 
 #[cfg(test)]
@@ -148,7 +171,30 @@ mod tests {
         }
         let qemu = findings.iter().find(|finding| finding.what == "qemu").unwrap();
         assert!(!qemu.ok && qemu.detail.contains("/no/such/qemu"));
+        assert_eq!(qemu.package, Some("qemu-system-x86"));
         assert!(Cgroups::detect(&tag).machines().is_empty());
         Cgroups::detect(&tag).leave();
+    }
+
+    #[test]
+    fn the_setting_that_forbids_namespaces_is_named() {
+        let settings = tempfile::tempdir().unwrap();
+        for folder in ["user", "kernel"] {
+            std::fs::create_dir(settings.path().join(folder)).unwrap();
+        }
+        let set = |name: &str, value: &str| {
+            std::fs::write(settings.path().join(name), format!("{value}\n")).unwrap();
+        };
+        let named = |name: &str| forbidden_by(settings.path()).contains(name);
+        assert!(named("no sysctl"), "what is not there forbids nothing");
+        // As Ubuntu 24.04 has them.
+        set("user/max_user_namespaces", "63948");
+        set("kernel/unprivileged_userns_clone", "1");
+        set("kernel/apparmor_restrict_unprivileged_userns", "1");
+        assert!(named("apparmor_restrict_unprivileged_userns") && named("`userns,`"));
+        set("kernel/unprivileged_userns_clone", "0");
+        assert!(named("kernel.unprivileged_userns_clone"));
+        set("user/max_user_namespaces", "0");
+        assert!(named("user.max_user_namespaces"));
     }
 }

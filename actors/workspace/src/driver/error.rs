@@ -31,9 +31,18 @@ pub enum Error {
         /// The missing part of the host.
         why: String,
     },
+    /// `landlock_required = true` on a kernel without all of it. Nothing was started.
+    #[error("all of Landlock is required and this kernel lacks {missing}")]
+    LandlockIncomplete {
+        /// What it lacks.
+        missing: String,
+    },
     /// The plan cannot be carried out by this driver.
     #[error("the plan cannot be carried out: {0}")]
     BadPlan(String),
+    /// The daemon's user has no subordinate user for a sandbox that needs one.
+    #[error("the sandbox has no user: {0}")]
+    NoSubordinate(String),
     /// The unprivileged user of the machine may not pass a folder on the way to a path.
     #[error("user {uid} cannot reach {}: give {} the mode o+x", path.display(), folder.display())]
     Unreachable {
@@ -71,6 +80,9 @@ pub enum Error {
         /// How long was waited.
         after: Duration,
     },
+    /// It stands still at a write that the host's disk has no room for.
+    #[error("the machine stands still: the host's disk has no room for what it writes")]
+    HostDiskFull,
     /// QEMU's control socket.
     #[error("QMP: {0}")]
     Qmp(#[from] qmp::Error),
@@ -161,6 +173,13 @@ pub enum Gone {
     PidReused {
         /// The machine's former pid.
         pid: i32,
+    },
+    /// The process and its control socket are the right ones, but it does not answer now: it may
+    /// be busy, or the host.
+    #[error("the machine lives but does not answer: {reason}")]
+    Silent {
+        /// What was waited for.
+        reason: String,
     },
     /// The process is the right one, but its control socket is not.
     #[error("the machine lives but cannot be controlled: {reason}")]

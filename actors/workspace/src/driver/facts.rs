@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::landlock::Landlock;
 use super::plan::Carrier;
+use super::sandbox::Subordinates;
 
 /// How a workspace is kept apart from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -61,6 +63,50 @@ pub struct Facts {
     pub cgroup: Option<CgroupVersion>,
     /// What machines of this driver cannot do on this host, each with its reason.
     pub cannot: Vec<String>,
+    /// Only of sandboxes.
+    pub confinement: Option<Confinement>,
+}
+
+/// Which user of the host a machine's processes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "users", rename_all = "snake_case")]
+pub enum HostUser {
+    /// One of the machine's own.
+    Own,
+    /// The daemon's, as those of all its machines are: between them stand namespaces alone, and
+    /// what the kernel counts by user they take from one another.
+    Shared {
+        /// Why it has none of its own.
+        why: String,
+    },
+}
+
+/// How sandboxes are kept from the host and from each other, beyond namespaces, system calls and
+/// capabilities, which are alike everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Confinement {
+    /// What of Landlock is in force.
+    pub landlock: Landlock,
+    /// Whether each is a user of the host of its own.
+    #[serde(flatten)]
+    pub user: HostUser,
+}
+
+impl Confinement {
+    /// What this daemon's sandboxes have on this host. `subordinates` are users that it may give
+    /// them, or why it has none.
+    pub(super) fn with(subordinates: &Result<Subordinates, String>) -> Self {
+        let own = rustix::process::geteuid();
+        let user = match subordinates {
+            Err(why) if !own.is_root() => {
+                let own = own.as_raw();
+                let why = format!("the daemon is user {own} and may not become others: {why}");
+                HostUser::Shared { why }
+            }
+            _ => HostUser::Own,
+        };
+        Self { landlock: Landlock::here(), user }
+    }
 }
 
 /// Whether something is possible, and if not, why not.

@@ -108,6 +108,8 @@ struct State {
     save_failures: Vec<Error>,
     forward_failures: Vec<Error>,
     paused: HashSet<String>,
+    /// Whether there is room by now.
+    starved: HashMap<String, bool>,
     tops: HashMap<String, PathBuf>,
     next_pid: i32,
 }
@@ -126,6 +128,7 @@ impl FakeDriver {
             carrier: Carrier::Unix,
             cgroup: None,
             cannot: Vec::new(),
+            confinement: None,
         };
         let capabilities = Capabilities {
             memory_snapshots: support.clone(),
@@ -209,6 +212,29 @@ impl FakeDriver {
         self.state().machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
     }
 
+    /// Stops a machine at a write that finds no room: whoever connects to its guest is refused.
+    pub fn starve(&self, workspace: &str) {
+        let mut state = self.state();
+        state.starved.insert(workspace.to_owned(), false);
+        if let Some(guest) = state.guests.remove(workspace) {
+            guest.abort();
+        }
+    }
+
+    /// There is room again: the machine goes on when it is told to.
+    pub fn make_room(&self, workspace: &str) {
+        self.state().starved.insert(workspace.to_owned(), true);
+    }
+
+    /// Has the guest behind a machine's socket, if there are guests.
+    fn serve(&self, workspace: &str, socket: &Path) -> Result<(), Error> {
+        let Some(guest) = &self.guest else { return Ok(()) };
+        let _there_was_none = std::fs::remove_file(socket);
+        let serving = guest.clone().listen(socket).map_err(Error::io("listen at", socket))?;
+        self.state().guests.insert(workspace.to_owned(), serving.abort_handle());
+        Ok(())
+    }
+
     fn with_interface(&self, handle: &MachineHandle) -> Result<(), Error> {
         let none = || Error::NoInterface { workspace: handle.workspace.clone() };
         handle.nic.then_some(()).ok_or_else(none)
@@ -256,14 +282,14 @@ impl Driver for FakeDriver {
         if let Some(error) = state.failures.pop() {
             return Err(error);
         }
-        if let Some(guest) = &self.guest {
-            let socket = plan.folders.link_socket();
+        drop(state);
+        if self.guest.is_some() {
             let made = std::fs::create_dir_all(&plan.folders.run_dir);
             made.map_err(Error::io("make the folder", &plan.folders.run_dir))?;
-            let _there_was_none = std::fs::remove_file(&socket);
-            let serving = guest.clone().listen(&socket).map_err(Error::io("listen at", &socket))?;
-            state.guests.insert(plan.workspace.clone(), serving.abort_handle());
         }
+        self.serve(&plan.workspace, &plan.folders.link_socket())?;
+        let mut state = self.state();
+        state.starved.remove(&plan.workspace);
         state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
         state.next_pid += 1;
         // Beyond the kernel's largest pid: never a real process.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::plan::Plan;
 use super::{Error, console};
+use crate::removal::remove_tree;
 
 /// Says whose folder it is; only a folder that holds it is ever removed. A link to the machine's
 /// uuid: made whole or not at all, also where the host crashes. Earlier daemons made a file.
@@ -54,6 +55,10 @@ impl Folders {
     /// The console's socket.
     pub(super) fn console_socket(&self) -> PathBuf {
         self.run_dir.join("console")
+    }
+    /// A sandbox's console: a FIFO.
+    pub(super) fn console_pipe(&self) -> PathBuf {
+        self.run_dir.join("console.fifo")
     }
     /// The link's socket (virtio-serial, sandbox).
     pub(super) fn link_socket(&self) -> PathBuf {
@@ -132,37 +137,9 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
             continue;
         }
         let path = entry.path();
-        let is_dir = entry.file_type().map_err(Error::io("look at", &path))?.is_dir();
-        let removed = if is_dir { remove_tree(&path) } else { fs::remove_file(&path) };
-        gone_is_fine(removed).map_err(Error::io("remove", &path))?;
+        remove_tree(&path).map_err(Error::io("remove", &path))?;
     }
-    gone_is_fine(fs::remove_dir_all(dir)).map_err(Error::io("remove", dir))
-}
-
-/// Removes a tree, also one with folders that deny their owner to enter: overlayfs keeps one, and a
-/// guest can make any.
-pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(dir, 0)?;
-            fs::remove_dir_all(dir)
-        }
-        other => other,
-    }
-}
-
-fn open_up(dir: &Path, depth: usize) -> io::Result<()> {
-    if depth > 512 {
-        return Err(io::Error::other("too many nested folders"));
-    }
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path(), depth + 1)?;
-        }
-    }
-    Ok(())
+    remove_tree(dir).map_err(Error::io("remove", dir))
 }
 
 /// The last `limit` bytes of a file; empty if it is not there. Invalid UTF-8 is replaced.

@@ -12,6 +12,7 @@ use super::folders::{self, Folders};
 use super::handle::{MachineHandle, ProcessId};
 use super::options::{MachineUser, Options};
 use super::process::{MachineExit, Pinned, Watcher};
+use super::sandbox::Subordinates;
 use super::trash::Trash;
 use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};
 
@@ -27,6 +28,8 @@ pub struct Ground {
     pub(super) cgroups: Cgroups,
     pub(super) watcher: Watcher,
     pub(super) trash: Trash,
+    /// Users that a daemon of an ordinary user may give to sandboxes, or why it has none.
+    pub(super) subordinates: Result<Subordinates, String>,
     /// Tasks beside a running machine, by workspace; behind a plain mutex never held across an
     /// await.
     beside: Arc<Mutex<HashMap<String, Beside>>>,
@@ -41,11 +44,14 @@ struct Beside {
 
 impl Ground {
     /// Finds the host's cgroups. `run_root` is the folder of all run folders: it tells this
-    /// daemon's cgroups from another's. Blocks for some file system calls.
+    /// daemon's cgroups from another's. Blocks for some file system calls, and for some short
+    /// programs where the daemon is not root. Legal before any machine is started.
     pub fn open(options: Options, run_root: &Path) -> Self {
         let cgroups = Cgroups::detect(&tag(run_root));
-        let (watcher, trash) = (Watcher::default(), Trash::default());
-        Self { options, cgroups, watcher, trash, beside: Arc::default() }
+        let subordinates = Subordinates::find(options.machine_uid_count);
+        let trash = Trash::of(subordinates.clone().ok());
+        let (watcher, beside) = (Watcher::default(), Arc::default());
+        Self { options, cgroups, watcher, trash, subordinates, beside }
     }
 
     /// Removes the daemon's cgroup folders where no machine is in them. Legal at the very end of a
@@ -102,11 +108,15 @@ impl Ground {
         for helper in &handle.helpers {
             self.watcher.watch(*helper);
         }
-        let mut logs = vec![handle.folders.stderr_log()];
+        let (mut logs, mut tasks) = (vec![handle.folders.stderr_log()], tasks);
         if handle.isolation == super::Isolation::Sandbox {
-            logs.push(handle.folders.console_log());
+            let (pipe, log) = (handle.folders.console_pipe(), handle.folders.console_log());
+            match pipe.exists() {
+                true => tasks.push(tokio::spawn(console::drain_pipe(pipe, log)).abort_handle()),
+                // Started by a daemon that had it append to the log itself.
+                false => logs.push(log),
+            }
         }
-        let mut tasks = tasks;
         tasks.push(tokio::spawn(console::keep_trimmed(logs)).abort_handle());
         let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let processes = std::iter::once(&handle.process).chain(&handle.helpers).copied().collect();
@@ -115,7 +125,7 @@ impl Ground {
         earlier.into_iter().flat_map(|earlier| earlier.tasks).for_each(|task| task.abort());
     }
 
-    fn end_beside(&self, workspace: &str) {
+    pub(super) fn end_beside(&self, workspace: &str) {
         let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = beside.remove(workspace);
         drop(beside);
@@ -130,6 +140,12 @@ impl Ground {
         let (cgroups, plan) = (self.cgroups.clone(), plan.clone());
         let release = move || {
             cgroups.remove(&plan.workspace)?;
+            let (pipe, log) = (plan.folders.console_pipe(), plan.folders.console_log());
+            if pipe.exists()
+                && let Err(error) = console::drain_rest(&pipe, &log)
+            {
+                tracing::warn!(log = %log.display(), %error, "console log");
+            }
             folders::remove(&plan.folders.run_dir)
         };
         tokio::task::spawn_blocking(release).await.map_err(Error::lost_task)?

@@ -4,6 +4,7 @@
 //! with each start ([`super::Disk`]) and written nowhere in the file. A new layer is therefore
 //! nothing but its size: 256 KiB of address space of which three pages are written.
 
+pub(crate) mod header;
 mod merge;
 
 use std::fs::{self, File};

@@ -37,6 +37,15 @@ pub enum CarrierChoice {
     VhostUserVsock,
 }
 
+/// Section `[workspace.sandbox]`: walls of sandboxes that not every host has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxOptions {
+    /// Refuse to start a sandbox where the kernel's Landlock lacks anything that sandboxes ask of
+    /// it. Otherwise workspace_info says what is missing.
+    pub landlock_required: bool,
+}
+
 /// Everything about machines that a person can configure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -54,16 +63,20 @@ pub struct Options {
     /// The static guest daemon that sandboxes run. Set from the workspaces' options.
     #[serde(skip)]
     pub guest_path: PathBuf,
+    /// Set from the workspaces' options.
+    #[serde(skip)]
+    pub sandbox: SandboxOptions,
     /// Refuse to start a machine whose memory, CPU and process limits cannot be enforced.
     pub cgroup_required: bool,
     /// First of the users that machines run as when the daemon is root: machine number `n` runs as
     /// `machine_first_uid + n`. 64000 to 64999 is what Debian keeps for such use.
     pub machine_first_uid: u32,
-    /// How many such users there are.
+    /// How many such users there are. A daemon that is not root gives its sandboxes as many of the
+    /// range in `/etc/subuid`, where it has one.
     pub machine_uid_count: u32,
     /// Memory that QEMU itself may use beside the guest's RAM.
     pub vm_memory_overhead_mb: u64,
-    /// Processes and threads in one sandbox.
+    /// Processes and threads in one sandbox, by its cgroup and by RLIMIT_NPROC.
     pub sandbox_max_processes: u32,
     /// How long a machine may take until it can be controlled (not: until the guest is up).
     pub launch_timeout_secs: u64,
@@ -78,6 +91,7 @@ impl Default for Options {
             bwrap_path: "bwrap".into(),
             vhost_device_vsock_path: "vhost-device-vsock".into(),
             guest_path: "/usr/lib/hivekeep/hivekeep-guest".into(),
+            sandbox: SandboxOptions::default(),
             cgroup_required: false,
             machine_first_uid: 64100,
             machine_uid_count: 900,

@@ -9,23 +9,26 @@
 //! sandbox outlives the daemon.
 
 mod args;
+mod copies;
 mod idmap;
 mod launch;
 mod layout;
+mod subordinates;
+mod user;
 
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
 use super::ground::{self, Ground};
-use super::options::MachineUser;
 use super::process::{ExitHow, MachineExit, Pinned};
 use super::{
-    AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, Launched,
-    LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,
+    AcceleratorKind, Capabilities, Carrier, Confinement, Driver, Error, Facts, Gone, Isolation,
+    Launched, LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,
 };
 
 pub(super) use layout::Layout;
+pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 
 pub(super) const BWRAP_REMEDY: &str = "apt-get install bubblewrap";
 const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
@@ -59,6 +62,7 @@ impl SandboxDriver {
             carrier: Carrier::Unix,
             cgroup: ground.cgroups.version(),
             cannot,
+            confinement: Some(Confinement::with(&ground.subordinates)),
         };
         let capabilities = Capabilities {
             memory_snapshots: Support::no("a sandbox is processes, not a machine with memory"),
@@ -67,6 +71,19 @@ impl SandboxDriver {
             several_users: Support::no("only root is mapped into the sandbox's user namespace"),
         };
         Ok(Self { ground, bwrap, guest, facts, capabilities })
+    }
+
+    /// Refuses when all of Landlock is required and the kernel lacks some.
+    fn check_landlock(&self) -> Result<(), Error> {
+        let missing = self.facts.confinement.as_ref().map(|walls| &walls.landlock.missing);
+        match missing {
+            Some(missing)
+                if self.ground.options.sandbox.landlock_required && !missing.is_empty() =>
+            {
+                Err(Error::LandlockIncomplete { missing: missing.join(", ") })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -86,11 +103,10 @@ impl Driver for SandboxDriver {
 
     async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
         plan.check()?;
-        let user = self.ground.options.machine_user(plan.slot)?;
-        let plan = plan.clone();
+        let (ground, plan) = (self.ground.clone(), plan.clone());
         let prepare = move || {
             ground::make_folders(&plan)?;
-            make_overlay(&plan, user)
+            make_overlay(&plan, &user::of(&ground, &plan)?)
         };
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
     }
@@ -152,7 +168,7 @@ fn overlay_dir(plan: &Plan) -> PathBuf {
     plan.folders.disk_dir.join("overlay")
 }
 
-fn make_overlay(plan: &Plan, user: MachineUser) -> Result<(), Error> {
+fn make_overlay(plan: &Plan, user: &user::User) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let overlay = overlay_dir(plan);
     let make = |dir: &Path, mode: u32| -> Result<(), Error> {
@@ -162,9 +178,13 @@ fn make_overlay(plan: &Plan, user: MachineUser) -> Result<(), Error> {
         }
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
             .map_err(Error::io("set the mode of", dir))?;
-        ground::give(dir, user)
+        if user.within.is_none() { ground::give(dir, user.host) } else { Ok(()) }
     };
     make(&overlay, 0o700)?;
+    if user.within.is_some() {
+        // Given away at the launch, with what is in it, by who may.
+        return Ok(());
+    }
     // The upper folder becomes the guest's root.
     make(&overlay.join("upper"), 0o755)?;
     make(&overlay.join("work"), 0o700)

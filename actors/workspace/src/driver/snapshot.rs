@@ -167,8 +167,12 @@ pub trait Snapshots: Send + Sync {
     /// Lets the guest run. Success if it does already.
     async fn resume(&self, handle: &MachineHandle) -> Result<(), Error>;
 
-    /// Whether the guest stands still.
+    /// Whether the guest stands still since it was told to.
     async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error>;
+
+    /// Whether the guest stands still at a write that the host's disk has no room for.
+    /// [`Snapshots::resume`] repeats the write; without room the guest stands still again at once.
+    async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error>;
 
     /// Freezes the disk's top layer ([`Plan::disk`]) and puts `new_top` above it, which is made if
     /// it is missing. Success if the machine has it already. Returns whether the frozen layer is

@@ -16,6 +16,7 @@
 
 mod birth;
 mod child;
+mod open_files;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -27,6 +28,8 @@ use super::cgroup::Door;
 use super::handle::ProcessId;
 use super::options::MachineUser;
 use super::{Error, Gone};
+
+pub use self::open_files::raise_open_files;
 
 /// Everything about a program to be started.
 pub(super) struct Spawn {

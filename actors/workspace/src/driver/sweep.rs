@@ -1,8 +1,8 @@
 //! What an earlier daemon left behind between an intent and its record.
 //!
 //! Only what is provably ours is touched: a folder that carries our mark, a cgroup below our own
-//! base, a process whose command line (QEMU, bubblewrap) or first environment (a sandbox's process
-//! 1) holds the tag of a machine in our run root. Anything else is left alone.
+//! base, a process whose command line or first environment (a sandbox's process 1, of earlier
+//! daemons) holds the tag of a machine in our run root. Anything else is left alone.
 
 use std::collections::HashSet;
 use std::fs;

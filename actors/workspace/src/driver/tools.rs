@@ -1,9 +1,15 @@
 //! Finding the programs that machines are made of.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::Error;
+
+/// Of what a program prints.
+const KEPT_BYTES: u64 = 64 * 1024;
 
 /// The absolute path of a configured program; a bare name is looked up in `PATH`.
 pub(super) fn find(program: &Path, remedy: &str) -> Result<PathBuf, Error> {
@@ -31,4 +37,56 @@ pub(super) fn version(program: &Path) -> Result<String, Error> {
         .map_err(Error::io("run", program))?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// What a program printed, the first 64 KiB of each stream, and how it ended, if it ends in time;
+/// else it is killed. Blocks.
+///
+/// # Errors
+/// When it cannot be started, or `TimedOut`.
+pub(super) fn output_within(command: &mut Command, limit: Duration) -> std::io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (read_apart(child.stdout.take()), read_apart(child.stderr.take()));
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let read = |reader: JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+            return Ok(Output { status, stdout: read(stdout), stderr: read(stderr) });
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads a stream to its end, so that whoever writes there never waits; keeps its beginning.
+fn read_apart(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        if let Some(mut stream) = stream {
+            // A stream that breaks has ended.
+            let _ = stream.by_ref().take(KEPT_BYTES).read_to_end(&mut kept);
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+        kept
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_output_holds_no_program_up_and_time_does() {
+        let mut much = Command::new("sh");
+        much.args(["-c", "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; exit 3"]);
+        let output = output_within(&mut much, Duration::from_secs(60)).unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!((output.stdout.len(), output.stderr.len()), (65_536, 65_536));
+        let late = output_within(Command::new("sleep").arg("600"), Duration::from_millis(50));
+        assert_eq!(late.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    }
 }

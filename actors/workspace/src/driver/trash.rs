@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
+use super::sandbox::Subordinates;
 use super::{Error, folders};
+use crate::removal::remove_tree;
 
 /// The folder's name; no workspace has one that begins so.
 pub(super) const TRASH: &str = ".hivekeep-trash";
@@ -26,9 +28,16 @@ pub(super) const TRASH: &str = ".hivekeep-trash";
 pub(super) struct Trash {
     /// The folders that a thread is emptying.
     emptying: Arc<Mutex<HashSet<PathBuf>>>,
+    /// Users whose files the daemon may remove only in their namespace.
+    subordinates: Option<Subordinates>,
 }
 
 impl Trash {
+    /// For disks that may be these users'.
+    pub(super) fn of(subordinates: Option<Subordinates>) -> Self {
+        Self { emptying: Arc::default(), subordinates }
+    }
+
     /// Moves a marked folder out of its root, and has it removed; nothing if it is not
     /// there. Blocks for one rename.
     pub(super) fn take(&self, dir: &Path) -> Result<(), Error> {
@@ -83,13 +92,20 @@ impl Trash {
                 return;
             };
             drop(emptying);
-            match folders::remove_tree(&next) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    tracing::error!(%error, path = %next.display(), "a destroyed disk stays until the next start");
-                    stuck.insert(next);
-                }
-                _ => {}
+            if let Err(error) = self.remove(&next) {
+                let (path, stuck_disks) = (next.display(), stuck.len() + 1);
+                tracing::error!(%error, %path, stuck_disks, "a destroyed disk stays until the next start");
+                stuck.insert(next);
             }
+        }
+    }
+
+    fn remove(&self, tree: &Path) -> std::io::Result<()> {
+        match (remove_tree(tree), &self.subordinates) {
+            (Err(error), Some(users)) if error.kind() == ErrorKind::PermissionDenied => {
+                users.remove(tree)
+            }
+            (removed, _) => removed,
         }
     }
 
@@ -155,5 +171,33 @@ pub(super) mod tests {
         trash.empty(&root);
         wait_empty(&root);
         assert!(root.join("somebody-elses").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_removed_stays_and_holds_nothing_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let trash = dir.path().join("disk").join(TRASH);
+        let point = trash.join("ws_1-0/overlay/mounted");
+        for folder in [&point, &trash.join("ws_2-0/overlay"), &dir.path().join("elsewhere")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(dir.path().join("elsewhere/kept"), "").unwrap();
+        if let Err(errno) = rustix::mount::mount_bind(dir.path().join("elsewhere"), &point) {
+            println!("SKIPPED: this user may not mount: {errno}");
+            return;
+        }
+        let ours = Trash::default();
+        ours.empty(&dir.path().join("disk"));
+        let begun = Instant::now();
+        while !ours.lock().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is tried for ever");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let left: Vec<_> = fs::read_dir(&trash).unwrap().map(|e| e.unwrap().file_name()).collect();
+        rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+        assert_eq!(left, ["ws_1-0"]);
+        assert!(dir.path().join("elsewhere/kept").exists());
+        ours.empty(&dir.path().join("disk"));
+        wait_empty(&dir.path().join("disk"));
     }
 }

@@ -84,6 +84,7 @@ impl VmDriver {
             carrier,
             cgroup: ground.cgroups.version(),
             cannot,
+            confinement: None,
         };
         let capabilities = Capabilities {
             memory_snapshots,
@@ -149,6 +150,10 @@ impl Driver for VmDriver {
         let reason = match self.ask(handle, "query-uuid").await {
             Ok(answer) if answer["UUID"] == handle.uuid.to_string() => None,
             Ok(answer) => Some(format!("it says its uuid is {}", answer["UUID"])),
+            Err(error) if is_slow(&error) => {
+                handle.verify_process()?;
+                return Err(Gone::Silent { reason: error.to_string() });
+            }
             Err(error) => Some(error.to_string()),
         };
         if let Some(reason) = reason {
@@ -199,6 +204,16 @@ impl Driver for VmDriver {
 
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
         self.ground.memory(handle).await
+    }
+}
+
+/// Whether QEMU may answer later. Its main loop stands while it empties a disk's queue or the host
+/// swaps; then it takes no connections, and the socket's queue is soon full of those given up.
+fn is_slow(error: &qmp::Error) -> bool {
+    match error {
+        qmp::Error::Timeout { .. } | qmp::Error::Closed(_) => true,
+        qmp::Error::Connect(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        qmp::Error::Refused { .. } => false,
     }
 }
 

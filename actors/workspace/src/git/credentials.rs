@@ -105,6 +105,11 @@ enum Token {
 }
 
 impl Login {
+    /// Whether the token is the operator's, which whoever calls has not got.
+    pub(crate) fn is_configured(&self) -> bool {
+        !matches!(self.token, Token::Given(_))
+    }
+
     /// That of a call or an address.
     ///
     /// # Errors

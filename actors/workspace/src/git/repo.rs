@@ -20,6 +20,10 @@ const SHORT_BYTES: u64 = 64 * 1024;
 const LET_THROUGH: [&str; 5] =
     ["GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_HTTP_", "GIT_SSL_", "GIT_SSH_COMMAND"];
 
+/// Keeps git from running programs that the repository or its user names while an operator's
+/// token is in reach: a hook can ask for it as git does.
+const WITHOUT_HOOKS: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
+
 /// The guest's git, in one folder.
 pub(crate) struct Git {
     link: Link,
@@ -84,7 +88,8 @@ impl Git {
         run::git(&self.link, call).await
     }
 
-    /// Runs what reaches a server, which may ask who one is.
+    /// Runs what reaches a server, which may ask who one is; without hooks while a configured
+    /// token is at stake.
     ///
     /// # Errors
     /// As [`run::git_asking`]; `credential_unavailable`, `ca_file_unavailable`.
@@ -108,7 +113,9 @@ impl Git {
             env.push(("GIT_SSL_CAINFO", authorities::PLACE));
         }
         let max_output_bytes = SHORT_BYTES;
-        let call = GitCall { dir: &self.dir, args, env: &env, timeout, max_output_bytes };
+        let without = login.is_some_and(Login::is_configured).then_some(WITHOUT_HOOKS);
+        let args: Vec<&str> = without.iter().flatten().chain(args).copied().collect();
+        let call = GitCall { dir: &self.dir, args: &args, env: &env, timeout, max_output_bytes };
         run::git_asking(&self.link, call, credential).await
     }
 

@@ -33,14 +33,14 @@ pub(crate) async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
 
 /// It is not what git prints.
 #[derive(Debug, PartialEq, Eq)]
-struct Malformed(String);
+pub(super) struct Malformed(String);
 
 fn malformed(record: &[u8]) -> Malformed {
     Malformed(String::from_utf8_lossy(record).chars().take(80).collect())
 }
 
 /// Reads porcelain v2 with `-z`. The last record of an output that was cut is left out.
-fn read(bytes: &[u8], cut: bool) -> Result<GitStatusResult, Malformed> {
+pub(super) fn read(bytes: &[u8], cut: bool) -> Result<GitStatusResult, Malformed> {
     let whole = match bytes.iter().rposition(|byte| *byte == 0) {
         Some(end) => &bytes[..end],
         None if bytes.is_empty() || cut => {

@@ -318,9 +318,19 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
         let outcome = clone(guest.git("/"), wish).await;
         assert_eq!(outcome.is_ok(), expected, "{outcome:?}");
         if expected {
-            guest.sh(&format!("cd {name}; echo more >> told; git commit -qam more"));
+            guest.sh(&format!(
+                "cd {name}; echo more >> told; git commit -qam more; \
+                 printf '#!/bin/sh\\ntouch ../ran\\n' > .git/hooks/pre-push; \
+                 cp .git/hooks/pre-push ../monitor; chmod +x .git/hooks/pre-push ../monitor; \
+                 git config core.fsmonitor $PWD/../monitor; rm -f ../ran"
+            ));
             let done = push(guest.git(&guest.path(name)), options, self::wish()).await.unwrap();
             assert_eq!(done.status, "pushed");
+            // A hook could ask for the operator's token as git does.
+            assert!(!Path::new(&guest.path("ran")).exists(), "a hook ran");
+            let theirs = PushWish { credential: Some(given(TOKEN)), ..self::wish() };
+            push(guest.git(&guest.path(name)), options, theirs).await.unwrap();
+            assert!(Path::new(&guest.path("ran")).exists(), "the caller's own token needs none");
         }
     }
     assert_eq!(*server.seen.found.lock().unwrap(), Vec::<String>::new());

@@ -9,6 +9,27 @@ use uuid::Uuid;
 use super::files::{rename_new, sync_dir};
 use super::tree::{self, Owners};
 use super::{Error, Hash, ObjectRef, Result, TreeRef};
+use crate::removal::remove_tree;
+
+/// The folder of objects in a store.
+pub(super) const OBJECTS: &str = "objects";
+
+/// What an object is called wherever it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    /// Of its content.
+    pub hash: Hash,
+    /// The file.
+    pub file: String,
+}
+
+impl ObjectName {
+    /// The last two parts of its path.
+    pub fn of(path: &Path) -> Option<Self> {
+        let hash = path.parent()?.file_name()?.to_str()?.to_owned().try_into().ok()?;
+        Some(Self { hash, file: path.file_name()?.to_str()?.to_owned() })
+    }
+}
 
 /// The folders objects live in and come from; both on one filesystem.
 #[derive(Debug, Clone)]
@@ -19,7 +40,7 @@ pub(super) struct Objects {
 
 impl Objects {
     pub(super) fn new(store_root: &Path) -> Self {
-        Self { root: store_root.join("objects"), temp: store_root.join("tmp") }
+        Self { root: store_root.join(OBJECTS), temp: store_root.join("tmp") }
     }
 
     /// Where an object's file is, whether or not it exists.
@@ -84,7 +105,7 @@ impl Objects {
             && tree::verify(&self.tree_path(&reference), &self.entries_path(&reference), &reference)
                 .is_ok()
         {
-            fs::remove_dir_all(source).map_err(Error::io("remove", source))?;
+            remove_tree(source).map_err(Error::io("remove", source))?;
             return Ok(reference);
         }
         let folder = self.stage()?;
@@ -118,5 +139,21 @@ impl Objects {
         }
         rename_new(folder, &target).map_err(Error::io("move", &target))?;
         sync_dir(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_named_by_the_last_two_parts_of_its_path() {
+        let hash = Hash::of(b"one");
+        let path = format!("/a/objects/{hash}/rootfs.ext4");
+        let name = ObjectName { hash, file: "rootfs.ext4".to_owned() };
+        assert_eq!(ObjectName::of(Path::new(&path)), Some(name));
+        for path in ["/a/objects/rootfs.ext4", "rootfs.ext4", "/", ""] {
+            assert_eq!(ObjectName::of(Path::new(path)), None, "{path}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use self::Remedy::{Otherwise, Package};
 use super::build::run::tool;
 
 /// What a requirement is needed for.
@@ -28,33 +29,52 @@ pub struct Requirement {
     /// Whether this host has it.
     pub found: bool,
     /// How to get it.
-    pub remedy: &'static str,
+    pub remedy: Remedy,
+}
+
+/// How to get what is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// Install this package; the name is Debian's.
+    Package(&'static str),
+    /// No package brings it.
+    Otherwise(&'static str),
+}
+
+impl std::fmt::Display for Remedy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Package(name) => write!(f, "install package {name}"),
+            Self::Otherwise(what) => f.write_str(what),
+        }
+    }
 }
 
 /// Debian's archive keys: packages are taken only if these signed their index.
 pub(super) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-const PROGRAMS: [(&str, Purpose, &str); 15] = [
-    ("qemu-img", Purpose::Overlay, "install package qemu-utils"),
-    ("apt-get", Purpose::Build, "build on Debian 12 or 13"),
-    ("apt-cache", Purpose::Build, "build on Debian 12 or 13"),
-    ("apt-config", Purpose::Build, "build on Debian 12 or 13"),
-    ("dpkg-deb", Purpose::Build, "install package dpkg"),
-    ("mke2fs", Purpose::Build, "install package e2fsprogs"),
-    ("tune2fs", Purpose::Build, "install package e2fsprogs"),
-    ("e2fsck", Purpose::Build, "install package e2fsprogs"),
-    ("debugfs", Purpose::Build, "install package e2fsprogs"),
-    ("mmdebstrap", Purpose::BuildDebian, "install package mmdebstrap"),
-    ("gcc", Purpose::BuildSmallKernel, "install package build-essential"),
-    ("make", Purpose::BuildSmallKernel, "install package build-essential"),
-    ("flex", Purpose::BuildSmallKernel, "install package flex"),
-    ("bison", Purpose::BuildSmallKernel, "install package bison"),
-    ("bc", Purpose::BuildSmallKernel, "install package bc"),
+const PROGRAMS: [(&str, Purpose, Remedy); 15] = [
+    ("qemu-img", Purpose::Overlay, Package("qemu-utils")),
+    ("apt-get", Purpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("apt-cache", Purpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("apt-config", Purpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("dpkg-deb", Purpose::Build, Package("dpkg")),
+    ("mke2fs", Purpose::Build, Package("e2fsprogs")),
+    ("tune2fs", Purpose::Build, Package("e2fsprogs")),
+    ("e2fsck", Purpose::Build, Package("e2fsprogs")),
+    ("debugfs", Purpose::Build, Package("e2fsprogs")),
+    ("mmdebstrap", Purpose::BuildDebian, Package("mmdebstrap")),
+    ("gcc", Purpose::BuildSmallKernel, Package("build-essential")),
+    ("make", Purpose::BuildSmallKernel, Package("build-essential")),
+    ("flex", Purpose::BuildSmallKernel, Package("flex")),
+    ("bison", Purpose::BuildSmallKernel, Package("bison")),
+    ("bc", Purpose::BuildSmallKernel, Package("bc")),
 ];
 
-const FILES: [(&str, Purpose, &str); 2] = [
-    (KEYRING, Purpose::Build, "install package debian-archive-keyring"),
-    ("/usr/include/libelf.h", Purpose::BuildSmallKernel, "install package libelf-dev"),
+const FILES: [(&str, Purpose, Remedy); 2] = [
+    (KEYRING, Purpose::Build, Package("debian-archive-keyring")),
+    ("/usr/include/libelf.h", Purpose::BuildSmallKernel, Package("libelf-dev")),
 ];
 
 /// Everything the image module may need, in the order it is used. Looks only; changes nothing.
@@ -63,20 +83,20 @@ pub fn requirements() -> Vec<Requirement> {
         what,
         purpose: *purpose,
         found: tool(what).is_ok(),
-        remedy,
+        remedy: *remedy,
     });
     let files = FILES.iter().map(|(what, purpose, remedy)| Requirement {
         what,
         purpose: *purpose,
         found: std::path::Path::new(what).exists(),
-        remedy,
+        remedy: *remedy,
     });
     // mmdebstrap without root works in a user namespace with several ids.
     let mapping = (!rustix::process::geteuid().is_root()).then(|| Requirement {
         what: "newuidmap",
         purpose: Purpose::BuildDebian,
         found: tool("newuidmap").is_ok(),
-        remedy: "install package uidmap, or build as root",
+        remedy: Package("uidmap"),
     });
     programs.chain(files).chain(mapping).collect()
 }

@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::build::{self, BuildRequest, Built, Progress};
 use super::files::{has_mounts, sweep};
-use super::objects::Objects;
+use super::objects::{OBJECTS, ObjectName, Objects};
 use super::verify::Verified;
 use super::{Error, ImageName, Manifest, Result, VerifiedImage, overlay};
+use crate::removal::remove_tree;
 
 /// A folder of images. Cheap to clone; clones share what was verified.
 #[derive(Debug, Clone)]
@@ -53,7 +54,7 @@ impl ImageStore {
     /// Opens a store, making its folders where needed, and removes what a crashed build left.
     /// Blocks for milliseconds (longer after a crash).
     pub fn open(root: PathBuf) -> Result<Self> {
-        for folder in ["objects", "images", "overlays", "tmp"] {
+        for folder in [OBJECTS, "images", "overlays", "tmp"] {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         }
@@ -72,6 +73,13 @@ impl ImageStore {
     /// The store's folder, absolute.
     pub fn root(&self) -> &Path {
         &self.inner.root
+    }
+
+    /// Where this store has, or would have, the object that another store has at a path. Objects
+    /// are named by their content, so both are the same.
+    pub fn same_object(&self, elsewhere: &Path) -> Option<PathBuf> {
+        let ObjectName { hash, file } = ObjectName::of(elsewhere)?;
+        Some(self.inner.root.join(OBJECTS).join(hash.to_string()).join(file))
     }
 
     /// Builds an image, or what of it is out of date. Safe to kill at any moment: the image in
@@ -186,17 +194,7 @@ fn clear(temp: &Path) -> Result<()> {
     }
     for entry in fs::read_dir(temp).map_err(Error::io("list", temp))? {
         let path = entry.map_err(Error::io("list", temp))?.path();
-        let removed = if path.is_dir() && !path.is_symlink() {
-            fs::remove_dir_all(&path)
-        } else {
-            fs::remove_file(&path)
-        };
-        match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", &path)(error));
-            }
-            _ => {}
-        }
+        remove_tree(&path).map_err(Error::io("remove", &path))?;
     }
     Ok(())
 }

@@ -62,6 +62,16 @@ pub(super) async fn greet(
     }
 }
 
+/// Both steps of a handshake whose guest sends what it likes.
+#[cfg(feature = "fuzzing")]
+pub(super) async fn answered(mut connection: Connection, repeat: bool) {
+    let received = Vec::new();
+    let mut greeting = Greeting { connection: &mut connection, received, stale_bytes: 0, repeat };
+    let _ = read_more(&mut greeting.connection.reader, &mut greeting.received).await;
+    let _ = greeting.drop_to_echo(&sync_preamble([0; 16]));
+    let _ = greeting.read_welcome().await;
+}
+
 struct Greeting<'a> {
     connection: &'a mut Connection,
     /// Received and not used yet.

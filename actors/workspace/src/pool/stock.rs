@@ -159,6 +159,7 @@ impl Stock {
             Phase::Running => member.up = true,
             Phase::Creating | Phase::Starting => member.up = false,
             Phase::Paused
+            | Phase::HostDiskFull
             | Phase::Stopping
             | Phase::Stopped
             | Phase::Crashed

@@ -9,8 +9,8 @@ use std::{
 use hivekeep_kernel::{Layer, ToolError};
 use tokio_util::sync::CancellationToken;
 
-use super::{Holds, Merge, Piece};
-use crate::{driver::layer, shared::Folders};
+use super::{Holds, Merge, Node, Piece};
+use crate::{driver::layer, removal::remove_tree, shared::Folders};
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
 pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
@@ -19,6 +19,44 @@ pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
         return Ok(meta.blocks() * 512);
     }
     std::fs::read_dir(path)?.map(|entry| Ok(entry?.metadata()?.blocks() * 512)).sum()
+}
+
+/// Whether everything that a snapshot is made of is there, as after a restore of a backup it may not
+/// be: layers of its disk, and its memory if that is wanted.
+///
+/// # Errors
+/// `disk_missing`, `snapshot_memory_missing`.
+pub(crate) async fn whole(
+    folders: &Folders,
+    node: &Node,
+    with_memory: bool,
+) -> Result<(), ToolError> {
+    let layers: Vec<_> =
+        node.layers.iter().map(|layer| Piece::Layer(*layer).path(folders)).collect();
+    there(layers).await?;
+    let memory = Piece::Memory(node.id).path(folders);
+    if with_memory && !tokio::fs::try_exists(&memory).await.unwrap_or(true) {
+        let message = format!("the memory of snapshot `{}` is not there", node.name);
+        return Err(ToolError::new(Layer::Machine, "snapshot_memory_missing", message)
+            .next("call workspace_fork with with_memory false: backups hold disks, no memory")
+            .detail("missing", memory.display().to_string()));
+    }
+    Ok(())
+}
+
+/// Whether files of a disk are there.
+///
+/// # Errors
+/// `disk_missing`.
+pub(crate) async fn there(paths: Vec<PathBuf>) -> Result<(), ToolError> {
+    for path in paths {
+        if !tokio::fs::try_exists(&path).await.unwrap_or(true) {
+            let message = format!("the disk is not whole: {} is missing", path.display());
+            return Err(ToolError::new(Layer::Machine, "disk_missing", message)
+                .next("put it back from where it was kept, or call workspace_destroy"));
+        }
+    }
+    Ok(())
 }
 
 /// Makes an empty layer where there is none yet.
@@ -45,7 +83,7 @@ pub(crate) async fn link(from: PathBuf, to: PathBuf) -> Result<(), ToolError> {
 /// the workspace.
 pub(crate) async fn unlink(path: PathBuf) {
     let shown = path.display().to_string();
-    if let Err(error) = blocking(move || remove_one(&path), shown).await {
+    if let Err(error) = blocking(move || remove_tree(&path), shown).await {
         tracing::warn!(%error, "the first name of a frozen layer stays");
     }
 }
@@ -70,7 +108,7 @@ pub(crate) async fn remove(folders: &Folders, pieces: Vec<Piece>) {
     for piece in pieces {
         let path = piece.path(folders);
         let shown = path.display().to_string();
-        if let Err(error) = blocking(move || remove_one(&path), shown).await {
+        if let Err(error) = blocking(move || remove_tree(&path), shown).await {
             tracing::warn!(?piece, %error, "a file of a snapshot stays until the next start");
         }
     }
@@ -85,7 +123,7 @@ pub(crate) fn sweep(folders: &Folders, holds: &Holds) -> io::Result<Vec<String>>
             if piece_of(&path).is_some_and(|piece| holds.held(piece)) {
                 continue;
             }
-            remove_one(&path)?;
+            remove_tree(&path)?;
             removed.push(path.display().to_string());
         }
     }
@@ -97,18 +135,6 @@ fn piece_of(path: &Path) -> Option<Piece> {
     let name = path.file_name()?.to_str()?;
     let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Piece::Layer);
     name.parse().ok().map(Piece::Memory).or_else(layer)
-}
-
-fn remove_one(path: &Path) -> io::Result<()> {
-    let removed = match std::fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 fn sync_folder(file: &Path) -> io::Result<()> {

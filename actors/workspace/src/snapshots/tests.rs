@@ -11,6 +11,7 @@ fn node(name: &str, parent: Option<SnapshotId>, layers: &[LayerId]) -> Node {
         memory: None,
         jobs: BTreeSet::new(),
         at: Utc::now(),
+        by_backup: false,
     }
 }
 

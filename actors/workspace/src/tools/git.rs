@@ -165,7 +165,8 @@ pub enum CommitStatus {
 
 /// Push a branch of a repository in a workspace to the branch of the same name. A
 /// server that asks who one is gets `credential`, or what the operator configured
-/// for it; neither is ever written down in the workspace.
+/// for it; neither is ever written down in the workspace. With the operator's the
+/// repository's hooks do not run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GitPush {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    driver::{AcceleratorKind, AppliedLimits, Isolation},
+    driver::{AcceleratorKind, AppliedLimits, Confinement, Isolation},
     phase::{Phase, Want},
     records::{Spec, StopHow},
     tools::{
@@ -262,6 +262,9 @@ pub struct MachineDetails {
     pub memory_bytes: Option<u64>,
     /// Which limits really apply, and how.
     pub limits: AppliedLimits,
+    /// Of a sandbox: which walls this host gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
 }
 
 tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;

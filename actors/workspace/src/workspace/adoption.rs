@@ -58,7 +58,7 @@ async fn take_over(
         Some(owner) => may_take(sessions.standing(owner).await, force)?,
     };
     if let Some(holds) = holds {
-        sessions.reserve(by, holds).await?;
+        sessions.take_over(by, owner, holds).await?;
     }
     let event = ("workspace.adopted", json!({ "by": by, "from": owner, "forced": forced }));
     if let Err(error) = desk.commit(vec![Record::Owned { by: Some(by) }], Some(event)).await {

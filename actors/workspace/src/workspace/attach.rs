@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::{Line, Msg, Workspace};
 use crate::{
-    driver::{MachineExit, MachineHandle},
+    driver::{MachineExit, MachineHandle, ProcessId},
     link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken},
     machine::{self, Machine},
-    phase::Phase,
+    phase::{Phase, host_disk_full},
     records::Record,
 };
 
@@ -32,8 +32,14 @@ impl Workspace {
         let endpoint = driver.endpoint(&handle);
         self.line.send_replace(Line::Connecting("the machine has just been started".to_owned()));
 
-        let seed =
-            machine::Seed { driver, handle: handle.clone(), workspace: self.me.address.clone() };
+        let seed = machine::Seed {
+            driver,
+            handle: handle.clone(),
+            workspace: self.me.address.clone(),
+            line: self.line.subscribe(),
+            room: self.desk.shared.room.clone(),
+            disks: self.desk.shared.folders.disks.clone(),
+        };
         let address = self.nursery.address(MACHINE, "machine", Policy::ENTITY);
         self.nursery.start::<Machine>(MACHINE, Policy::ENTITY, &address, seed)?;
 
@@ -80,7 +86,7 @@ impl Workspace {
             return self.left_ended(process, &exit);
         }
         // During a start or a stop the worker under way sees the line and decides.
-        if !matches!(self.phase, Phase::Running | Phase::Paused) {
+        if !matches!(self.phase, Phase::Running | Phase::Paused | Phase::HostDiskFull) {
             return;
         }
         tracing::warn!(workspace = %self.desk.id, %reason, "machine crashed");
@@ -103,10 +109,36 @@ impl Workspace {
         });
     }
 
-    pub(super) fn link_news(&mut self, news: LinkNews) {
+    /// The machine stands still for want of room on the host, as it was a moment ago.
+    pub(super) fn disk_full(&mut self, process: ProcessId) {
+        let kept = self.machine.as_ref().is_some_and(|machine| machine.process == process);
+        // On its way somewhere, that is what is told; and a guest that answers goes on.
+        if !kept || self.phase != Phase::Running || matches!(*self.line.borrow(), Line::Up(_)) {
+            return;
+        }
+        let error = host_disk_full();
+        tracing::warn!(workspace = %self.desk.id, "{}", error.message);
+        self.reason = Some(error.to_text());
+        self.set_phase(Phase::HostDiskFull);
+        self.desk.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+    }
+
+    /// The guest answers: there is room again.
+    fn goes_on(&mut self) -> Result<(), Fault> {
+        self.settle(Phase::Running, None)?;
+        self.desk.tell("workspace.goes_on", json!({}));
+        let line = self.line.borrow().clone();
+        if let Line::Up(link) = line {
+            // Its clock stood still as well.
+            self.relinked(link);
+        }
+        Ok(())
+    }
+
+    pub(super) fn link_news(&mut self, news: LinkNews) -> Result<(), Fault> {
         let probe = self.nursery.probe(LINK, "link", Policy::ENTITY);
         if self.machine.is_none() {
-            return;
+            return Ok(());
         }
         if matches!(news, LinkNews::Up { .. } | LinkNews::Down { .. }) {
             self.tasks_untold();
@@ -156,6 +188,10 @@ impl Workspace {
         if is_up {
             // Hints may have been lost with the link before.
             self.tasks_changed();
+        }
+        match (is_up, self.phase) {
+            (true, Phase::HostDiskFull) => self.goes_on(),
+            _ => Ok(()),
         }
     }
 

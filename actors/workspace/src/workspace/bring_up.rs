@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 use super::{Line, Msg, Workspace, identity, network};
 use crate::{
     driver::{Images, Isolation, LogsOnDiscard, SnapshotFolder},
-    image::ImageName,
+    image::{ImageName, ImageStore},
     ledger::Change,
     link::{Link, LinkToken},
     phase::Phase,
     pool::Role,
     records::{Planned, Record},
     shared::Desk,
-    snapshots::{Disk, Piece},
+    snapshots::{Disk, Piece, files},
     tools::lifecycle::WorkspaceStarted,
 };
 
@@ -189,6 +189,14 @@ impl Up {
     }
 }
 
+/// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
+/// journal alone. The top may be missing: a start begins it.
+async fn disk_is_there(desk: &Desk, disk: &Disk) -> Result<(), ToolError> {
+    let frozen = disk.layers.iter().map(|layer| Piece::Layer(*layer).path(&desk.shared.folders));
+    let own = std::iter::once(super::take_down::folders(desk).disk_dir);
+    files::there(own.chain(frozen).collect()).await
+}
+
 /// A start after the first.
 async fn bring_up_again(
     desk: &Desk,
@@ -197,6 +205,7 @@ async fn bring_up_again(
     change: Option<Change>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
+    disk_is_there(desk, &start.disk).await?;
     // A recovery or a stop that failed may have left the recorded machine alive;
     // two machines must never write one disk.
     super::take_down::kill_machine(desk, plan).await?;
@@ -307,22 +316,14 @@ pub(super) async fn images(
     let image = store.resolve(name).await?;
     let first = base.is_none();
     let base = match (base, plan.spec.isolation) {
-        (Some(base), _) => base,
+        (Some(base), _) => find_base(store, base).await?,
         (None, Isolation::Vm) => image.rootfs().to_owned(),
         (None, Isolation::Sandbox) => store.resolve_tree(&image).await?,
     };
-    if first {
-        if plan.spec.disk_gb < image.min_disk_gb() {
-            let (image, least) = (&plan.spec.image, image.min_disk_gb());
-            return Err(ToolError::invalid(format!(
-                "image {image} needs disk_gb of at least {least}"
-            ))
+    if first && plan.spec.disk_gb < image.min_disk_gb() {
+        let (image, least) = (&plan.spec.image, image.min_disk_gb());
+        return Err(ToolError::invalid(format!("image {image} needs disk_gb of at least {least}"))
             .detail("least", least));
-        }
-    } else if !tokio::fs::try_exists(&base).await.unwrap_or(false) {
-        let message = format!("the base of the workspace's disk is gone: {}", base.display());
-        return Err(ToolError::new(Layer::Machine, "image_missing", message)
-            .next("restore the image directory; the workspace's own data is intact"));
     }
     let vm = plan.spec.isolation == Isolation::Vm;
     let made = first.then(|| Record::DiskMade { base: base.clone() });
@@ -333,6 +334,22 @@ pub(super) async fn images(
         rootfs_tree: (!vm).then_some(base),
     };
     Ok((images, made))
+}
+
+/// The base as it is recorded, or the same object in the folder of images that is used now.
+async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolError> {
+    let there = async |path: &PathBuf| tokio::fs::try_exists(path).await.unwrap_or(false);
+    if there(&base).await {
+        return Ok(base);
+    }
+    if let Some(same) = store.same_object(&base)
+        && there(&same).await
+    {
+        return Ok(same);
+    }
+    let message = format!("the base of the workspace's disk is gone: {}", base.display());
+    Err(ToolError::new(Layer::Machine, "image_missing", message)
+        .next("restore the image directory; the workspace's own data is intact"))
 }
 
 pub(crate) fn unknown_image(name: &str) -> ToolError {

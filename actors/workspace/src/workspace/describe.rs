@@ -70,6 +70,7 @@ impl Workspace {
                 link: line.word(),
                 memory_bytes: driver.memory(&handle).await.ok().map(|memory| memory.rss_bytes),
                 limits,
+                confinement: driver.facts().confinement.clone(),
             });
             if let Line::Up(link) = line {
                 match link.ask(Usage, Wait::at_most(GUEST_PATIENCE)).await {

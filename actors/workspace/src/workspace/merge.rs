@@ -130,7 +130,7 @@ impl Workspace {
         let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
         match self.phase {
             Phase::Stopped if self.settled() && self.ledger.merge.is_none() => Ok(merge),
-            Phase::Running | Phase::Paused => Err(NotMerged::Runs),
+            Phase::Running | Phase::Paused | Phase::HostDiskFull => Err(NotMerged::Runs),
             _ => Err(NotMerged::Busy),
         }
     }

@@ -70,7 +70,7 @@ impl Workspace {
         self.phase.on(Want::Network)?;
         let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
         let machine = match (self.phase, self.ledger.handle()) {
-            (Phase::Running | Phase::Paused, Some(handle)) => {
+            (Phase::Running | Phase::Paused | Phase::HostDiskFull, Some(handle)) => {
                 let driver = self.desk.shared.driver(plan.spec.isolation)?;
                 Some((driver, handle.clone()))
             }

@@ -3,7 +3,7 @@
 //! What was acknowledged is made true again; what was not is undone. A machine
 //! that runs is attached, never killed first.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ToolError;
 use serde_json::json;
@@ -13,13 +13,18 @@ use super::{
     take_down,
 };
 use crate::{
-    driver::MachineHandle,
+    driver::{Gone, MachineHandle, ProcessId},
     ledger::{Change, MachineFact},
-    phase::Phase,
+    phase::{Phase, host_disk_full},
     records::{Planned, Record, StopHow},
     shared::Desk,
     snapshots::Disk,
 };
+
+/// Between two questions to a machine that does not answer; each waits a while itself.
+const ASK_AGAIN_IN: Duration = Duration::from_millis(500);
+/// The same of one that was given up for the time being.
+const ASK_LEFT_EVERY: Duration = Duration::from_secs(5);
 
 impl Workspace {
     /// Called once, at the start of each incarnation.
@@ -62,9 +67,24 @@ impl Workspace {
                 self.set_phase(Phase::Starting);
                 self.spawn_recovery(|desk, plan| async move {
                     let change = change.map(|change| (change, disk));
-                    reattach(desk, plan, handle, change).await
+                    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
+                    match found(&desk, &plan, &handle, boot).await? {
+                        Found::There => take_up(desk, plan, handle, change).await,
+                        Found::Gone(gone) => crashed(desk, plan, gone).await,
+                        Found::Silent(reason) => leave_alone(desk, plan, handle, reason).await,
+                        Found::Unwanted => Ok(()),
+                    }
                 });
             }
+        }
+    }
+
+    /// A machine that was left for not answering is taken up, unless its end was ordered meanwhile.
+    pub(super) fn answers(&mut self, process: ProcessId) {
+        let recorded = self.ledger.handle().map(|handle| handle.process);
+        if self.phase == Phase::Crashed && self.machine.is_none() && recorded == Some(process) {
+            self.reason = None;
+            self.recover();
         }
     }
 
@@ -99,24 +119,99 @@ async fn abandon_start(desk: Desk, plan: Planned) -> Result<(), ToolError> {
     Ok(())
 }
 
+/// What was found of a machine that outlived the daemon.
+enum Found {
+    /// It answers.
+    There,
+    /// It is not there, or another's.
+    Gone(Gone),
+    /// It is there and did not answer for as long as a boot may take.
+    Silent(String),
+    /// Nobody asks any more: the workspace is being removed.
+    Unwanted,
+}
+
+/// Looks for a machine. One that is there and does not answer is busy, or its host is: it is asked
+/// again, and not ended for it.
+async fn found(
+    desk: &Desk,
+    plan: &Planned,
+    handle: &MachineHandle,
+    patience: Duration,
+) -> Result<Found, ToolError> {
+    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let until = Instant::now() + patience;
+    let phase = || desk.shared.directory.any(desk.id).map(|card| card.phase);
+    loop {
+        let found = driver.reattach(handle).await;
+        if phase() == Some(Phase::Destroying) {
+            return Ok(Found::Unwanted);
+        }
+        match found {
+            Ok(()) => return Ok(Found::There),
+            Err(Gone::Silent { reason }) if Instant::now() < until => {
+                tracing::debug!(workspace = %desk.id, reason, "a machine does not answer yet");
+                tokio::time::sleep(ASK_AGAIN_IN).await;
+            }
+            Err(Gone::Silent { reason }) => return Ok(Found::Silent(reason)),
+            Err(gone) => return Ok(Found::Gone(gone)),
+        }
+    }
+}
+
+async fn crashed(desk: Desk, plan: Planned, gone: Gone) -> Result<(), ToolError> {
+    let reason = format!("the machine ended while the daemon was away: {gone}");
+    take_down::kill_machine(&desk, &plan).await?;
+    let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
+    let event = ("workspace.crashed", json!({ "name": plan.name, "reason": reason }));
+    desk.commit(vec![record], Some(event)).await?;
+    settle(&desk, Phase::Crashed, Some(reason)).await;
+    Ok(())
+}
+
+/// Leaves a machine as it is until somebody orders its end, or it answers after all.
+async fn leave_alone(
+    desk: Desk,
+    plan: Planned,
+    handle: Box<MachineHandle>,
+    reason: String,
+) -> Result<(), ToolError> {
+    let reason = format!("the machine lives but does not answer: {reason}; it is asked again");
+    tracing::warn!(workspace = %desk.id, reason, "a machine is left as it is");
+    desk.tell("workspace.silent", json!({ "name": plan.name, "reason": reason }));
+    settle(&desk, Phase::Crashed, Some(reason)).await;
+    let left =
+        || desk.shared.directory.any(desk.id).is_some_and(|card| card.phase == Phase::Crashed);
+    // Long enough for the card to say so.
+    tokio::time::sleep(ASK_LEFT_EVERY).await;
+    while left() {
+        match found(&desk, &plan, &handle, Duration::ZERO).await? {
+            Found::Silent(_) => tokio::time::sleep(ASK_LEFT_EVERY).await,
+            Found::There => {
+                let _actor_gone = desk.actor.send(Msg::Answers(handle.process));
+                return Ok(());
+            }
+            // Its end is noticed by who watches what is left.
+            Found::Gone(_) | Found::Unwanted => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
 /// Takes up a machine that outlived the daemon.
-async fn reattach(
+async fn take_up(
     desk: Desk,
     plan: Planned,
     handle: Box<MachineHandle>,
     change: Option<(Change, Disk)>,
 ) -> Result<(), ToolError> {
     let driver = desk.shared.driver(plan.spec.isolation)?;
-    if let Err(gone) = driver.reattach(&handle).await {
-        let reason = format!("the machine ended while the daemon was away: {gone}");
-        take_down::kill_machine(&desk, &plan).await?;
-        let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
-        let event = ("workspace.crashed", json!({ "name": plan.name, "reason": reason }));
-        desk.commit(vec![record], Some(event)).await?;
-        settle(&desk, Phase::Crashed, Some(reason)).await;
-        return Ok(());
-    }
-    if let Some((change, disk)) = change {
+    let disk_full = match driver.snapshots() {
+        Some(snapshots) => snapshots.is_disk_full(&handle).await?,
+        None => false,
+    };
+    // On a disk without room that waits for the next start.
+    if let (Some((change, disk)), false) = (change, disk_full) {
         settle_change(&desk, &plan, &change, &disk, Some(&handle)).await?;
     }
     let paused = match driver.snapshots() {
@@ -129,6 +224,13 @@ async fn reattach(
         // It stands still because it was told to; its guest answers when it goes on.
         desk.tell("workspace.reattached", json!({ "name": plan.name }));
         settle(&desk, Phase::Paused, None).await;
+        return Ok(());
+    }
+    if disk_full {
+        desk.tell("workspace.reattached", json!({ "name": plan.name }));
+        let error = host_disk_full();
+        desk.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+        settle(&desk, Phase::HostDiskFull, Some(error.to_text())).await;
         return Ok(());
     }
     let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);

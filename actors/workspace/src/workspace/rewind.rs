@@ -45,7 +45,11 @@ impl Workspace {
         Ok(Reply::later(async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
-                let top = LayerId::new();
+                let (top, folders) = (LayerId::new(), &desk.shared.folders);
+                if let Err(error) = files::whole(folders, &node, node.memory.is_some()).await {
+                    settle(&desk, was, None).await;
+                    return drop(tell.send(Err(error)));
+                }
                 let wanted = Record::RestoreWanted { snapshot: node.id, top };
                 let restored = match desk.note(wanted).await {
                     Ok(()) => restore(&desk, &plan, &node, (base, top), newer, &cx).await,

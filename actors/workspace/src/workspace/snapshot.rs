@@ -1,5 +1,6 @@
 //! `snapshot`: making one.
 
+mod deleting;
 mod listing;
 mod quiet;
 
@@ -18,7 +19,7 @@ use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
     driver::{Isolation, MachineHandle, SaveRequest},
-    phase::Phase,
+    phase::{Phase, host_disk_full},
     records::{Planned, Record},
     shared::Desk,
     snapshots::{Disk, Memory, Node, Piece, files},
@@ -119,6 +120,7 @@ impl Workspace {
             memory: include_memory.then(|| Memory { bytes: 0, token: plan.token.clone() }),
             jobs: self.ledger.jobs.clone(),
             at: Utc::now(),
+            by_backup: false,
         };
         Making {
             node,
@@ -175,6 +177,7 @@ impl Workspace {
                 Err(ToolError::new(Layer::Actor, "workspace_state", message)
                     .next("call workspace_start first, or leave include_memory out"))
             }
+            (Phase::HostDiskFull, _) => Err(host_disk_full()),
             (phase, _) => Err(phase.busy()),
         }
     }
@@ -230,6 +233,7 @@ pub(super) async fn make(
     cx: &CallCx,
 ) -> Result<Made, ToolError> {
     let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
+    desk.shared.room.admit(&desk.shared.folders.layers)?;
     let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
     desk.note(wanted).await?;
     fault_point!("snapshot.after_intent");

@@ -95,7 +95,8 @@ impl Workspace {
     pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
         // A machine may have ended between the last step of its start and now.
         self.reattaching = false;
-        let gone = matches!(phase, Phase::Running | Phase::Paused) && self.machine.is_none();
+        let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
+        let gone = stands && self.machine.is_none();
         self.reason = reason;
         if gone {
             self.reason = Some("the machine ended right after its start".to_owned());

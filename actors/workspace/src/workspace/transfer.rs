@@ -4,6 +4,7 @@
 //! `RESOLVE_BENEATH`), so that neither `..` nor a symlink leads out of it, also
 //! not one that is put there between a check and its use.
 
+mod quota;
 mod sink;
 
 use std::{
@@ -17,13 +18,14 @@ use rustix::{
     io::Errno,
 };
 
+pub(crate) use self::quota::TransferQuota;
 use self::sink::DiskSink;
 use super::{
     Workspace,
     line::{self, link_error},
 };
 use crate::{
-    link::Link,
+    link::{Link, LinkError},
     tools::files::{Direction, FileTransfer, FileTransferred},
 };
 
@@ -42,14 +44,20 @@ impl Workspace {
         // What its disk cannot hold is no file of it: a guest could send for ever.
         let most_bytes = self.ledger.plan.spec.disk_gb << 30;
         let (link, cx) = (self.guest(cx)?, cx.clone());
+        let (room, quota) = (self.desk.shared.room.clone(), self.desk.shared.transfers.clone());
         Ok(Reply::later(async move {
+            if input.direction == Direction::Download {
+                let (quota, root) = (quota.clone(), root.clone());
+                beside(move || room.admit(&root).and_then(|()| quota.admit(&root))).await?;
+            }
             let link = link.await?;
             let host_path = root.join(&inside).display().to_string();
             let host = HostFile { root, inside };
             let bytes = match input.direction {
                 Direction::Upload => upload(&link, host, &input.guest_path, &cx).await?,
                 Direction::Download => {
-                    download(&link, host, &input.guest_path, most_bytes, &cx).await?
+                    let most = Most { bytes: most_bytes, quota };
+                    download(&link, host, &input.guest_path, most, &cx).await?
                 }
             };
             Ok(FileTransferred {
@@ -201,24 +209,47 @@ async fn upload(
     Ok(written.bytes)
 }
 
+/// How much may be sent.
+struct Most {
+    bytes: u64,
+    quota: TransferQuota,
+}
+
 async fn download(
     link: &Link,
     host: HostFile,
     guest_path: &str,
-    most_bytes: u64,
+    most: Most,
+    cx: &CallCx,
+) -> Result<u64, ToolError> {
+    let quota = most.quota.clone();
+    let done = receive(link, host, guest_path, most, cx).await;
+    if done.is_err() {
+        quota.forget();
+    }
+    done
+}
+
+async fn receive(
+    link: &Link,
+    host: HostFile,
+    guest_path: &str,
+    Most { bytes: most_bytes, quota }: Most,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
     let made = host.clone();
     let mut target = beside(move || made.create_target()).await?;
     let file = target.file.take().ok_or_else(|| ToolError::internal("a target without a file"))?;
-    let mut sink = DiskSink::new(file);
+    let mut sink = quota.counting(DiskSink::new(file));
     let told = teller(&cx.progress, 0, "downloading");
     // One byte more than there may be tells a file that is too large from one that just fits.
     let limit = Some(most_bytes + 1);
-    let done = link
-        .download(guest_path, 0, limit, &mut sink, line::wait(cx), told)
-        .await
-        .map_err(link_error)?;
+    let done = link.download(guest_path, 0, limit, &mut sink, line::wait(cx), told).await.map_err(
+        |error| match &error {
+            LinkError::Sink(sink) if quota::is_refusal(sink) => quota.full(),
+            _ => link_error(error),
+        },
+    )?;
     if done.sent_bytes > most_bytes {
         let message = format!("{guest_path} is longer than its workspace's disk");
         return Err(ToolError::new(Layer::Result, "too_large", message)
@@ -226,7 +257,7 @@ async fn download(
             .detail("most_bytes", most_bytes));
     }
     fault_point!("transfer.before_sync");
-    sink.sync().await.map_err(|e| host_io(&e))?;
+    sink.sink.sync().await.map_err(|e| host_io(&e))?;
     beside(move || target.finish(&host)).await?;
     fault_point!("transfer.after_download");
     Ok(done.sent_bytes)

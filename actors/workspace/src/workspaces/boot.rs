@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::Workspaces;
 use crate::{
+    backup,
     driver::{self, sweep::Leftover},
     ledger::Ledger,
     records::Record,
@@ -32,7 +33,7 @@ impl Workspaces {
         retained.map_err(|error| Fault::new(error.to_text()))?;
         // A creation that was under way when an earlier keeper ended is undone.
         self.shared.young.clear();
-        for ledger in ledgers {
+        for ledger in &ledgers {
             let plan = &ledger.plan;
             if ledger.failed.is_none() {
                 let claimed = self.shared.directory.claim_recorded(plan);
@@ -42,6 +43,9 @@ impl Workspaces {
                 self.shared.sessions.restore(owner, plan.spec.resources());
             }
             self.hatch(plan)?;
+        }
+        if first_boot {
+            self.release_backups(&ledgers);
         }
         Ok(())
     }
@@ -62,11 +66,24 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Snapshots that a backup before this daemon's life made and could not remove.
+    fn release_backups(&self, ledgers: &[Ledger]) {
+        let of_backup = |ledger: &Ledger| {
+            let id = ledger.plan.id;
+            let nodes = ledger.snapshots.nodes().filter(|node| node.by_backup);
+            nodes.map(|node| (id, node.id)).collect::<Vec<_>>()
+        };
+        let left: Vec<_> = ledgers.iter().flat_map(of_backup).collect();
+        if !left.is_empty() {
+            let _detached = self.me.workers.spawn(backup::release(self.shared.clone(), left));
+        }
+    }
+
     async fn ledgers(&self) -> Result<Vec<Ledger>, Fault> {
         let shared = self.shared.clone();
         let load = move || {
             let streams = shared.journal.streams(&format!("{STREAM}/"))?;
-            let load = |stream: &StreamId| shared.load(stream).map(|(ledger, _)| ledger);
+            let load = |stream: &StreamId| shared.load(stream).map(|loaded| loaded.ledger);
             Ok::<_, hivekeep_store::Error>(streams.iter().map(load).collect::<Result<Vec<_>, _>>())
         };
         tokio::task::spawn_blocking(load)
@@ -107,7 +124,16 @@ impl Workspaces {
         found.retain(|leftover| !matches!(leftover, Leftover::Folder { .. }));
         found.extend(sweeper.find(&recorded).await.map_err(fault)?);
         for leftover in found {
-            sweeper.remove(&leftover).await.map_err(fault)?;
+            match (sweeper.remove(&leftover).await, &leftover) {
+                (Ok(()), _) => {}
+                // Whatever a guest made of its folder, it does not keep the others waiting.
+                (Err(error), Leftover::Folder { path }) => {
+                    let path = path.display();
+                    tracing::error!(%error, %path, "a folder of no workspace stays until the next start");
+                    continue;
+                }
+                (Err(error), _) => return Err(fault(error)),
+            }
             tracing::warn!(?leftover, "removed what an interrupted operation left");
             self.shared.tell(
                 "leftover.removed",

@@ -34,8 +34,9 @@ impl Claims {
     /// if it brings any. What the pool makes counts against none.
     ///
     /// # Errors
-    /// `quota_exceeded`.
+    /// `quota_exceeded`, or `host_disk_full` when the host has too little room for a disk.
     pub(super) async fn reserve(&mut self, cx: &CallCx) -> Result<(), ToolError> {
+        self.shared.room.admit(&self.shared.folders.disks)?;
         let Some(owner) = self.plan.holder() else { return Ok(()) };
         let what = self.plan.spec.resources();
         match cx.reserved.as_ref().filter(|reserved| reserved.session() == owner) {

@@ -141,6 +141,8 @@ impl Workspaces {
         Ok(Reply::later(async move {
             let patience = cx.remaining();
             let (session, snapshot) = (cx.session, name.clone());
+            // It waits for the source's machine, and then for the forks.
+            cx.slot.give_back();
             let making = |reply| {
                 workspace::Msg::Snapshot(Box::new(workspace::SnapshotRequest {
                     cx: cx.clone(),
@@ -189,6 +191,7 @@ async fn fork(
     wish: Wish,
 ) -> Result<Forked, ToolError> {
     let with_memory = with_memory(&stem, &wish)?;
+    files::whole(&shared.folders, &stem.node, with_memory).await?;
     let spec = Spec {
         vcpus: wish.vcpus.unwrap_or(stem.spec.vcpus),
         memory_mb: wish.memory_mb.unwrap_or(stem.spec.memory_mb),
@@ -203,6 +206,8 @@ async fn fork(
         with_memory: Some(with_memory),
         ..Forked::default()
     };
+    // Each fork is counted before it is made; the call that wants them only waits.
+    cx.slot.give_back();
     let seed = Seedling { shared, keeper, cx, stem: &stem, spec, with_memory };
     match wish.names {
         Names::One(name) => seed.one(name, common).await,

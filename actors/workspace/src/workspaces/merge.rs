@@ -53,6 +53,8 @@ impl Workspaces {
         let running = self.merges.begin(target.id)?;
         let (cx, spool) = (cx.clone(), self.shared.folders.transfers.clone());
         Ok(Reply::later(async move {
+            // It waits for guests, and there is one merge of a target at a time.
+            cx.slot.give_back();
             let target = side(&cx, target).await;
             let sources = sources.into_iter().map(|source| side(&cx, source));
             let sources = futures::future::join_all(sources).await;

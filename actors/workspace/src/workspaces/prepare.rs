@@ -99,6 +99,8 @@ impl Workspaces {
             ask::internet::check(&*shared.network, setup.allow_internet).await?;
             claims.reserve(&cx).await?;
             let (plan, address) = create::hatch_claimed(&shared, &keeper, claims).await?;
+            // Planned and counted: from here on it only waits for the new workspace.
+            cx.slot.give_back();
             let (reply, answer) = tokio::sync::oneshot::channel();
             let request = ask::Request { cx, setup, reply };
             address.send(workspace::Msg::Prepare(ask::Ask::Make(Box::new(request))))?;

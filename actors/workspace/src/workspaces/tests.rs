@@ -1,5 +1,6 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
+mod host;
 mod hostile;
 mod merge;
 mod network;
@@ -291,4 +292,40 @@ async fn a_creation_draws_from_what_its_call_brings() {
     assert_eq!(quota.held(), 3);
     stage.call("workspace_destroy", json!({ "workspace_id": "a" })).await.unwrap();
     assert_eq!(quota.held(), 2);
+}
+
+#[tokio::test]
+async fn what_only_waits_gives_its_place_back_and_a_creation_keeps_it() {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    };
+
+    let stage = Stage::open().await;
+    stage.create("w").await;
+    stage.create("v").await;
+    let snapshot = json!({ "workspace_id": "w", "action": "create", "name": "s" });
+    stage.call("snapshot", snapshot).await.unwrap();
+    let given = async |tool: &'static str, args| {
+        let count = Arc::<AtomicU32>::default();
+        let counted = count.clone();
+        let slot = hivekeep_kernel::Slot::new(move || {
+            counted.fetch_add(1, SeqCst);
+        });
+        // What comes of it is not looked at: this guest knows few commands.
+        let _result = stage.send(tool, args, |cx| cx.slot = slot).unwrap().await.unwrap();
+        count.load(SeqCst) > 0
+    };
+    let parallel = json!({ "workspace_ids": ["w", "v"], "commands": "true" });
+    assert!(given("exec_parallel", parallel).await);
+    let merge = json!({
+        "target_workspace": "w", "source_workspaces": ["v"], "strategy": "sequential",
+    });
+    assert!(given("workspace_merge", merge).await);
+    let fork = json!({ "workspace_id": "w", "snapshot_name": "s" });
+    assert!(given("workspace_fork", fork).await);
+    let branch = json!({ "workspace_id": "w" });
+    assert!(given("workspace_branch", branch).await);
+    assert!(given("workspace_prepare", json!({ "name": "golden" })).await);
+    assert!(!given("workspace_create", json!({ "name": "x" })).await, "a boot is the host's work");
 }

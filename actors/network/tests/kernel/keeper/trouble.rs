@@ -110,18 +110,118 @@ fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
         assert!(same.state().starts_with("degraded, user mode: no bridge"), "{}", same.state());
         until("it is told", || same.events() == ["network.degraded"]).await;
         same.stop().await;
-        let other = Options { tag: Some("other".parse().unwrap()), ..options(Mode::Auto) };
+        let subnet = Some("10.213.0.0/16".parse().unwrap());
+        let tag = Some("other".parse().unwrap());
+        let other = Options { tag, subnet, ..options(Mode::Auto) };
         let third = Daemon::start(&folder.join("c"), other.clone()).await;
         let NetworkMode::User { reason } = third.network.mode().await.unwrap() else { panic!() };
-        assert!(reason.contains("10.213.0.0/16 overlaps"), "{reason}");
+        assert!(reason.contains("another daemon has the subnet 10.213.0.0/16"), "{reason}");
         third.stop().await;
-        let elsewhere = Options { subnet: "10.214.0.0/24".parse().unwrap(), ..other };
+        let elsewhere = Options { subnet: Some("10.214.0.0/24".parse().unwrap()), ..other };
         let fourth = Daemon::start(&folder.join("d"), elsewhere).await;
         assert_eq!(fourth.network.mode().await.unwrap(), NetworkMode::Bridge);
         fourth.network.join(id, NetworkWish::default()).await.unwrap();
         fourth.network.settled(id).await.unwrap();
         fourth.stop().await;
         first.stop().await;
+    });
+}
+
+#[test]
+fn a_second_daemon_takes_the_next_free_subnet_and_stays_there() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let tagged = |tag: &str| Options { tag: Some(tag.parse().unwrap()), ..options(Mode::Auto) };
+        // Neither has a member yet, so neither has a bridge to be seen.
+        let first = Daemon::start(&folder.join("a"), options(Mode::Auto)).await;
+        // A network that the host reaches by a router of its own.
+        said("ip route add 10.214.8.0/24 dev up0");
+        let second = Daemon::start(&folder.join("b"), tagged("other")).await;
+        let [id] = ids();
+        for (daemon, subnet) in [(&first, [10, 213]), (&second, [10, 215])] {
+            assert_eq!(daemon.network.mode().await.unwrap(), NetworkMode::Bridge);
+            let attachment = daemon.network.join(id, NetworkWish::default()).await.unwrap();
+            daemon.network.settled(id).await.unwrap();
+            assert_eq!(attachment.address.octets()[..2], subnet);
+            assert_eq!(daemon.state(), "running, bridge");
+        }
+        let before = second.network.view(id).unwrap();
+        second.stop().await;
+        first.stop().await;
+        // Alone now, it stays where its workspaces are.
+        let second = Daemon::start(&folder.join("b"), tagged("other")).await;
+        second.network.settled(id).await.unwrap();
+        assert_eq!(second.network.view(id).unwrap(), before);
+        second.stop().await;
+    });
+}
+
+#[test]
+fn a_self_test_that_cannot_look_refuses_for_now_and_is_repeated() {
+    needs_root!();
+    on_stage(|folder| async move {
+        // An nft that dies of one check's rules while it is told to.
+        let (nft, dies) = (folder.join("nft"), folder.join("dies"));
+        let script = format!(
+            "#!/bin/sh\nPATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin\n\
+             [ \"$2\" = -f ] || exec nft \"$@\"\nrules=$(cat)\n\
+             case $rules in *hivekeep-self*names_ws_*) [ -e {} ] && kill -9 $$;; esac\n\
+             printf %s \"$rules\" | nft \"$@\"\n",
+            dies.display()
+        );
+        std::fs::write(&nft, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&nft, mode).unwrap();
+        std::fs::write(&dies, "").unwrap();
+        let daemon =
+            Daemon::untested(&folder, Options { nft_path: nft, ..options(Mode::Auto) }).await;
+        let network = &daemon.network;
+        assert_eq!(network.mode().await.unwrap(), NetworkMode::Bridge);
+        let [id] = ids();
+        let named =
+            NetworkPolicy { egress_allow: vec!["a.example".into()], ..NetworkPolicy::default() };
+        let refused = network.join(id, wish(&named)).await.unwrap_err();
+        assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true), "{refused}");
+        assert!(refused.message.contains("not yet proven: AllowedNames: UNKNOWN"), "{refused}");
+        network.join(id, wish(&internet())).await.unwrap();
+        assert_eq!(daemon.state(), "degraded, bridge: not yet proven: AllowedNames");
+        assert!(!folder.join("network-selftest.json").exists(), "half an outcome is kept");
+        std::fs::remove_file(&dies).unwrap();
+        until("it is proven", || daemon.state() == "running, bridge").await;
+        network.set_policy(id, wish(&named)).await.unwrap();
+        assert!(folder.join("network-selftest.json").exists(), "the outcome is not kept");
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn an_emptied_filter_is_heard_of_and_filled_again() {
+    needs_root!();
+    on_stage(|folder| async move {
+        // Never by the clock.
+        let seldom = Options { check_interval_secs: 1_000_000, ..options(Mode::Bridge) };
+        let daemon = Daemon::start(&folder, seldom).await;
+        let [id] = ids();
+        daemon.network.join(id, wish(&internet())).await.unwrap();
+        daemon.network.settled(id).await.unwrap();
+        // Together they are in the order in which they were made.
+        let rules =
+            || ["inet", "bridge"].map(|kind| said(&format!("nft list table {kind} hivekeep-test")));
+        let whole = rules();
+        let repairs = || daemon.events().iter().filter(|kind| *kind == "network.repaired").count();
+        for (line, times) in [("nft flush ruleset", 1), ("nft delete table inet hivekeep-test", 2)]
+        {
+            said(line);
+            until("the rules are as planned", || rules() == whole).await;
+            until("it is told", || repairs() == times).await;
+        }
+        // What others do to their own tables is theirs.
+        let before = daemon.events().len();
+        said("nft add table inet other");
+        said("nft delete table inet other");
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        assert_eq!((rules(), daemon.events().len()), (whole, before));
+        daemon.stop().await;
     });
 }
 

@@ -2,12 +2,15 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::Layer;
+use hivekeep_kernel::{Door, Layer};
 use serde_json::json;
 
 use crate::{
-    Options,
-    test_util::{Stage, stage::eventually},
+    Attachment, CallRequest, OpenSession, Options,
+    test_util::{
+        Stage,
+        stage::{self, eventually},
+    },
 };
 
 fn narrow(in_flight: u32, queued: u32) -> Options {
@@ -18,6 +21,16 @@ fn narrow(in_flight: u32, queued: u32) -> Options {
     options
 }
 
+async fn opened(stage: &Stage, count: usize) -> Vec<Attachment> {
+    let open = || {
+        let client = "one of several".to_owned();
+        let (door, user) = (Door::Internal, stage::USER);
+        stage.sessions.open(OpenSession { door, client, user, resume: None })
+    };
+    let opened = futures::future::join_all((0..count).map(|_| open())).await;
+    opened.into_iter().map(|one| one.expect("opens")).collect()
+}
+
 async fn waits(stage: &Stage, count: u32) {
     eventually("calls wait", || stage.marks.running.load(SeqCst) == count).await;
 }
@@ -25,7 +38,11 @@ async fn waits(stage: &Stage, count: u32) {
 #[tokio::test]
 async fn beyond_the_queue_it_is_busy_and_never_too_many_run() {
     let stage = Stage::new(narrow(2, 3)).await;
-    let calls = (0..12).map(|_| stage.call("toy_wait", json!({ "ms": 150 })));
+    let sessions = opened(&stage, 12).await;
+    let calls = sessions.iter().map(|session| {
+        let request = stage.request("toy_wait", json!({ "ms": 150 }));
+        stage.dispatcher.call(CallRequest { session: session.session, ..request })
+    });
     let outcomes = futures::future::join_all(calls).await;
     let (done, refused): (Vec<_>, Vec<_>) =
         outcomes.into_iter().map(|outcome| outcome.result).partition(Result::is_ok);
@@ -104,7 +121,11 @@ async fn looking_works_while_commands_fill_all_their_slots() {
     let mut options = narrow(4, 8);
     options.admission.reserved = 1;
     let stage = Stage::new(options).await;
-    let work = (0..6).map(|_| stage.call("toy_wait", json!({ "ms": 1_000 })));
+    let sessions = opened(&stage, 6).await;
+    let work = sessions.iter().map(|session| {
+        let request = stage.request("toy_wait", json!({ "ms": 1_000 }));
+        stage.dispatcher.call(CallRequest { session: session.session, ..request })
+    });
     let (work, looked) = tokio::join!(futures::future::join_all(work), async {
         waits(&stage, 3).await;
         let looked = stage.call("toy_look", json!({ "toy_id": "red" })).await;
@@ -140,4 +161,43 @@ async fn work_that_only_waits_can_give_its_place_back() {
     });
     first.result.expect("not hurt");
     assert_eq!((rows[0].in_flight, rows[0].queued), (1, 0));
+}
+
+#[tokio::test]
+async fn one_session_leaves_half_of_what_is_shared_to_others() {
+    let mut options = narrow(8, 8);
+    options.admission.parked = 2;
+    let stage = Stage::new(options).await;
+    let wait = |parked: bool| stage.request("toy_wait", json!({ "ms": 60_000, "parked": parked }));
+    // Two of the first only wait; the others keep their places.
+    let (first, rest): (Vec<_>, Vec<_>) =
+        ((0..4).map(|_| wait(true)).collect(), (0..6).map(|_| wait(false)).collect());
+    let ends: Vec<_> = first.iter().chain(&rest).map(|request| request.cancel.clone()).collect();
+    let calls = |requests: Vec<CallRequest>| {
+        futures::future::join_all(requests.into_iter().map(|one| stage.dispatcher.call(one)))
+    };
+    let rest = async {
+        waits(&stage, 4).await;
+        while stage.dispatcher.targets().await.expect("answers")[0].in_flight > 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        calls(rest).await
+    };
+    let (_, outcomes, ()) = tokio::join!(calls(first), rest, async {
+        waits(&stage, 6).await;
+        while stage.dispatcher.targets().await.expect("answers")[0].queued < 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let busy = stage.refusal("toy_wait", json!({ "ms": 1 })).await;
+        assert_eq!(busy.code, "busy");
+        assert!(busy.message.contains("this session's half"), "{}", busy.message);
+        let rows = stage.dispatcher.targets().await.expect("answers");
+        assert_eq!((rows[0].in_flight, rows[0].queued), (4, 4));
+        let other = opened(&stage, 1).await;
+        let request = stage.request("toy_wait", json!({ "ms": 1 }));
+        let served = CallRequest { session: other[0].session, ..request };
+        stage.dispatcher.call(served).await.result.expect("the other half is another's");
+        ends.iter().for_each(tokio_util::sync::CancellationToken::cancel);
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_err()), "they were told to stop");
 }

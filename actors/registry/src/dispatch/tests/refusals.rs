@@ -94,6 +94,7 @@ async fn buckets_are_per_session_and_say_when_to_come_back() {
     let other = crate::OpenSession {
         door: hivekeep_kernel::Door::Cli,
         client: "other".to_owned(),
+        user: crate::User::Uid(2),
         resume: None,
     };
     let other = stage.sessions.open(other).await.expect("opens");
@@ -141,4 +142,41 @@ async fn a_field_addresses_an_actor_or_is_told_there_is_none() {
     assert_eq!(seen["text"], "red");
     let error = stage.refusal("toy_look", json!({ "toy_id": "green" })).await;
     assert_eq!(error.code, "toy_not_found");
+}
+
+#[tokio::test]
+async fn refused_calls_are_told_one_by_one_while_they_are_few() {
+    let stage = Stage::new(Stage::loose()).await;
+    for _ in 0..1_000 {
+        let refused = stage.refusal("toy_echo", json!({})).await;
+        assert_eq!(refused.code, "invalid_input", "the caller is told each time");
+    }
+    let unknown = stage.request("toy_echo", json!({}));
+    let unknown = crate::CallRequest { session: hivekeep_kernel::SessionId::new(), ..unknown };
+    stage.dispatcher.call(unknown).await.result.expect_err("refused");
+    stage.call("toy_echo", json!({ "text": "x" })).await.result.expect("what passes is told");
+    // The supervisor tells what it counted when it stops, too.
+    stage.keeper.send(crate::test_util::stage::Order::Stop("sessions")).expect("the keeper lives");
+    let summary = stage.events("calls.refused", 1).await.remove(0);
+    let told = stage.events("call.finished", 22).await;
+    let outcome = |nth: usize| told[nth].data["outcome"].clone();
+    assert_eq!((outcome(19), outcome(20)), (json!("invalid_input"), json!("session_unknown")));
+    assert_eq!(outcome(21), "ok", "20 of the thousand, the stranger's, and the last");
+    let session = stage.attachment.session.to_string();
+    assert_eq!(summary.data["total"], 980, "nothing is lost: {}", summary.data);
+    assert_eq!(summary.data["counts"], json!({ "invalid_input": 980 }));
+    assert_eq!(summary.data["sessions"], json!({ session: 980 }));
+    assert_eq!((&summary.subject, &summary.data["user"]), (&"uid:1".to_owned(), &json!("uid:1")));
+    let last = stage.journal.events().last().get();
+    assert!(last < 40, "{last} events of a thousand refusals");
+}
+
+#[tokio::test]
+async fn an_input_that_is_dear_to_look_at_is_refused_first() {
+    let stage = Stage::new(Stage::loose()).await;
+    let wide: serde_json::Map<_, _> = (0..30_000).map(|n| (format!("p{n}"), json!(1))).collect();
+    let error = stage.refusal("toy_ecko", Value::Object(wide)).await;
+    assert_eq!((error.layer, error.code.as_ref()), (Layer::Schema, "invalid_input"));
+    let told = &stage.events("call.finished", 1).await[0].data;
+    assert!(told["args_digest"].is_null(), "nothing was sorted: {told}");
 }

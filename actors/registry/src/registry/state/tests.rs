@@ -4,7 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { all: 3, work: 2, queued: 4, wait: Duration::from_secs(10) };
+const LIMITS: Limits =
+    Limits { all: 3, work: 2, queued: 4, parked: 2, wait: Duration::from_secs(10) };
+/// One session's own.
+const OWN: (&str, Serves) = ("own", Serves::One);
+/// Shared by all.
+const SHARED: (&str, Serves) = ("shared", Serves::All);
 
 type Calls = Admission<u32, u8, u32>;
 
@@ -17,7 +22,7 @@ fn control(session: u8) -> Flow<u8> {
 }
 
 fn arrive(calls: &mut Calls, flow: Flow<u8>, call: u32) -> Arrival<u32> {
-    calls.arrive(Duration::ZERO, "t", flow, call, call)
+    calls.arrive(Duration::ZERO, OWN, flow, call, call)
 }
 
 fn load(calls: &Calls) -> Option<(u32, u32)> {
@@ -35,7 +40,7 @@ fn slots_then_the_queue_then_refusal() {
     }
     assert!(matches!(arrive(&mut calls, control(0), 7), Arrival::Full(7, _)));
     assert_eq!(load(&calls), Some((3, 4)));
-    assert_eq!(calls.end(Duration::ZERO, &1), Some(3), "the oldest goes next");
+    assert_eq!(calls.end(Duration::ZERO, &1), [3], "the oldest goes next");
 }
 
 #[test]
@@ -45,8 +50,8 @@ fn work_leaves_the_reserve_to_control() {
     assert_eq!(arrive(&mut calls, work(0), 1), Arrival::Go(1));
     assert_eq!(arrive(&mut calls, work(0), 2), Arrival::Queued);
     assert_eq!(arrive(&mut calls, control(0), 3), Arrival::Go(3), "looking works beside commands");
-    assert_eq!(calls.end(Duration::ZERO, &3), None, "the reserve is not for work");
-    assert_eq!(calls.end(Duration::ZERO, &0), Some(2));
+    assert_eq!(calls.end(Duration::ZERO, &3), [0; 0], "the reserve is not for work");
+    assert_eq!(calls.end(Duration::ZERO, &0), [2]);
 }
 
 #[test]
@@ -57,7 +62,7 @@ fn sessions_take_turns() {
         assert_eq!(arrive(&mut calls, control(session), call), Arrival::Queued);
     }
     let order: Vec<_> =
-        [0, 10, 20, 11].iter().filter_map(|call| calls.end(Duration::ZERO, call)).collect();
+        [0, 10, 20, 11].iter().flat_map(|call| calls.end(Duration::ZERO, call)).collect();
     assert_eq!(order, [10, 20, 11, 12]);
 }
 
@@ -69,7 +74,7 @@ fn a_caller_that_leaves_takes_its_call_out_of_the_queue() {
     assert_eq!(calls.leave(&1), Some(1));
     assert_eq!(calls.leave(&0), None, "a running call is not taken out");
     assert_eq!(load(&calls), Some((1, 0)));
-    assert_eq!(calls.end(Duration::ZERO, &0), None);
+    assert_eq!(calls.end(Duration::ZERO, &0), [0; 0]);
     assert_eq!(load(&calls), None, "an idle target is forgotten");
 }
 
@@ -77,14 +82,14 @@ fn a_caller_that_leaves_takes_its_call_out_of_the_queue() {
 fn who_waits_too_long_is_taken_out() {
     let mut calls = Calls::new(Limits { all: 1, work: 1, ..LIMITS });
     let _ = arrive(&mut calls, control(0), 0);
-    let _ = calls.arrive(Duration::from_secs(1), "t", control(0), 1, 1);
-    let _ = calls.arrive(Duration::from_secs(5), "t", control(1), 2, 2);
+    let _ = calls.arrive(Duration::from_secs(1), OWN, control(0), 1, 1);
+    let _ = calls.arrive(Duration::from_secs(5), OWN, control(1), 2, 2);
     assert_eq!(calls.next_expiry(), Some(Duration::from_secs(11)));
     let late: Vec<_> =
         calls.expire(Duration::from_secs(11)).into_iter().map(|late| late.0).collect();
     assert_eq!(late, [1]);
     assert_eq!(calls.next_expiry(), Some(Duration::from_secs(15)));
-    assert_eq!(calls.end(Duration::from_secs(12), &0), Some(2));
+    assert_eq!(calls.end(Duration::from_secs(12), &0), [2]);
     assert_eq!(calls.next_expiry(), None);
 }
 
@@ -103,16 +108,64 @@ fn the_hint_grows_with_the_queue_and_the_service_time() {
 #[test]
 fn an_end_of_an_older_incarnation_is_ignored() {
     let mut calls = Calls::new(LIMITS);
-    assert_eq!(calls.end(Duration::ZERO, &99), None);
+    assert_eq!(calls.end(Duration::ZERO, &99), [0; 0]);
     let _ = arrive(&mut calls, control(0), 0);
-    assert_eq!(calls.end(Duration::ZERO, &99), None);
+    assert_eq!(calls.end(Duration::ZERO, &99), [0; 0]);
     assert_eq!(load(&calls), Some((1, 0)));
+}
+
+#[test]
+fn no_session_holds_more_than_half_of_what_is_shared() {
+    let limits = Limits { all: 16, work: 14, queued: 8, ..LIMITS };
+    let mut calls = Calls::new(limits);
+    let mut shared = |flow, call| calls.arrive(Duration::ZERO, SHARED, flow, call, call);
+    for call in 0..7 {
+        assert_eq!(shared(work(1), call), Arrival::Go(call));
+    }
+    assert_eq!(shared(work(1), 7), Arrival::Queued, "half of the slots for work");
+    assert_eq!(shared(work(2), 20), Arrival::Go(20), "the other half is another's");
+    assert_eq!(shared(control(1), 8), Arrival::Go(8));
+    assert_eq!(shared(control(1), 9), Arrival::Queued, "half of all slots");
+    for call in 10..12 {
+        assert_eq!(shared(work(1), call), Arrival::Queued);
+    }
+    assert!(matches!(shared(work(1), 12), Arrival::Share(12, _)), "half of the queue");
+    // One end lets two go: another call of the session, in either lane.
+    assert_eq!(calls.end(Duration::ZERO, &0), [7]);
+    assert_eq!(calls.end(Duration::ZERO, &8), [9]);
+    let mut tiny = Calls::new(Limits { all: 1, work: 1, queued: 1, ..LIMITS });
+    let mut shared = |call| tiny.arrive(Duration::ZERO, SHARED, work(1), call, call);
+    assert_eq!([shared(0), shared(1)], [Arrival::Go(0), Arrival::Queued], "never less than one");
+}
+
+#[test]
+fn what_only_waits_is_parked_and_how_much_is_bounded_over_all_targets() {
+    let mut calls = Calls::new(Limits { all: 1, work: 1, ..LIMITS });
+    let _ = arrive(&mut calls, work(1), 0);
+    let _ = arrive(&mut calls, work(1), 1);
+    assert_eq!(calls.park(Duration::ZERO, &0), [1]);
+    assert_eq!(calls.park(Duration::ZERO, &0), [0; 0], "once is enough");
+    let other = |calls: &mut Calls, flow, call| {
+        assert_eq!(calls.arrive(Duration::ZERO, SHARED, flow, call, call), Arrival::Go(call));
+        let _ = calls.park(Duration::ZERO, &call);
+    };
+    other(&mut calls, work(1), 2);
+    assert_eq!(calls.park(Duration::ZERO, &1), [0; 0], "two are parked already");
+    assert_eq!(load(&calls), Some((1, 0)), "so it keeps its slot");
+    other(&mut calls, work(2), 3);
+    assert_eq!(calls.end(Duration::ZERO, &2), [0; 0]);
+    assert_eq!((calls.park(Duration::ZERO, &1), load(&calls)), (vec![], None), "one ended");
+    for call in [0, 1, 3] {
+        assert_eq!(calls.end(Duration::ZERO, &call), [0; 0]);
+    }
+    assert!(calls.places.is_empty() && calls.parked.is_empty());
 }
 
 #[derive(Debug, Clone)]
 enum Step {
     Arrive { target: u8, session: u8, work: bool },
     End(prop::sample::Index),
+    Park(prop::sample::Index),
     Leave(prop::sample::Index),
     Wait(u64),
 }
@@ -122,41 +175,79 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0u8..2, 0u8..3, any::<bool>())
             .prop_map(|(target, session, work)| Step::Arrive { target, session, work }),
         4 => any::<prop::sample::Index>().prop_map(Step::End),
+        2 => any::<prop::sample::Index>().prop_map(Step::Park),
         2 => any::<prop::sample::Index>().prop_map(Step::Leave),
         1 => (0u64..6).prop_map(Step::Wait),
     ]
 }
 
+/// One call, as it arrived. The target 0 is one session's own, the target 1 is shared.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    call: u32,
+    target: u8,
+    session: u8,
+    work: bool,
+    since: Duration,
+}
+
 /// What the machine should hold, kept beside it.
 #[derive(Default)]
 struct Model {
-    running: Vec<(u32, u8, bool)>,
-    waiting: Vec<(u32, u8, bool, Duration)>,
+    running: Vec<Call>,
+    waiting: Vec<Call>,
+    parked: Vec<Call>,
 }
 
 impl Model {
-    fn admit(&mut self, call: u32) {
-        let at = self.waiting.iter().position(|w| w.0 == call).expect("only who waits is admitted");
-        let (call, target, work, _) = self.waiting.remove(at);
-        self.running.push((call, target, work));
+    fn admit(&mut self, calls: Vec<u32>) {
+        for call in calls {
+            let at = self.waiting.iter().position(|waiting| waiting.call == call);
+            self.running.push(self.waiting.remove(at.expect("only who waits is admitted")));
+        }
+    }
+
+    /// All, and for work.
+    fn slots(&self, target: u8, session: Option<u8>) -> (usize, usize) {
+        let of = |call: &&Call| {
+            call.target == target && session.is_none_or(|session| session == call.session)
+        };
+        let running: Vec<_> = self.running.iter().filter(of).collect();
+        (running.len(), running.iter().filter(|call| call.work).count())
     }
 
     fn check(&self, calls: &Calls) -> Result<(), TestCaseError> {
         for target in 0..2u8 {
-            let running: Vec<_> = self.running.iter().filter(|call| call.1 == target).collect();
-            let waiting: Vec<_> = self.waiting.iter().filter(|call| call.1 == target).collect();
-            let in_work = running.iter().filter(|call| call.2).count();
-            prop_assert!(running.len() <= 3 && in_work <= 2 && waiting.len() <= 4);
-            let key = target.to_string();
-            let told = calls.loads().find(|(other, _)| *other == key);
+            let (all, work) = self.slots(target, None);
+            let waiting: Vec<_> =
+                self.waiting.iter().filter(|call| call.target == target).collect();
+            prop_assert!(all <= 3 && work <= 2 && waiting.len() <= 4);
+            let told = calls.loads().find(|(key, _)| *key == at(target).0);
             let told = told.map_or((0, 0), |(_, load)| (load.in_flight, load.queued));
-            prop_assert_eq!(told, (running.len() as u32, waiting.len() as u32));
-            let idle_slot = running.len() < 3;
-            prop_assert!(!(idle_slot && waiting.iter().any(|call| !call.2)), "a slot lies idle");
-            prop_assert!(!(idle_slot && in_work < 2 && !waiting.is_empty()), "a slot lies idle");
+            prop_assert_eq!(told, (all as u32, waiting.len() as u32));
+            let share = if target == 0 { (3, 2) } else { (1, 1) };
+            for session in 0..3 {
+                let (mine, my_work) = self.slots(target, Some(session));
+                prop_assert!(mine <= share.0 && my_work <= share.1, "more than its share");
+                let room = all < 3 && mine < share.0;
+                let for_work = room && work < 2 && my_work < share.1;
+                let mut idle = waiting.iter().filter(|call| call.session == session);
+                prop_assert!(!idle.any(|call| if call.work { for_work } else { room }), "idle");
+                let waits = waiting.iter().filter(|call| call.session == session).count();
+                prop_assert!(target == 0 || waits <= 2, "more than its half of the queue");
+            }
+        }
+        for session in 0..3 {
+            let parked = self.parked.iter().filter(|call| call.session == session).count();
+            prop_assert!(parked <= 2);
+            prop_assert_eq!(calls.parked.get(&session).copied().unwrap_or(0), parked as u32);
         }
         Ok(())
     }
+}
+
+fn at(target: u8) -> (&'static str, Serves) {
+    if target == 0 { OWN } else { SHARED }
 }
 
 proptest! {
@@ -167,51 +258,67 @@ proptest! {
             match step {
                 Step::Arrive { target, session, work: heavy } => {
                     let flow = if heavy { work(session) } else { control(session) };
-                    match calls.arrive(now, &target.to_string(), flow, call, call) {
+                    let arrived = Call { call, target, session, work: heavy, since: now };
+                    let of = |waiting: &&Call| waiting.target == target;
+                    match calls.arrive(now, at(target), flow, call, call) {
                         Arrival::Go(cargo) => {
                             prop_assert_eq!(cargo, call);
-                            model.running.push((call, target, heavy));
+                            model.running.push(arrived);
                         }
-                        Arrival::Queued => model.waiting.push((call, target, heavy, now)),
+                        Arrival::Queued => model.waiting.push(arrived),
                         Arrival::Full(..) => {
-                            let waiting = model.waiting.iter().filter(|w| w.1 == target).count();
+                            let waiting = model.waiting.iter().filter(of).count();
                             prop_assert_eq!(waiting, 4, "refused with room to wait");
                         }
+                        Arrival::Share(..) => {
+                            let mine = |waiting: &&Call| of(waiting) && waiting.session == session;
+                            let waiting = model.waiting.iter().filter(mine).count();
+                            prop_assert_eq!((target, waiting), (1, 2), "refused with room to wait");
+                        }
                     }
                 }
-                Step::End(_) | Step::Leave(_) if model.running.is_empty() && model.waiting.is_empty() => {}
                 Step::End(which) if !model.running.is_empty() => {
-                    let (call, ..) = model.running.remove(which.index(model.running.len()));
-                    if let Some(next) = calls.end(now, &call) {
-                        model.admit(next);
+                    let ended = model.running.remove(which.index(model.running.len()));
+                    model.admit(calls.end(now, &ended.call));
+                }
+                Step::End(which) if !model.parked.is_empty() => {
+                    let ended = model.parked.remove(which.index(model.parked.len()));
+                    prop_assert!(calls.end(now, &ended.call).is_empty());
+                }
+                Step::Park(which) if !model.running.is_empty() => {
+                    let at = which.index(model.running.len());
+                    let wish = model.running[at];
+                    let next = calls.park(now, &wish.call);
+                    let parked = model.parked.iter().filter(|call| call.session == wish.session);
+                    if parked.count() < 2 {
+                        model.parked.push(model.running.remove(at));
                     }
+                    model.admit(next);
                 }
                 Step::Leave(which) if !model.waiting.is_empty() => {
-                    let (call, ..) = model.waiting.remove(which.index(model.waiting.len()));
-                    prop_assert_eq!(calls.leave(&call), Some(call));
+                    let left = model.waiting.remove(which.index(model.waiting.len()));
+                    prop_assert_eq!(calls.leave(&left.call), Some(left.call));
                 }
                 Step::Wait(secs) => {
                     now += Duration::from_secs(secs);
                     let late: HashSet<_> = calls.expire(now).into_iter().map(|late| late.0).collect();
-                    let due = |waiting: &(u32, u8, bool, Duration)| waiting.3 + LIMITS.wait <= now;
+                    let due = |waiting: &Call| waiting.since + LIMITS.wait <= now;
                     let expected: HashSet<_> =
-                        model.waiting.iter().filter(|w| due(w)).map(|w| w.0).collect();
+                        model.waiting.iter().filter(|w| due(w)).map(|w| w.call).collect();
                     prop_assert_eq!(late, expected);
                     model.waiting.retain(|w| !due(w));
                 }
-                Step::End(_) | Step::Leave(_) => {}
+                Step::End(_) | Step::Park(_) | Step::Leave(_) => {}
             }
             model.check(&calls)?;
         }
         // Everything that runs ends; everything that waits gets its turn.
-        while let Some((call, ..)) = model.running.pop() {
-            if let Some(next) = calls.end(now, &call) {
-                model.admit(next);
-            }
+        while let Some(ended) = model.running.pop().or_else(|| model.parked.pop()) {
+            model.admit(calls.end(now, &ended.call));
         }
         prop_assert!(model.waiting.is_empty(), "starved: {:?}", model.waiting);
         prop_assert_eq!(calls.loads().count(), 0);
-        prop_assert!(calls.places.is_empty());
+        prop_assert!(calls.places.is_empty() && calls.parked.is_empty());
     }
 
     #[test]
@@ -224,7 +331,7 @@ proptest! {
         let (mut running, mut turns) = (1000, 0);
         for (call, session) in (1u32..).zip(others.iter().copied().chain([1, 2, 3])) {
             let _ = arrive(&mut calls, control(session), call);
-            if let Some(next) = calls.end(Duration::ZERO, &running) {
+            if let [next] = calls.end(Duration::ZERO, &running)[..] {
                 (running, turns) = (next, turns + 1);
                 if next == 0 {
                     break;

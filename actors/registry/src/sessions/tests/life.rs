@@ -15,7 +15,8 @@ use crate::{
 };
 
 fn client(resume: Option<SessionId>) -> OpenSession {
-    OpenSession { door: Door::McpStdio, client: "tester".to_owned(), resume }
+    let user = crate::User::Uid(2);
+    OpenSession { door: Door::McpStdio, client: "tester".to_owned(), user, resume }
 }
 
 async fn row(sessions: &SessionsHandle, id: SessionId) -> SessionRow {
@@ -216,8 +217,16 @@ async fn there_are_never_too_many_and_idle_ones_make_room() {
     let idle = stage.sessions.open(client(None)).await.expect("opens").session;
     stage.events_of("session.detached", Some(&idle.to_string()), 1).await;
     let third = stage.sessions.open(client(None)).await.expect("the idle one makes room");
-    let row = ended(&stage.sessions, idle).await;
-    assert_eq!(row.end_reason, Some(EndReason::MadeRoom));
+    let ended = stage.events_of("session.ended", Some(&idle.to_string()), 1).await;
+    assert_eq!(ended[0].data["reason"], json!(EndReason::MadeRoom));
+    for _ in 0..2_000 {
+        if stage.sessions.list().await.iter().all(|row| row.session != idle) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let streams = stage.journal.streams(&format!("session/{idle}")).expect("reads");
+    assert_eq!(streams, [], "it did nothing, and leaves nothing");
     let error = stage.sessions.open(client(None)).await.expect_err("all hold something");
     assert_eq!((error.code.as_ref(), error.retryable), ("too_many_sessions", true));
     assert!(!stage.sessions.standing(holds).await.ended);
@@ -268,6 +277,12 @@ async fn a_journal_that_makes_no_sense_is_refused_whole() {
     let census = hivekeep_kernel::Census::default();
     let policy = hivekeep_kernel::Policy::ENTITY;
     let address = hivekeep_kernel::Address::vacant(census.probe("other", "sessions", policy));
-    let restored = SessionsHandle::restore(&Stage::loose(), stage.journal.clone(), census, address);
+    let restored = SessionsHandle::restore(
+        &Stage::loose(),
+        Resources::default(),
+        stage.journal.clone(),
+        census,
+        address,
+    );
     assert!(matches!(restored, Err(crate::SessionsError::Unreadable { .. })));
 }

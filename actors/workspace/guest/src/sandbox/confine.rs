@@ -1,13 +1,17 @@
 //! Giving up rights, for good and for everything started later.
 
+use std::fs;
 use std::io;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// See namespaces(7).
+const COUNTS: &str = "/proc/sys/user";
 
 /// What a contained root may keep: everything here acts on its own files,
 /// processes and sockets only.
@@ -38,12 +42,28 @@ pub(super) fn capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Soft and hard limits alike.
+/// Soft and hard limits alike; where whoever started this has less, it stays at that.
 pub(super) fn rlimits(limits: &[(Resource, u64)]) -> io::Result<()> {
     for (resource, value) in limits {
-        setrlimit(*resource, Rlimit { current: Some(*value), maximum: Some(*value) })?;
+        let value = getrlimit(*resource).maximum.unwrap_or(u64::MAX).min(*value);
+        setrlimit(*resource, Rlimit { current: Some(value), maximum: Some(value) })?;
     }
     Ok(())
+}
+
+/// What this user namespace may have at most, of what the kernel counts by namespace and user:
+/// no further namespaces, which stands behind the filter of system calls, and so many inotify
+/// instances, which the host's user would have fewer of. Only `CAP_SYS_RESOURCE` changes it.
+pub(super) fn counts(inotify_instances: Option<u32>) -> io::Result<()> {
+    for entry in fs::read_dir(COUNTS)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with("_namespaces") {
+            fs::write(&path, "0")?;
+        }
+    }
+    let Some(most) = inotify_instances else { return Ok(()) };
+    fs::write(format!("{COUNTS}/max_inotify_instances"), most.to_string())
 }
 
 /// Landlock as far as this kernel has it; says how far. Below the root everything

@@ -1,6 +1,6 @@
 //! The sandbox's root: an overlay, and the few special places in it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -16,6 +16,9 @@ const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd/2", "stderr"),
     ("pts/ptmx", "ptmx"),
 ];
+/// For a few nodes and links.
+const DEV_BYTES: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4096;
 /// This program inside the sandbox: what the sandbox was started from is gone
 /// after the pivot, and Landlock lets nothing be executed that is not below `/`.
 pub(super) const GUEST: &CStr = c"/run/hivekeep/guest";
@@ -33,8 +36,14 @@ fn at<T>(step: &'static str, result: Result<T, impl Into<io::Error>>) -> Result<
     result.map_err(|cause| Error { step, cause: cause.into() })
 }
 
-/// Mounts everything and makes it the root.
-pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error> {
+/// Mounts everything and makes it the root. `/run` and `/dev/shm` hold `tmpfs_mb` each at most;
+/// without it half of the host's memory, as the kernel has it.
+pub(super) fn enter(
+    lower: &Path,
+    upper: &Path,
+    work: &Path,
+    tmpfs_mb: Option<u64>,
+) -> Result<(), Error> {
     let root = Path::new(NEW_ROOT);
     at("new root", std::fs::create_dir_all(root))?;
     let options = format!(
@@ -43,7 +52,7 @@ pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error
         upper.display(),
         work.display()
     );
-    let options = at("overlay options", std::ffi::CString::new(options).map_err(io::Error::other))?;
+    let options = at("overlay options", CString::new(options).map_err(io::Error::other))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     at("overlay", mount("overlay", root, "overlay", flags, options.as_c_str()))?;
     for name in ["proc", "dev", "run", "tmp", "sys"] {
@@ -51,9 +60,8 @@ pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error
     }
     // The one that bubblewrap mounted for this PID namespace.
     at("/proc", mount_bind_recursive("/proc", root.join("proc")))?;
-    devices(&root.join("dev"))?;
-    let run = root.join("run");
-    at("/run", mount("tmpfs", &run, "tmpfs", flags, c"mode=755"))?;
+    devices(&root.join("dev"), tmpfs_mb)?;
+    tmpfs("/run", &root.join("run"), flags, 755, tmpfs_mb.map(|mb| mb << 20))?;
     guest(&root.join(GUEST.to_string_lossy().trim_start_matches('/')))?;
     at("pivot", std::env::set_current_dir(root))?;
     at("pivot", rustix::process::pivot_root(".", "."))?;
@@ -61,10 +69,24 @@ pub(super) fn enter(lower: &Path, upper: &Path, work: &Path) -> Result<(), Error
     at("pivot", std::env::set_current_dir("/"))
 }
 
-fn devices(dev: &Path) -> Result<(), Error> {
+/// A file a page at most: those cost the kernel memory, too.
+fn tmpfs(
+    step: &'static str,
+    target: &Path,
+    flags: MountFlags,
+    mode: u32,
+    bytes: Option<u64>,
+) -> Result<(), Error> {
+    let size = bytes.map(|bytes| format!(",size={bytes},nr_inodes={}", bytes / PAGE_BYTES));
+    let options = format!("mode={mode}{}", size.unwrap_or_default());
+    let options = at(step, CString::new(options).map_err(io::Error::other))?;
+    at(step, mount("tmpfs", target, "tmpfs", flags, options.as_c_str()))
+}
+
+fn devices(dev: &Path, shm_mb: Option<u64>) -> Result<(), Error> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     // Not 1777: the kernel refuses writes to another user's device in a sticky folder.
-    at("/dev", mount("tmpfs", dev, "tmpfs", flags, c"mode=755"))?;
+    tmpfs("/dev", dev, flags, 755, Some(DEV_BYTES))?;
     for name in DEVICES {
         let target = dev.join(name);
         at("/dev", std::fs::File::create(&target))?;
@@ -76,7 +98,7 @@ fn devices(dev: &Path) -> Result<(), Error> {
     let pts = c"newinstance,ptmxmode=0666,mode=620";
     at("/dev/pts", mount("devpts", dev.join("pts"), "devpts", flags, pts))?;
     let shm = flags | MountFlags::NODEV;
-    at("/dev/shm", mount("tmpfs", dev.join("shm"), "tmpfs", shm, c"mode=1777"))?;
+    tmpfs("/dev/shm", &dev.join("shm"), shm, 1777, shm_mb.map(|mb| mb << 20))?;
     for (target, name) in LINKS {
         at("/dev", symlink(target, dev.join(name)))?;
     }

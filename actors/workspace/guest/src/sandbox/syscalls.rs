@@ -1,4 +1,17 @@
-//! System calls that a sandbox has no use for and a kernel exploit has.
+//! The system calls of a sandbox: what it has no use for and a kernel exploit has, is refused.
+//!
+//! | filter | what does not pass it | is answered |
+//! |---|---|---|
+//! | [`known`] | what is in no list here, so all that later kernels add | `ENOSYS` |
+//! | [`refused`] | [`DENIED`], and new namespaces | `EPERM` |
+//! | [`families`] | sockets of other families than [`FAMILIES`] | `EAFNOSUPPORT` |
+//! | [`protocols`] | sockets of other protocols than [`PROTOCOLS`] | `EPROTONOSUPPORT` |
+//!
+//! The answers are those of a kernel that was built without, on which libraries fall back. Of
+//! sockets only families and protocols are filtered that a network namespace separates: vsock
+//! is one for the whole host.
+
+mod list;
 
 use std::collections::BTreeMap;
 
@@ -7,80 +20,29 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
-const DENIED: &[i64] = &[
-    // Mounts and namespaces.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    // The kernel's programs, keys and events.
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    // Other processes' memory, files by handle.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_kcmp,
-    libc::SYS_open_by_handle_at,
-    // The machine.
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
-    libc::SYS_syslog,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_adjtimex,
-    libc::SYS_vhangup,
-    libc::SYS_fanotify_init,
-    libc::SYS_move_pages,
-    libc::SYS_migrate_pages,
-    libc::SYS_mbind,
-    libc::SYS_set_mempolicy,
-];
+use list::{DENIED, DENIED_HERE, LAST_NUMBER_HERE, NEWER};
 
-#[cfg(target_arch = "x86_64")]
-const DENIED_HERE: &[i64] = &[
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_modify_ldt,
-    libc::SYS_nfsservctl,
-    libc::SYS_uselib,
-    libc::SYS_ustat,
-    libc::SYS_sysfs,
-    libc::SYS__sysctl,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const DENIED_HERE: &[i64] = &[libc::SYS_nfsservctl];
-
-/// x86_64's second door to the same calls, for 32-bit pointers.
-const X32_BIT: i64 = 0x4000_0000;
+/// Families of sockets.
+const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// What may be spoken over the internet's families; of netlink's only `NETLINK_ROUTE` is.
+const PROTOCOLS: [i32; 5] =
+    [libc::IPPROTO_IP, libc::IPPROTO_ICMP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, ICMPV6];
+const ICMPV6: i32 = libc::IPPROTO_ICMPV6;
+/// The type within socket(2)'s second argument, which has flags too.
+const TYPE_MASK: u64 = 0xf;
+/// AF_PACKET by its old name, a type of AF_INET.
+const SOCK_PACKET: i32 = 10;
 /// Personalities that a program may have: the usual one, and the question for it.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+];
 
 /// The filter could not be put in force.
 #[derive(Debug, thiserror::Error)]
@@ -94,66 +56,90 @@ pub enum Error {
 }
 
 /// Puts the filters in force for this process and everything it starts.
-pub(super) fn deny() -> Result<(), Error> {
-    for program in [refused()?, unknown()?] {
+pub(super) fn confine() -> Result<(), Error> {
+    for program in [known()?, refused()?, families()?, protocols()?] {
         seccompiler::apply_filter(&program)?;
     }
     Ok(())
 }
 
-/// Calls that are answered "operation not permitted".
+/// An allow list of numbers. Not on it are clone3, whose flags are in memory, where a filter
+/// cannot see them, and x86_64's second door to every call, for 32-bit pointers.
+fn known() -> Result<BpfProgram, BackendError> {
+    // What is refused has an answer of its own.
+    let calls = (0..=LAST_NUMBER_HERE).chain(NEWER.iter().chain(DENIED).copied());
+    let rules = calls.map(|call| (call, vec![])).collect();
+    let unknown = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    SeccompFilter::new(rules, unknown, SeccompAction::Allow, arch()?)?.try_into()
+}
+
 fn refused() -> Result<BpfProgram, BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in DENIED.iter().chain(DENIED_HERE) {
-        rules.insert(*call, vec![]);
-        rules.insert(*call | X32_BIT, vec![]);
-    }
-    let (dword, qword) = (SeccompCmpArgLen::Dword, SeccompCmpArgLen::Qword);
-    let namespaces = [
-        libc::CLONE_NEWUSER,
-        libc::CLONE_NEWNS,
-        libc::CLONE_NEWPID,
-        libc::CLONE_NEWNET,
-        libc::CLONE_NEWIPC,
-        libc::CLONE_NEWUTS,
-        libc::CLONE_NEWCGROUP,
-    ];
-    let mut clones = Vec::new();
-    for flag in namespaces {
-        let flag = u64::from(flag.cast_unsigned());
-        let set = SeccompCondition::new(0, qword.clone(), SeccompCmpOp::MaskedEq(flag), flag)?;
-        clones.push(SeccompRule::new(vec![set])?);
-    }
-    let others = PERSONALITIES
-        .into_iter()
-        .map(|usual| SeccompCondition::new(0, dword.clone(), SeccompCmpOp::Ne, usual))
-        .collect::<Result<Vec<_>, _>>()?;
-    let personality = SeccompRule::new(others)?;
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        DENIED.iter().chain(DENIED_HERE).map(|call| (*call, vec![])).collect();
+    let new = NAMESPACES.map(|flag| all([masked(0, flag.cast_unsigned().into(), flag)]));
+    rules.insert(libc::SYS_clone, new.into_iter().collect::<Result<_, _>>()?);
+    let other = PERSONALITIES.map(|usual| compare(0, SeccompCmpOp::Ne, usual));
+    rules.insert(libc::SYS_personality, vec![all(other)?]);
     // Terminal input faked by ioctl, against whoever looks at that terminal.
-    let fake = [libc::TIOCSTI, libc::TIOCLINUX]
-        .into_iter()
-        .map(|request| {
-            let is = SeccompCondition::new(1, dword.clone(), SeccompCmpOp::Eq, request)?;
-            SeccompRule::new(vec![is])
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    for bit in [0, X32_BIT] {
-        rules.insert(libc::SYS_clone | bit, clones.clone());
-        rules.insert(libc::SYS_personality | bit, vec![personality.clone()]);
-        rules.insert(libc::SYS_ioctl | bit, fake.clone());
+    let fake = [libc::TIOCSTI, libc::TIOCLINUX].map(|ioctl| all([compare(1, EQ, ioctl)]));
+    rules.insert(libc::SYS_ioctl, fake.into_iter().collect::<Result<_, _>>()?);
+    answered(rules, libc::EPERM)
+}
+
+fn families() -> Result<BpfProgram, BackendError> {
+    let other = FAMILIES.map(|family| isnt(0, family));
+    let packet = [is(0, libc::AF_INET), masked(1, TYPE_MASK, SOCK_PACKET)];
+    sockets(vec![all(other)?, all(packet)?], libc::EAFNOSUPPORT)
+}
+
+fn protocols() -> Result<BpfProgram, BackendError> {
+    let netlink = [is(0, libc::AF_NETLINK), isnt(2, libc::NETLINK_ROUTE)];
+    let mut rules = vec![all(netlink)?];
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let other = PROTOCOLS.map(|protocol| isnt(2, protocol));
+        rules.push(all(other.into_iter().chain([is(0, family)]))?);
     }
-    program(rules, libc::EPERM)
+    sockets(rules, libc::EPROTONOSUPPORT)
 }
 
-/// Calls that are answered as if the kernel did not know them: clone3's flags are
-/// in memory, where a filter cannot see them, and libraries fall back to clone.
-fn unknown() -> Result<BpfProgram, BackendError> {
-    let rules = [libc::SYS_clone3, libc::SYS_clone3 | X32_BIT].map(|call| (call, vec![]));
-    program(BTreeMap::from(rules), libc::ENOSYS)
+fn sockets(rules: Vec<SeccompRule>, errno: i32) -> Result<BpfProgram, BackendError> {
+    let calls = [libc::SYS_socket, libc::SYS_socketpair];
+    answered(calls.into_iter().map(|call| (call, rules.clone())).collect(), errno)
 }
 
-fn program(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, BackendError> {
-    let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+fn answered(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: i32,
+) -> Result<BpfProgram, BackendError> {
     let answer = SeccompAction::Errno(errno.cast_unsigned());
-    SeccompFilter::new(rules, SeccompAction::Allow, answer, arch)?.try_into()
+    SeccompFilter::new(rules, SeccompAction::Allow, answer, arch()?)?.try_into()
+}
+
+fn arch() -> Result<TargetArch, BackendError> {
+    std::env::consts::ARCH.try_into()
+}
+
+type Condition = Result<SeccompCondition, BackendError>;
+const EQ: SeccompCmpOp = SeccompCmpOp::Eq;
+
+/// Matches when all conditions do.
+fn all(conditions: impl IntoIterator<Item = Condition>) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// The kernel takes these arguments as 32 bits, whatever is above them.
+fn compare(argument: u8, how: SeccompCmpOp, with: u64) -> Condition {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, with)
+}
+
+fn is(argument: u8, value: i32) -> Condition {
+    compare(argument, EQ, value.cast_unsigned().into())
+}
+
+fn isnt(argument: u8, value: i32) -> Condition {
+    compare(argument, SeccompCmpOp::Ne, value.cast_unsigned().into())
+}
+
+fn masked(argument: u8, mask: u64, value: i32) -> Condition {
+    compare(argument, SeccompCmpOp::MaskedEq(mask), value.cast_unsigned().into())
 }

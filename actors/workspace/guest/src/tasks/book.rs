@@ -85,6 +85,7 @@ impl Book {
         if self.folder.exists().map_err(|error| disk(&error))? {
             self.read_back().map_err(|error| disk(&error))?;
         }
+        self.sweep().map_err(|error| disk(&error))?;
         self.loaded = true;
         self.forget();
         let acknowledged: Vec<_> =

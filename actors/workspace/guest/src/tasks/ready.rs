@@ -202,10 +202,10 @@ impl Shelf {
 
 /// Removes what was made for a run that did not come about.
 pub(super) fn discard(agent: &Agent, run: &JobDir) {
-    let _ = std::fs::remove_dir_all(run.path());
     if let Some(dir) = super::kill::cgroup_of(agent, run) {
         cgroup::remove(&dir);
     }
+    let _ = std::fs::remove_dir_all(run.path());
 }
 
 impl Ready {

@@ -170,10 +170,11 @@ impl Prepared {
     }
 }
 
-/// Takes away what was made for a command that did not run.
+/// Takes away what was made for a command that did not run. The folder last: while it is there, no
+/// other run gets this one's number, and with it its cgroup.
 fn leave(dir: &JobDir, cgroup: &Path) {
-    let _ = std::fs::remove_dir_all(dir.path());
     if !cgroup.as_os_str().is_empty() {
         let _ = std::fs::remove_dir(cgroup);
     }
+    let _ = std::fs::remove_dir_all(dir.path());
 }

@@ -79,8 +79,23 @@ impl Snapshots for FakeDriver {
     async fn resume(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("resume", &handle.workspace);
         self.living(handle)?;
-        self.state().paused.remove(&handle.workspace);
+        let room = {
+            let mut state = self.state();
+            state.paused.remove(&handle.workspace);
+            state.starved.get(&handle.workspace).copied()
+        };
+        if room == Some(true) {
+            self.state().starved.remove(&handle.workspace);
+            if let super::Endpoint::Unix { path, .. } = &handle.endpoint {
+                self.serve(&handle.workspace, path)?;
+            }
+        }
         Ok(())
+    }
+
+    async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error> {
+        self.living(handle)?;
+        Ok(self.state().starved.contains_key(&handle.workspace))
     }
 
     async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error> {

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::header::{self, virtual_size};
 use super::{Error, publish};
 use crate::driver::tools;
 
@@ -36,9 +36,11 @@ pub fn merge(
         return Ok(());
     }
     let qemu_img = tools::find(Path::new("qemu-img"), "apt-get install qemu-utils")?;
-    let size_bytes = virtual_size(frozen).map_err(Error::io("read the size of", frozen))?;
+    virtual_size(child).map_err(Error::io("read the header of", child))?;
     publish(into, |fresh| {
         copy(frozen, fresh, wanted)?;
+        // A disk's lowest layer may name its image. What it stands on is told to QEMU.
+        let size_bytes = header::without_backing(fresh)?;
         // Something must stand below the copy: where nothing does, qemu-img leaves zeroes out,
         // and what the copy is put on later would shine through.
         let below = json!({ "driver": "null-co", "size": size_bytes, "read-zeroes": true });
@@ -65,13 +67,6 @@ fn copy(from: &Path, to: &Path, wanted: &dyn Fn() -> bool) -> io::Result<()> {
         }
     }
     Err(io::ErrorKind::Interrupted.into())
-}
-
-/// Field `size` of a qcow2 header.
-fn virtual_size(layer: &Path) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    fs::File::open(layer)?.read_exact_at(&mut bytes, 24)?;
-    Ok(u64::from_be_bytes(bytes))
 }
 
 fn run(command: &mut Command, wanted: &dyn Fn() -> bool) -> io::Result<()> {
@@ -120,9 +115,14 @@ mod tests {
         let [base, frozen, child, into] =
             ["base", "frozen", "child", "into"].map(|name| dir.path().join(name));
         fs::write(&base, vec![0xab; 32 << 20]).unwrap();
-        for layer in [&frozen, &child] {
-            make_top(layer, 32 << 20).unwrap();
-        }
+        // As the disk of a new machine is made: it names its image.
+        let made = Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+            .args([&base, &frozen])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        make_top(&child, 32 << 20).unwrap();
         let file = json!({ "driver": "file", "filename": base.to_str().unwrap() });
         let raw = json!({ "driver": "raw", "file": file });
         let lower = over(&frozen, &raw);
@@ -141,6 +141,9 @@ mod tests {
             .output()
             .unwrap();
         assert!(compared.status.success(), "{compared:?}");
+        let told = Command::new("qemu-img").arg("info").arg(&into).output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert!(told.contains("32 MiB") && !told.contains("backing"), "{told}");
         let other = dir.path().join("other");
         assert!(merge(&frozen, &child, &other, &|| false).is_err(), "it was not wanted");
         fs::write(&child, "junk").unwrap();

@@ -16,9 +16,30 @@ pub(super) struct Sandbox<'a> {
     pub(super) link_fd: RawFd,
     /// Where bubblewrap tells the pid of process 1.
     pub(super) info_fd: RawFd,
-    /// The daemon's uid on the host; the guest daemon translates it into its namespace.
+    /// The pipe that the guest daemon speaks to once it is confined.
+    pub(super) console_fd: RawFd,
+    /// The daemon's uid where bubblewrap is started; the guest daemon translates it into its
+    /// namespace.
     pub(super) peer_uid: u32,
+    /// Processes and threads.
+    pub(super) max_processes: u32,
+    /// Most inotify instances; where the user is the sandbox's own, the host's limit does.
+    pub(super) inotify_instances: Option<u32>,
 }
+
+/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on the last three and it are
+/// counted for the sandbox's user namespace, and so not taken from others of the same user.
+const RLIMITS: [(&str, u64); 5] = [
+    // As commands have in a VM.
+    ("nofile", 65_536),
+    // No files; and not 0, for which the kernel still runs the host's handler of cores.
+    ("core", 1),
+    // The kernel's own defaults.
+    ("memlock", 8 << 20),
+    ("msgqueue", 819_200),
+    // A small part of what the kernel gives a user of the host.
+    ("sigpending", 4096),
+];
 
 const NAMESPACES: [&str; 6] = [
     "--unshare-user",
@@ -50,6 +71,17 @@ pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> 
     add(&[&"--unix-fd", &sandbox.link_fd.to_string()]);
     add(&[&"--token-hash", &plan.token_hash_hex, &"--peer-uid", &sandbox.peer_uid.to_string()]);
     add(&[&"--machine-id", &plan.uuid.simple().to_string()]);
+    // Where its user is another than the daemon's, who is not root, its environment is not read.
+    add(&[&"--tag", &plan.tag()]);
+    add(&[&"--console-fd", &sandbox.console_fd.to_string()]);
+    // Two of them: together no more than the workspace's memory.
+    add(&[&"--tmpfs-mb", &(plan.memory_mb / 2).to_string()]);
+    for (name, value) in RLIMITS.into_iter().chain([("nproc", sandbox.max_processes.into())]) {
+        add(&[&"--rlimit", &format!("{name}={value}")]);
+    }
+    if let Some(most) = sandbox.inotify_instances {
+        add(&[&"--inotify-instances", &most.to_string()]);
+    }
     words
 }
 
@@ -66,7 +98,10 @@ mod tests {
             overlay: Path::new("/r/disk/ws_golden/overlay"),
             link_fd: 8,
             info_fd: 9,
+            console_fd: 10,
             peer_uid: 0,
+            max_processes: 2048,
+            inotify_instances: Some(32),
         };
         let line = command_line(&plan, &sandbox);
         let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();

@@ -1,4 +1,5 @@
-//! The id map of a sandbox's tree: a user namespace that nobody enters.
+//! User namespaces without a process: the id map of a sandbox's tree, and that of a range of
+//! subordinate users.
 //!
 //! The kernel takes the map of a mount only as a user namespace, and makes one only together with a
 //! process in it. That process shares the daemon's memory instead of copying its page tables, which
@@ -19,6 +20,21 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// A user namespace whose map says that root of the disk is the machine's user.
 pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
+    namespace_mapped_by(|holder| {
+        let map = |file: &str, id: u32| {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(format!("/proc/{holder}/{file}"))?
+                .write_all(format!("0 {id} 1").as_bytes())
+        };
+        map("uid_map", user.uid).and_then(|()| map("gid_map", user.gid))
+    })
+}
+
+/// A user namespace whose maps `map` writes for the process that has it. Blocks for that.
+pub(super) fn namespace_mapped_by(
+    map: impl FnOnce(libc::pid_t) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     let (wait, release) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut waits_on = wait.as_raw_fd();
     // 16 bytes each, as the ABI aligns a stack.
@@ -33,14 +49,7 @@ pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
     if holder < 0 {
         return Err(io::Error::last_os_error());
     }
-    let map = |file: &str, id: u32| {
-        fs::OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{holder}/{file}"))?
-            .write_all(format!("0 {id} 1").as_bytes())
-    };
-    let mapped = map("uid_map", user.uid)
-        .and_then(|()| map("gid_map", user.gid))
+    let mapped = map(holder)
         .and_then(|()| fs::File::open(format!("/proc/{holder}/ns/user")).map(OwnedFd::from));
     drop(release);
     // SAFETY: waits for the child just made; the status is not wanted.

@@ -11,15 +11,15 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
 use super::args::{self, Sandbox};
-use super::{Layout, SandboxDriver, layout, overlay_dir};
+use super::{Layout, SandboxDriver, copies, layout, overlay_dir, user};
 use crate::driver::cgroup::Limits;
 use crate::driver::ground::{Ground, Newborn};
 use crate::driver::handle::{Endpoint, ProcessId, boot_id};
 use crate::driver::options::MachineUser;
 use crate::driver::spawn::{self, Spawn};
 use crate::driver::{
-    AppliedLimits, Carrier, Enforcement, Error, Isolation, Launched, MachineHandle, Plan, folders,
-    sockets,
+    AppliedLimits, Carrier, Enforcement, Error, Isolation, Launched, MachineHandle, Plan, console,
+    folders, sockets,
 };
 
 /// Between the end of process 1 and that of bubblewrap's outer half.
@@ -36,6 +36,7 @@ pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launch
         return Err(Error::BadPlan("a sandbox's carrier is its Unix socket".into()));
     }
     driver.ground.check_limits()?;
+    driver.check_landlock()?;
     let starter = Starter {
         ground: driver.ground.clone(),
         bwrap: driver.bwrap.clone(),
@@ -109,11 +110,14 @@ impl Starter {
     fn start(self) -> Result<Started, Failure> {
         let plan = &self.plan;
         let options = &self.ground.options;
-        let user = options.machine_user(plan.slot)?;
+        let machine = user::of(&self.ground, plan)?;
+        let user = machine.host;
         let tree = Plan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
+        let own_tree = self.copy_of(tree, &machine)?;
+        let tree = own_tree.as_deref().unwrap_or(tree);
         let overlay = overlay_dir(plan);
         let layout =
-            user.switch.then(|| Layout::new(tree, &overlay, &self.guest, user)).transpose();
+            user.switch.then(|| Layout::new(tree, &overlay, &self.guest, &machine)).transpose();
         let layout = layout.map_err(Error::io("map the ids of", tree))?;
         let mut newborn = Newborn::new(&self.ground, &plan.workspace);
         let limits = Limits {
@@ -127,6 +131,7 @@ impl Starter {
         }
         let link_path = plan.folders.link_socket();
         let link = sockets::bind(&link_path)?;
+        let console = console::make_pipe(&plan.folders.console_pipe())?;
         let (info, info_writer) = pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| Error::io("make a pipe for", &self.bwrap)(error.into()))?;
         let sandbox = Sandbox {
@@ -135,18 +140,26 @@ impl Starter {
             overlay: if user.switch { Path::new(layout::OVERLAY) } else { &overlay },
             link_fd: link.as_raw_fd(),
             info_fd: info_writer.as_raw_fd(),
-            peer_uid: rustix::process::geteuid().as_raw(),
+            console_fd: console.as_raw_fd(),
+            // In the numbers of the namespace that bubblewrap is started in.
+            peer_uid: match &machine.within {
+                Some(_) => 0,
+                None => rustix::process::geteuid().as_raw(),
+            },
+            max_processes: options.sandbox_max_processes,
+            inotify_instances: if user.switch { None } else { inotify_share() },
         };
         let outer = Spawn {
             program: self.bwrap.clone(),
             args: args::command_line(plan, &sandbox),
             listen: vec![link.as_raw_fd()],
-            fds: vec![link, info_writer],
+            fds: vec![link, info_writer, console],
             user,
             groups: Vec::new(),
             door: group.door()?,
             layout,
-            stdout: spawn::append_log(&plan.folders.console_log())?,
+            // What bubblewrap and the guest daemon say before there is anything to distrust.
+            stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr: spawn::append_log(&plan.folders.stderr_log())?,
         }
         .start()?;
@@ -160,6 +173,17 @@ impl Starter {
         let why = "the overlay shares the host's file system".into();
         let limits = group.applied(Enforcement::No { why });
         Ok(Started { newborn, handle, limits })
+    }
+
+    /// The tree's copy that is a subordinate user's.
+    fn copy_of(&self, tree: &Path, machine: &user::User) -> Result<Option<PathBuf>, Error> {
+        let (Some(within), Ok(users)) = (&machine.within, &self.ground.subordinates) else {
+            return Ok(None);
+        };
+        let disk = &self.plan.folders.disk_dir;
+        let disks = disk.parent().unwrap_or(disk);
+        let copy = copies::tree_of(users, within, tree, disks);
+        copy.map(Some).map_err(Error::io("copy for the sandbox's user", tree))
     }
 
     fn handle(
@@ -185,6 +209,12 @@ impl Starter {
             nic: false,
         }
     }
+}
+
+/// A sandbox's part of the inotify instances that the daemon's user may have, which are not many.
+fn inotify_share() -> Option<u32> {
+    let most = std::fs::read_to_string("/proc/sys/user/max_inotify_instances").ok()?;
+    Some((most.trim().parse::<u32>().ok()? / 4).max(1))
 }
 
 #[derive(Deserialize)]

@@ -1,10 +1,13 @@
 //! Real bubblewrap runs. `TEST_HIVEKEEP_GUEST` names the static guest daemon; without it a shell
 //! script stands in for the tests that only need processes.
 
+mod ordinary;
+
 use std::time::Duration;
 
 use super::*;
-use crate::driver::{ExitHow, Options, fake, memory, trash};
+use crate::driver::options::MachineUser;
+use crate::driver::{Endpoint, ExitHow, Extent, Landlock, Options, fake, memory, trash};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -28,8 +31,8 @@ fn bench(guest: &Path) -> Result<Bench, Error> {
     Ok(Bench { dir, driver, plan })
 }
 
-/// A script that plays process 1, run by a static busybox in the tree.
-fn stand_in(script: &str) -> Result<Bench, String> {
+/// The same over a tree of a static busybox alone.
+fn bench_of_busybox() -> Result<Bench, String> {
     let busybox = tools::find(Path::new("busybox"), "apt-get install busybox-static")
         .map_err(|error| error.to_string())?;
     let program = std::fs::read(&busybox).unwrap();
@@ -41,8 +44,24 @@ fn stand_in(script: &str) -> Result<Bench, String> {
     std::fs::create_dir_all(tree.join("bin")).unwrap();
     std::fs::copy(&busybox, tree.join("bin/busybox")).unwrap();
     bench.plan.images.rootfs_tree = Some(tree);
+    Ok(bench)
+}
+
+/// A script that plays process 1, run by that busybox.
+fn stand_in(script: &str) -> Result<Bench, String> {
+    let bench = bench_of_busybox()?;
     let script = format!("#!/lower/bin/busybox sh\n{script}\n");
     std::fs::write(&bench.driver.guest, script).unwrap();
+    Ok(bench)
+}
+
+/// The real guest daemon over a built image.
+async fn real_guest() -> Result<Bench, String> {
+    let guest = std::env::var_os("TEST_HIVEKEEP_GUEST").ok_or("TEST_HIVEKEEP_GUEST is not set")?;
+    let mut bench = bench(Path::new(&guest)).map_err(|error| error.to_string())?;
+    let (store, image) = (fake::images()?, fake::image().await?);
+    let tree = store.resolve_tree(&image).await.map_err(|error| error.to_string())?;
+    bench.plan.images.rootfs_tree = Some(tree);
     Ok(bench)
 }
 
@@ -175,20 +194,14 @@ fn bench_of_true() -> Result<Bench, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_guest_serves_its_socket() {
-    let Some(guest) = std::env::var_os("TEST_HIVEKEEP_GUEST") else {
-        return eprintln!("SKIPPED: TEST_HIVEKEEP_GUEST is not set");
-    };
-    let mut bench = or_skip!(bench(Path::new(&guest)).map_err(|error| error.to_string()));
-    let image = or_skip!(fake::image().await);
-    let store = or_skip!(fake::images());
-    bench.plan.images.rootfs_tree = Some(store.resolve_tree(&image).await.unwrap());
+    let bench = or_skip!(real_guest().await);
     let (driver, plan) = (&bench.driver, &bench.plan);
     driver.prepare(plan).await.unwrap();
     let begun = std::time::Instant::now();
     let handle = driver.launch(plan).await.unwrap().handle;
     let _guard = fake::EndsWithTest::of(&handle);
     let launched = begun.elapsed();
-    let crate::driver::Endpoint::Unix { path, peer_uid } = &handle.endpoint else { panic!() };
+    let Endpoint::Unix { path, peer_uid } = &handle.endpoint else { panic!() };
     let stream = std::os::unix::net::UnixStream::connect(path).unwrap();
     let peer = rustix::net::sockopt::socket_peercred(&stream).unwrap();
     assert_eq!(peer.uid.as_raw(), *peer_uid);
@@ -200,6 +213,90 @@ async fn the_real_guest_serves_its_socket() {
     let exit = tokio::time::timeout(Duration::from_secs(30), driver.watch(&handle)).await;
     assert_eq!(exit.expect("it ends when asked").how, ExitHow::Exited { code: 0 });
     driver.kill(&handle).await.unwrap();
+    end(&bench).await;
+}
+
+/// Kills the guest daemon once it serves; process 1 says so on its console.
+async fn kill_the_agent(handle: &MachineHandle) {
+    let Endpoint::Unix { path, .. } = &handle.endpoint else { panic!("{handle:?}") };
+    // Nobody listens between two agents.
+    let serves = || {
+        let stream = std::os::unix::net::UnixStream::connect(path);
+        stream.is_ok_and(|stream| fake::sync_echo(stream, Duration::from_secs(20)).is_ok())
+    };
+    // A connection may still be the last agent's.
+    while !serves() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let line = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_agent = |pid: &i32| line(pid).starts_with(b"hivekeep-guest\0agent\0");
+    let agent = memory::processes(handle).into_iter().find(is_agent).expect("an agent");
+    let agent = rustix::process::Pid::from_raw(agent).unwrap();
+    rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
+}
+
+async fn console_says(driver: &SandboxDriver, plan: &Plan, times: usize) {
+    let said = async {
+        while driver.logs(&plan.folders).await.unwrap().console.matches("agent ended").count()
+            != times
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let said = tokio::time::timeout(Duration::from_secs(20), said).await;
+    assert!(said.is_ok(), "{times} times: {:?}", driver.logs(&plan.folders).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_is_no_file_and_waits_for_the_next_daemon() {
+    let bench = or_skip!(real_guest().await);
+    let (driver, plan) = (&bench.driver, &bench.plan);
+    driver.prepare(plan).await.unwrap();
+    let handle = driver.launch(plan).await.unwrap().handle;
+    let _guard = fake::EndsWithTest::of(&handle);
+    kill_the_agent(&handle).await;
+    console_says(driver, plan, 1).await;
+    for pid in memory::processes(&handle) {
+        if handle.helpers.iter().any(|helper| helper.pid == pid) {
+            continue;
+        }
+        for fd in 0..3 {
+            let open = std::fs::metadata(format!("/proc/{pid}/fd/{fd}"));
+            assert!(!open.is_ok_and(|open| open.is_file()), "{pid} has a file of the host's");
+        }
+    }
+    // The daemon is away, and comes back.
+    driver.ground.end_beside(&plan.workspace);
+    kill_the_agent(&handle).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    console_says(driver, plan, 1).await;
+    driver.reattach(&handle).await.unwrap();
+    console_says(driver, plan, 2).await;
+    let logs = driver.logs(&plan.folders).await.unwrap();
+    let landlock = match driver.facts.confinement.as_ref().unwrap().landlock.enforced {
+        Extent::Full => "landlock fully enforced",
+        Extent::Partial => "landlock partially enforced",
+        Extent::None => "landlock not available",
+    };
+    assert!(logs.stderr.contains(landlock), "{landlock}: {}", logs.stderr);
+    driver.kill(&handle).await.unwrap();
+    driver.release(plan).await.unwrap();
+    console_says(driver, plan, 2).await;
+    end(&bench).await;
+}
+
+#[tokio::test]
+async fn a_kernel_without_all_of_landlock_is_refused_where_it_is_required() {
+    let mut bench = or_skip!(stand_in("exit 0"));
+    bench.driver.ground.options.sandbox.landlock_required = true;
+    bench.driver.facts.confinement.as_mut().unwrap().landlock = Landlock::of(5);
+    bench.driver.prepare(&bench.plan).await.unwrap();
+    let error = bench.driver.launch(&bench.plan).await.unwrap_err();
+    assert!(matches!(&error, Error::LandlockIncomplete { missing } if missing.contains("signals")));
+    let refusal = hivekeep_kernel::ToolError::from(error);
+    assert_eq!(refusal.code, "landlock_incomplete");
+    assert!(refusal.next_step.unwrap().contains("landlock_required"));
+    assert!(!bench.plan.folders.console_pipe().exists(), "nothing was begun");
     end(&bench).await;
 }
 

@@ -13,7 +13,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 
-use super::Spawn;
+use super::{Spawn, open_files};
+use crate::driver::sandbox::Layout;
 
 /// The whole environment of a machine's program.
 const ENVIRONMENT: [&str; 2] =
@@ -85,6 +86,7 @@ impl Child {
             rustix::io::write(tasks, b"0")?;
         }
         default_signals();
+        open_files::lower()?;
         self.hand_over()?;
         rustix::process::setsid()?;
         rustix::process::chdir(c"/")?;
@@ -128,9 +130,10 @@ impl Child {
             capability += 1;
         }
         let (groups, user) = (&self.spawn.groups, self.spawn.user);
+        let within = self.spawn.layout.as_ref().and_then(Layout::id_within);
         // SAFETY: the pointer and length are those of a living vector of gid_t.
         check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
-        let (uid, gid) = (user.uid, user.gid);
+        let (uid, gid) = within.map_or((user.uid, user.gid), |id| (id, id));
         // SAFETY: takes no pointers; the child has one thread.
         check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
         // SAFETY: as above.

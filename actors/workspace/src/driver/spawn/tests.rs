@@ -135,3 +135,19 @@ fn it_alone_switches_its_user() {
     drop(stop);
     assert!(thread.join().unwrap());
 }
+
+#[test]
+fn it_starts_with_the_limit_of_open_files_that_the_daemon_was_started_with() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(517), maximum: hard }).unwrap();
+    let raised = raise_open_files().unwrap();
+    assert_eq!(raised, [Some(517), hard]);
+    assert_eq!(getrlimit(Resource::Nofile).current, hard);
+    // A second one must not make the raised limit the one to give.
+    raise_open_files().unwrap();
+    let limits = said(told("/bin/cat", &["/proc/self/limits"], &out), &out);
+    assert_eq!(field(&limits, "Max open files")[0], "517", "{limits}");
+}

@@ -27,6 +27,9 @@ pub(super) enum Run {
     Paused,
     /// Stopped by saving its state; its disk is let go of until it ran again.
     Saved,
+    /// Stopped by QEMU at a write that found no room on the host; the write is repeated when it
+    /// goes on. Of no other failure of a disk: those are the guest's to see, as on real hardware.
+    DiskFull,
 }
 
 /// One connection, for several requests.
@@ -49,7 +52,8 @@ pub(super) async fn come_up(
     match origin {
         Origin::Boot => {
             return match control.run_state().await? {
-                Run::Running => Ok(()),
+                // One whose first write finds no room has been started all the same.
+                Run::Running | Run::DiskFull => Ok(()),
                 other => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
             };
         }
@@ -82,6 +86,7 @@ impl Control {
             (Some(true), _) => Ok(Run::Running),
             (_, Some("postmigrate")) => Ok(Run::Saved),
             (_, Some("paused" | "prelaunch")) => Ok(Run::Paused),
+            (_, Some("io-error")) => Ok(Run::DiskFull),
             (_, other) => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
         }
     }
@@ -96,14 +101,16 @@ impl Control {
 
     /// QEMU saves no state twice without having run, and lets go of the disk with a state: it runs
     /// for a moment if it was saved where it stands.
-    pub(super) async fn settle(&self) -> Result<Run, qmp::Error> {
-        let state = self.run_state().await?;
-        if state == Run::Saved {
-            self.go_on().await?;
-            self.stop().await?;
-            return Ok(Run::Paused);
+    pub(super) async fn settle(&self) -> Result<Run, Error> {
+        match self.run_state().await? {
+            Run::Saved => {
+                self.go_on().await?;
+                self.stop().await?;
+                Ok(Run::Paused)
+            }
+            Run::DiskFull => Err(Error::HostDiskFull),
+            state @ (Run::Running | Run::Paused) => Ok(state),
         }
-        Ok(state)
     }
 
     /// The node that the guest's disk is now.

@@ -20,6 +20,7 @@ impl Snapshots for VmDriver {
         match control.run_state().await? {
             Run::Running => Ok(control.stop().await?),
             Run::Paused | Run::Saved => Ok(()),
+            Run::DiskFull => Err(Error::HostDiskFull),
         }
     }
 
@@ -27,12 +28,17 @@ impl Snapshots for VmDriver {
         let control = Control::of(handle).await?;
         match control.run_state().await? {
             Run::Running => Ok(()),
-            Run::Paused | Run::Saved => Ok(control.go_on().await?),
+            Run::Paused | Run::Saved | Run::DiskFull => Ok(control.go_on().await?),
         }
     }
 
     async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error> {
-        Ok(Control::of(handle).await?.run_state().await? != Run::Running)
+        let state = Control::of(handle).await?.run_state().await?;
+        Ok(matches!(state, Run::Paused | Run::Saved))
+    }
+
+    async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error> {
+        Ok(Control::of(handle).await?.run_state().await? == Run::DiskFull)
     }
 
     async fn switch_disk(

@@ -12,6 +12,7 @@ use crate::driver::options::MachineUser;
 use crate::driver::process::Watcher;
 use crate::driver::spawn::{self, Spawn};
 use crate::driver::{Error, Plan, folders, tools};
+use crate::removal::remove_tree;
 
 pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
 /// How long it may take to make its socket.
@@ -43,7 +44,7 @@ pub(super) fn start(
 ) -> Result<Helper, Error> {
     let program = tools::find(&ground.options.vhost_device_vsock_path, REMEDY)?;
     let dir = plan.folders.vsock_dir();
-    let _ = std::fs::remove_dir_all(&dir);
+    remove_tree(&dir).map_err(Error::io("remove", &dir))?;
     std::fs::create_dir(&dir).map_err(Error::io("make the folder", &dir))?;
     ground::give(&dir, user)?;
     let device = dir.join("device");

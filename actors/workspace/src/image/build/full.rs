@@ -16,6 +16,7 @@ use crate::image::tree::{self, Owners};
 use crate::image::{
     Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Package, Purpose, Result, Suite,
 };
+use crate::removal::remove_tree;
 
 /// What the parts of a build work with.
 pub(super) struct Workshop<'a> {
@@ -51,9 +52,8 @@ pub(super) async fn build(
         Err(error) => Err(error),
     };
     let work = shop.work;
-    let removed = store
-        .blocking(move |_| fs::remove_dir_all(&work).map_err(Error::io("remove", &work)))
-        .await;
+    let removed =
+        store.blocking(move |_| remove_tree(&work).map_err(Error::io("remove", &work))).await;
     if let Err(error) = removed {
         tracing::warn!(%error, "left for the next open of the store");
     }
@@ -173,7 +173,7 @@ fn check_requirements(request: &BuildRequest) -> Result<()> {
         None => Ok(()),
         Some(lacking) => Err(Error::Requirement {
             what: lacking.what.to_owned(),
-            remedy: lacking.remedy.to_owned(),
+            remedy: lacking.remedy.to_string(),
         }),
     }
 }

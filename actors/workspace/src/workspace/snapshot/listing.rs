@@ -1,35 +1,15 @@
-//! `snapshot`: showing and deleting.
+//! `snapshot`: showing.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io::ErrorKind};
 
 use hivekeep_kernel::{Layer, Reply, ToolError};
-use serde_json::json;
 
 use super::MAX_NAME;
 use crate::{
-    phase::Phase,
-    records::Record,
-    shared::Desk,
     snapshots::{Node, Piece, files},
     tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
-    workspace::{Msg, Workspace, merge},
+    workspace::Workspace,
 };
-
-/// Time for the mailbox to say whether layers can be merged.
-const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
-async fn merged(desk: &Desk) -> Result<(), String> {
-    let begin = |reply| Msg::Merge(merge::Ask::Begin(reply));
-    let begun = desk.actor.ask(MERGE_PATIENCE, begin).await;
-    let outcome = begun.map_err(|error| error.to_string())?;
-    let ended = outcome.map_err(|why| why.words().to_owned())?.await;
-    match ended.map_err(|_| "the workspace's actor ended".to_owned())? {
-        Ok(0) => Err("it was started or changed meanwhile".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_text()),
-    }
-}
 
 impl Workspace {
     /// `snapshot` with action `list`.
@@ -49,7 +29,13 @@ impl Workspace {
                         .into_iter()
                         .partition(|piece| holds.count(*piece) <= 1 && !others.contains(piece));
                     let bytes = |pieces: Vec<Piece>| {
-                        let bytes = pieces.iter().map(|piece| files::bytes(&piece.path(&folders)));
+                        let bytes = pieces.iter().map(|piece| {
+                            match files::bytes(&piece.path(&folders)) {
+                                // Memory that a backup did not hold.
+                                Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+                                bytes => bytes,
+                            }
+                        });
                         bytes.sum::<std::io::Result<u64>>()
                     };
                     let children = tree.children(node.id).map(|child| child.name.clone());
@@ -82,62 +68,6 @@ impl Workspace {
                 ..Default::default()
             })
         })
-    }
-
-    /// `snapshot` with action `delete`.
-    ///
-    /// # Errors
-    /// `snapshot_has_dependents`, with their names.
-    pub(crate) fn snapshot_delete(
-        &mut self,
-        name: &str,
-    ) -> Result<Reply<SnapshotResult>, ToolError> {
-        self.unchanging()?;
-        if let Phase::Starting | Phase::Destroying = self.phase() {
-            // It may be on its way back to just this one.
-            return Err(self.phase().busy());
-        }
-        let node = self.snapshot_named(name)?.clone();
-        let children = self.ledger.snapshots.children(node.id).map(|child| child.name.clone());
-        let mut forks = self.desk.shared.directory.forks_by_snapshot();
-        let forks = forks.remove(&node.id).unwrap_or_default();
-        let dependents: Vec<_> = children.chain(forks).collect();
-        if !dependents.is_empty() {
-            let message =
-                format!("snapshot `{}` is needed by {}", node.name, dependents.join(", "));
-            return Err(ToolError::new(Layer::Actor, "snapshot_has_dependents", message)
-                .next("delete those snapshots and destroy those forks first")
-                .detail("dependents", dependents));
-        }
-        let (desk, workspace) = (self.desk.clone(), self.desk.id);
-        let (snapshot, ops) = (node.id, self.ops.clone());
-        let event = json!({ "snapshot": node.name });
-        self.changing = Some("losing a snapshot");
-        Ok(Reply::later(async move {
-            let (tell, told) = tokio::sync::oneshot::channel();
-            let _detached = ops.spawn(async move {
-                let record = Record::SnapshotDeleted { snapshot };
-                let done = desk.commit(vec![record], Some(("snapshot.deleted", event))).await;
-                let _actor_gone = desk.actor.send(Msg::Unchanged);
-                let merged = match &done {
-                    Ok(()) => Some(merged(&desk).await),
-                    Err(_) => None,
-                };
-                let _caller_gone = tell.send(done.map(|()| merged));
-            });
-            let told =
-                told.await.map_err(|_| ToolError::internal("the deletion's work ended"))??;
-            let not_merged = told.and_then(Result::err);
-            Ok(SnapshotResult {
-                merged: Some(not_merged.is_none()),
-                not_merged,
-                snapshot_id: Some(node.id),
-                name: Some(node.name),
-                workspace_id: Some(workspace),
-                deleted: Some(true),
-                ..Default::default()
-            })
-        }))
     }
 
     /// For `workspace_info`.

@@ -97,7 +97,8 @@ async fn a_download_ends_where_the_guests_disk_does() {
         let connected = Link::connect_over(&carrier, &token, &options, &cancel).await;
         let (link, _) = connected.expect("it lets us in");
         let name = format!("of {bytes}");
-        let done = download(&link, host(dir.path(), &name), "/f", MOST, &cx()).await;
+        let most = Most { bytes: MOST, quota: TransferQuota::of_mb(1024) };
+        let done = download(&link, host(dir.path(), &name), "/f", most, &cx()).await;
         match done {
             Ok(sent) => assert!(fits && sent == MOST, "{bytes}"),
             Err(error) => {
@@ -117,4 +118,21 @@ async fn a_download_ends_where_the_guests_disk_does() {
     }
     let left = std::fs::read_dir(dir.path()).expect("listed").count();
     assert_eq!(left, 1, "what was refused left nothing");
+}
+
+#[tokio::test]
+async fn a_download_ends_where_the_transfer_directory_is_full() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("old"), vec![1; 900 << 10]).expect("written");
+    let quota = TransferQuota::of_mb(1);
+    let (guest, _seen) = FakeGuest::new(move |_| Act::Content(300_000));
+    let (carrier, token) = (guest.carrier(), LinkToken::generate().expect("random"));
+    let (options, cancel) = (LinkOptions::default(), CancellationToken::new());
+    let connected = Link::connect_over(&carrier, &token, &options, &cancel).await;
+    let (link, _) = connected.expect("it lets us in");
+    quota.admit(dir.path()).expect("some room");
+    let most = Most { bytes: 1 << 30, quota };
+    let refused = download(&link, host(dir.path(), "new"), "/f", most, &cx()).await;
+    assert_eq!(refused.expect_err("too much").code, "transfer_dir_full");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "something is left");
 }

@@ -3,15 +3,15 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering::SeqCst},
+        atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, SessionId, ToolCall,
-    ToolError,
+    Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, Room, SessionId,
+    ToolCall, ToolError,
     entity::spawn_root,
     ports::{Hold, NetworkMode, Sessions, Standing},
 };
@@ -19,7 +19,7 @@ use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
     Stream, Thawed, ToGuest,
 };
-use hivekeep_store::Journal;
+use hivekeep_store::{Journal, Seq};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -35,6 +35,9 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes that have to be free on the host.
+pub(super) const FLOOR: u64 = 1 << 30;
 
 /// Counts workspaces that are reserved.
 #[derive(Default)]
@@ -77,6 +80,8 @@ pub(super) struct Stage {
     seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Seen>>,
     /// So many guests will refuse a name that is not the pool's.
     pub(super) stubborn: Arc<AtomicI64>,
+    /// Bytes that are free on the host.
+    pub(super) free: Arc<AtomicU64>,
     /// What the next daemon is configured with.
     pub(super) options: Options,
     pub(super) session: SessionId,
@@ -112,7 +117,7 @@ impl Stage {
         Self::furnished(network, script, Options::default()).await
     }
 
-    async fn furnished(
+    pub(super) async fn furnished(
         network: Arc<Wires>,
         script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
         configured: Options,
@@ -129,7 +134,10 @@ impl Stage {
         });
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
         let images = fixture(4096);
-        let daemon = Daemon::start(&home, &journal, &images, &driver, &network, &configured).await;
+        let free = Arc::new(AtomicU64::new(FLOOR));
+        let room = Room::told(FLOOR, free.clone());
+        let daemon =
+            Daemon::start(&home, &journal, &images, &driver, &network, &configured, &room).await;
         let (seen, session) = (seen.into(), SessionId::new());
         let stage = Self {
             home,
@@ -139,6 +147,7 @@ impl Stage {
             network,
             seen,
             stubborn,
+            free,
             options: configured,
             session,
             daemon,
@@ -157,7 +166,8 @@ impl Stage {
         self.daemon.cell.stop(None);
         (&mut self.daemon.ended).await.unwrap();
         let Self { home, journal, images, driver, network, options, .. } = &*self;
-        self.daemon = Daemon::start(home, journal, images, driver, network, options).await;
+        let room = Room::told(FLOOR, self.free.clone());
+        self.daemon = Daemon::start(home, journal, images, driver, network, options, &room).await;
         self.opened().await;
     }
 
@@ -243,6 +253,12 @@ impl Stage {
         text
     }
 
+    /// Kinds of the events so far.
+    pub(super) fn events(&self) -> Vec<String> {
+        let page = self.journal.events().read(Seq::FIRST, 10_000).unwrap();
+        page.events.into_iter().map(|event| event.kind).collect()
+    }
+
     /// A workspace of this name; its id.
     pub(super) async fn create(&self, name: &str) -> String {
         let made = self.call("workspace_create", json!({ "name": name, "disk_gb": 1 })).await;
@@ -291,6 +307,7 @@ impl Daemon {
         driver: &Arc<FakeDriver>,
         network: &Arc<Wires>,
         options: &Options,
+        room: &Room,
     ) -> Self {
         let below = |name: &str| home.path().join(name);
         let folders = Folders {
@@ -307,6 +324,7 @@ impl Daemon {
         let ground = Ground::open(Default::default(), &folders.run);
         let quota = Arc::new(Quota::default());
         let shared = Arc::new(Shared {
+            transfers: crate::workspace::TransferQuota::of_mb(1024),
             options: options.clone(),
             git: Default::default(),
             sweeper: Sweeper::new(
@@ -320,6 +338,7 @@ impl Daemon {
             hide: Arc::new(|text| text.replace("s3cret", "[redacted]")),
             sessions: quota.clone(),
             network: network.clone(),
+            room: room.clone(),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
             census: Census::default(),

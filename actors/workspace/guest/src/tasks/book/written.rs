@@ -58,11 +58,17 @@ impl Book {
         }
         self.owner_is_written = of.as_ref() == Some(&self.owner);
         asked_at.retain(|seq, _| queue.is_open(*seq));
-        let runs: HashSet<_> = queue.all().filter_map(run_of).collect();
-        let open: HashSet<_> = queue.open().filter_map(run_of).collect();
+        (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
+        Ok(())
+    }
+
+    /// Removes what earlier daemons left that is no task's, and counts runs on from theirs: a shim
+    /// may have been ready when nothing was written down yet.
+    pub(super) fn sweep(&mut self) -> io::Result<()> {
+        let runs: HashSet<_> = self.queue.all().filter_map(run_of).collect();
+        let open: HashSet<_> = self.queue.open().filter_map(run_of).collect();
         let swept = self.folder.sweep(|run| runs.contains(&run), |run| open.contains(&run))?;
         self.last_run = runs.into_iter().chain([swept]).max().unwrap_or(0);
-        (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
         Ok(())
     }
 

@@ -127,6 +127,26 @@ async fn what_a_killed_shim_leaves_is_killed_before_its_task_is_said_to_be_inter
 }
 
 #[tokio::test]
+async fn one_that_is_slow_to_go_after_its_daemon_costs_the_first_task_nothing() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        // Who acknowledges has a shim made, also before there was any task.
+        host.ask(TaskAck { task_ids: Vec::new() }).await.expect("acknowledged");
+        let (shim, _, waiting) = one_waits(&guest);
+        let pid = rustix::process::Pid::from_raw(shim).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+        guest.crash_and_restart();
+        assert!(waiting.exists(), "it has not seen yet that its daemon is gone");
+        let host = Host::to(&guest).await;
+        host.ask(task("first", "echo $WORD")).await.expect("taken");
+        assert_eq!(results(&host, 1).await["first"].stdout.head, b"given\n", "{way:?}");
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it goes on");
+        eventually("it is gone", || !is_alive(shim) && !waiting.exists());
+    }
+}
+
+#[tokio::test]
 async fn one_that_was_killed_costs_no_task() {
     for way in ways() {
         let guest = Guest::start(way);

@@ -1,0 +1,206 @@
+//! Room is counted three times: for the session, for its user over all sessions, and for the host
+//! over all users.
+
+use std::{path::Path, sync::Arc};
+
+use hivekeep_kernel::{Layer, Resources, SessionId, ToolError};
+use serde_json::{Value, json};
+
+use super::{
+    Face, User,
+    handle::House,
+    ledger::{Ledger, Over},
+};
+use crate::HostOptions;
+
+/// Sessions that a refusal names.
+const HOLDERS: usize = 5;
+
+/// What there is of what was not enough.
+struct Refused {
+    whose: Whose,
+    over: Over,
+    ledger: Ledger,
+}
+
+enum Whose {
+    Session,
+    User(User),
+    Host,
+}
+
+impl House {
+    /// Takes all of it or nothing, from all three.
+    pub(super) fn reserve(&self, face: &Face, what: Resources) -> Result<(), ToolError> {
+        self.try_reserve(face, what).map_err(|refused| self.refusal(&refused, what))
+    }
+
+    fn try_reserve(&self, face: &Face, what: Resources) -> Result<(), Refused> {
+        // Always in this order.
+        let mut own = face.ledger();
+        let mut user = face.account.ledger();
+        let mut host = self.host();
+        let refused = |whose: Whose, ledger: Ledger| move |over| Refused { whose, over, ledger };
+        own.check(what).map_err(refused(Whose::Session, *own))?;
+        user.check(what).map_err(refused(Whose::User(face.account.user), *user))?;
+        host.check(what).map_err(refused(Whose::Host, *host))?;
+        own.add(what);
+        user.add(what);
+        host.add(what);
+        Ok(())
+    }
+
+    /// Takes what another session holds and is about to give up: only where that one's is not
+    /// counted there is anything to be checked.
+    pub(super) fn take_over(
+        &self,
+        face: &Face,
+        from: Option<SessionId>,
+        what: Resources,
+    ) -> Result<(), ToolError> {
+        let from = from.and_then(|id| self.get(id)).map(|face| face.account.user);
+        let checked = {
+            let (mut own, mut user) = (face.ledger(), face.account.ledger());
+            let refused =
+                |whose: Whose, ledger: Ledger| move |over| Refused { whose, over, ledger };
+            let other = from != Some(face.account.user);
+            let checked = own.check(what).map_err(refused(Whose::Session, *own)).and_then(|()| {
+                let whose = Whose::User(face.account.user);
+                if other { user.check(what).map_err(refused(whose, *user)) } else { Ok(()) }
+            });
+            if checked.is_ok() {
+                own.add(what);
+                user.add(what);
+                self.host().add(what);
+            }
+            checked
+        };
+        checked.map_err(|refused| self.refusal(&refused, what))
+    }
+
+    /// Counts what is there, limit or not; of a session that nobody knows for the host alone.
+    pub(super) fn restore(&self, session: SessionId, what: Resources) {
+        if let Some(face) = self.get(session) {
+            face.ledger().add(what);
+            face.account.ledger().add(what);
+        }
+        self.host().add(what);
+    }
+
+    pub(super) fn release(&self, session: SessionId, what: Resources) {
+        if let Some(face) = self.get(session) {
+            face.ledger().release(what);
+            face.account.ledger().release(what);
+        }
+        self.host().release(what);
+    }
+
+    fn refusal(&self, refused: &Refused, what: Resources) -> ToolError {
+        let Refused { whose, over: Over { name, wanted, limit }, ledger } = refused;
+        let json = |amount: Resources| serde_json::to_value(amount).expect("numbers serialise");
+        let (code, of, message, next) = match whose {
+            Whose::Session => (
+                "quota_exceeded",
+                "session",
+                format!("the session would hold {wanted} {name} and may hold {limit}"),
+                format!("destroy a workspace, ask for less, or raise registry.quota.max_{name}"),
+            ),
+            Whose::User(user) => (
+                "quota_exceeded",
+                "user",
+                format!(
+                    "all sessions of {user} together would hold {wanted} {name} and may hold {limit}"
+                ),
+                "destroy a workspace of one of the holders, ask for less, or raise \
+                 registry.user.quota_factor"
+                    .to_owned(),
+            ),
+            Whose::Host => (
+                "host_full",
+                "host",
+                format!(
+                    "all workspaces together would have {wanted} {name}, and this host takes {limit}"
+                ),
+                "destroy workspaces (the holders are the sessions with most of it), ask for less, \
+                 or raise registry.host"
+                    .to_owned(),
+            ),
+        };
+        let error = ToolError::new(Layer::Quota, code, message)
+            .next(next)
+            .detail("of", of)
+            .detail("exceeded", *name)
+            .detail("used", json(ledger.used()))
+            .detail("wanted", json(what))
+            .detail("allowed", json(ledger.limit()));
+        match whose {
+            Whose::Session => error,
+            Whose::User(user) => error.detail("holders", self.holders(name, Some(*user))),
+            Whose::Host => error.detail("holders", self.holders(name, None)).retryable(),
+        }
+    }
+
+    /// The sessions that hold most of something.
+    fn holders(&self, name: &str, user: Option<User>) -> Vec<Value> {
+        let amount = |face: &Arc<Face>| {
+            let used = face.ledger().used();
+            match name {
+                "workspaces" => used.workspaces,
+                "memory_mb" => used.memory_mb,
+                _ => used.disk_gb,
+            }
+        };
+        let all = self.all().into_iter();
+        let mut holders: Vec<_> = all
+            .filter(|face| user.is_none_or(|user| user == face.account.user))
+            .map(|face| (amount(&face), face))
+            .filter(|(amount, _)| *amount > 0)
+            .collect();
+        holders.sort_by_key(|(amount, face)| (std::cmp::Reverse(*amount), face.id));
+        let row = |(amount, face): &(u64, Arc<Face>)| json!({ "session": face.id, "client": face.about.client, "user": face.account.user, name: amount });
+        holders.iter().take(HOLDERS).map(row).collect()
+    }
+}
+
+/// What all workspaces together may take of this host, whose disks lie in `disks`. What cannot be
+/// measured bounds nothing.
+pub fn host_room(options: &HostOptions, disks: &Path) -> Resources {
+    let percent = |of: u64, percent: u32| of.saturating_mul(percent.into()) / 100;
+    let memory = memory_mb().map(|all| {
+        percent(all.saturating_sub(options.memory_reserve_mb), options.memory_percent.get())
+    });
+    let disk = rustix::fs::statvfs(disks).ok().map(|disk| {
+        let bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
+        percent(bytes, options.disk_percent.get()) >> 30
+    });
+    if memory.is_none() || disk.is_none() {
+        tracing::warn!(?memory, ?disk, "the host's room is not known, and not bounded");
+    }
+    Resources {
+        workspaces: u64::MAX,
+        memory_mb: memory.unwrap_or(u64::MAX),
+        disk_gb: disk.unwrap_or(u64::MAX),
+    }
+}
+
+fn memory_mb() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_memory_and_disk_and_a_reserve() {
+        let options = HostOptions::default();
+        let room = host_room(&options, Path::new("/"));
+        assert!((1..u64::MAX).contains(&room.memory_mb) && (1..u64::MAX).contains(&room.disk_gb));
+        let less = HostOptions { memory_reserve_mb: u64::MAX, ..options };
+        let nothing = host_room(&less, Path::new("/not/there"));
+        assert_eq!((nothing.memory_mb, nothing.disk_gb), (0, u64::MAX));
+    }
+}

@@ -1,0 +1,107 @@
+//! Sessions that come and go leave nothing that grows.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Door, Resources, SessionId, ports::Sessions as _};
+use serde_json::json;
+
+use crate::{
+    CallRequest, OpenSession, Options, SessionState, User,
+    test_util::{Stage, stage::eventually},
+};
+
+fn small() -> Options {
+    let mut options = Stage::loose();
+    options.sessions.max_sessions = 16.try_into().expect("above zero");
+    options.sessions.max_ended = 20;
+    options
+}
+
+async fn come_and_go(stage: &Stage, user: User, call: bool) -> SessionId {
+    let (door, client) = (Door::McpStdio, "a passer-by".to_owned());
+    let opened = stage.sessions.open(OpenSession { door, client, user, resume: None }).await;
+    let session = opened.expect("opens").session;
+    if call {
+        let request = stage.request("toy_echo", json!({ "text": "x" }));
+        let request = CallRequest { session, ..request };
+        stage.dispatcher.call(request).await.result.expect("passes");
+    }
+    session
+}
+
+fn streams(stage: &Stage) -> usize {
+    stage.journal.streams("session/").expect("reads").len()
+}
+
+async fn settled(stage: &Stage, most: usize) {
+    for _ in 0..2_000 {
+        let rows = stage.sessions.list().await;
+        if rows.len() <= most && streams(stage) <= most {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{} sessions, {} streams", stage.sessions.list().await.len(), streams(stage));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_that_did_nothing_leave_nothing() {
+    let stage = Stage::new(small()).await;
+    for _ in 0..250 {
+        let opens = (0..8).map(|_| come_and_go(&stage, User::Uid(5), false));
+        futures::future::join_all(opens).await;
+    }
+    settled(&stage, 16).await;
+    assert!(stage.sessions.list().await.iter().all(|row| row.state != SessionState::Ended));
+    // Of 2,000 sessions; told one by one would be 6,000 events.
+    let last = stage.journal.events().last().get();
+    assert!(last < 600, "{last} events");
+    eventually("their actors are gone", || {
+        stage.census.rows().iter().filter(|row| row.path.starts_with("sessions/")).count() <= 16
+    })
+    .await;
+    let stage = stage.restarted(small()).await;
+    assert!(stage.sessions.list().await.len() <= 17, "and a start reads no more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_those_that_did_something_so_many_are_kept_and_all_that_own_something() {
+    let stage = Stage::new(small()).await;
+    let owner = come_and_go(&stage, User::Uid(5), true).await;
+    stage.sessions.reserve(owner, Resources::workspace(1, 1)).await.expect("fits");
+    stage.sessions.end(owner).await.expect("ends");
+    for _ in 0..20 {
+        let opens = (0..8).map(|_| come_and_go(&stage, User::Uid(5), true));
+        futures::future::join_all(opens).await;
+    }
+    // 16 that are live, 20 that ended, and what has not been swept yet.
+    settled(&stage, 16 + 20 + 64 + 1).await;
+    let rows = stage.sessions.list().await;
+    assert!(rows.iter().any(|row| row.session == owner), "it still owns something");
+    stage.crash("sessions").await;
+    stage.sessions.release(owner, Resources::workspace(1, 1));
+    for _ in 0..15 {
+        let opens = (0..8).map(|_| come_and_go(&stage, User::Uid(5), true));
+        futures::future::join_all(opens).await;
+    }
+    settled(&stage, 16 + 20 + 64).await;
+    let rows = stage.sessions.list().await;
+    assert!(rows.iter().all(|row| row.session != owner), "it owns nothing any more");
+    assert!(stage.sessions.standing(owner).await.ended);
+}
+
+#[tokio::test]
+async fn one_user_leaves_places_to_others() {
+    let stage = Stage::new(small()).await;
+    let open = |user| {
+        let (door, client) = (Door::McpHttp, "greedy".to_owned());
+        stage.sessions.open(OpenSession { door, client, user, resume: None })
+    };
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        held.push(open(User::Bearer).await.expect("three quarters"));
+    }
+    let error = open(User::Bearer).await.expect_err("no more of one user");
+    assert_eq!((error.code.as_ref(), &error.details["allowed"]), ("too_many_sessions", &json!(12)));
+    held.push(open(User::Uid(1)).await.expect("another user's"));
+}

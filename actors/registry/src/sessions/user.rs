@@ -1,0 +1,85 @@
+//! Whom a session is for, as the door knows it: never what a client says of itself.
+
+use std::{fmt, str::FromStr};
+
+use hivekeep_kernel::Door;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A user: all its sessions together have one allowance.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
+pub enum User {
+    /// A user of this host, by the credential of the socket's peer.
+    Uid(u32),
+    /// Whoever has the token of the HTTP door.
+    Bearer,
+    /// Nobody who is known: calls of a session that is not.
+    Nobody,
+}
+
+impl User {
+    /// The user of a session whose door did not write it down: the sockets let in the daemon's own
+    /// user and nobody else but root.
+    pub(super) fn before_users(door: Door) -> Self {
+        match door {
+            Door::McpHttp => Self::Bearer,
+            _ => Self::Uid(rustix::process::geteuid().as_raw()),
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uid(uid) => write!(f, "uid:{uid}"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::Nobody => f.write_str("nobody"),
+        }
+    }
+}
+
+impl From<User> for String {
+    fn from(user: User) -> Self {
+        user.to_string()
+    }
+}
+
+impl FromStr for User {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bearer" => Ok(Self::Bearer),
+            "nobody" => Ok(Self::Nobody),
+            other => {
+                let uid = other.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
+                uid.map(Self::Uid).ok_or_else(|| format!("`{other}` is not a valid user"))
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for User {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for user in [User::Uid(0), User::Uid(u32::MAX), User::Bearer, User::Nobody] {
+            assert_eq!(user.to_string().parse(), Ok(user));
+        }
+        for bad in ["", "uid:", "uid:-1", "uid:x", "root"] {
+            assert!(bad.parse::<User>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! An online copy of the database: fuzzy at first, then brought up to one commit.
+//!
+//! ```text
+//! all pairs, in steps        what commits change meanwhile follows (mirror.rs)
+//! close, reopen, read back   proves that the copy recovers and holds what was written
+//! catch up                   until little is left
+//! finish, between commits    the last few keys; count and sum must be those of the commit
+//! ```
+//!
+//! The database gives no consistent view of itself: what a scan sees while commits go on is of no
+//! one moment. That is why each changed key is read once more, and why the copy counts only when
+//! its tally, kept from what was written to it, equals that of the commit it is to be.
+//!
+//! Pairs are inserted one by one: a batch would lock every database of this process, also the one
+//! that serves meanwhile. The copy needs no atomic steps, for half of it is no copy.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::path::Path;
+
+use crate::commit::Commit;
+use crate::database::{self, Database};
+use crate::error::Doing;
+use crate::mirror::Mirror;
+use crate::tally::Tally;
+use crate::{Error, Options, crash, fsx};
+
+/// What one step reads, and what a flush makes others wait for.
+const STEP_BYTES: usize = 256 * 1024;
+/// The memory for pages while a copy is made; it is opened with more once it is to serve.
+const CACHE_MB: u64 = 8;
+/// What a copy leaves free on its disk, for those who need it more.
+const KEPT_FREE_BYTES: u64 = 16 * 1024 * 1024;
+/// With so few keys to go the rest is done between two commits.
+const FEW_KEYS: usize = 256;
+/// How often it is tried to come so close.
+const ROUNDS: usize = 64;
+
+/// A copy of a database.
+pub(crate) struct Copy {
+    db: Database,
+    /// Of what was written to it.
+    written: Tally,
+    read_back: Option<ReadBack>,
+}
+
+/// How far the copy was read back: up to and with `upto`, with this tally.
+#[derive(Default)]
+struct ReadBack {
+    upto: Vec<u8>,
+    tally: Tally,
+}
+
+/// Copies `source` to the directory `to`, which holds nothing else, while commits go on. What is
+/// left for [`Copy::finish`] is in `mirror`.
+///
+/// # Errors
+/// Leaves `to` to be removed.
+pub(crate) fn copy(
+    source: &sled::Db,
+    mirror: &Mirror,
+    to: &Path,
+    options: &Options,
+) -> Result<Copy, Error> {
+    fsx::remove_tree(to)?;
+    let mut copy =
+        Copy { db: database::open_with(to, CACHE_MB)?, written: Tally::default(), read_back: None };
+    crash::point("store::compact::begun")?;
+    let mut from = Bound::Unbounded;
+    while let Some(last) = copy.step(source, from)? {
+        from = Bound::Excluded(last);
+        copy.follow(source, mirror, to)?;
+    }
+    crash::point("store::compact::built")?;
+    copy = copy.reopened(to, CACHE_MB)?;
+    copy.read_back = Some(ReadBack::default());
+    while copy.read_on()? {
+        copy.follow(source, mirror, to)?;
+    }
+    crash::point("store::compact::verified")?;
+    copy = copy.reopened(to, options.cache_mb)?;
+    for _ in 0..ROUNDS {
+        if copy.follow(source, mirror, to)? <= FEW_KEYS {
+            break;
+        }
+    }
+    fsx::sync_tree(to)?;
+    copy.follow(source, mirror, to)?;
+    copy.db.sync_log()?;
+    crash::point("store::compact::caught_up")?;
+    Ok(copy)
+}
+
+/// Refuses a copy for which there is no room beside the original.
+pub(crate) fn room_for(dir: &Path, live_bytes: u64) -> Result<(), Error> {
+    if fsx::free_bytes(dir)? < 2 * live_bytes + KEPT_FREE_BYTES {
+        let cause = format!("a copy of {} MiB finds no room", live_bytes >> 20);
+        return Err(Error::Full { doing: "copying the database", cause });
+    }
+    Ok(())
+}
+
+impl Copy {
+    /// Makes the copy equal to `source` as it is at the commit `at`, durably. Nothing may be
+    /// committed meanwhile.
+    pub(crate) fn finish(
+        &mut self,
+        source: &sled::Db,
+        mirror: &Mirror,
+        at: Commit,
+    ) -> Result<(), Error> {
+        mirror.check()?;
+        self.catch_up(source, mirror.take())?;
+        if self.written != at.tally || Commit::read(&self.db)? != at {
+            return Err(Error::unreadable("the copy differs from the original"));
+        }
+        crash::point("store::compact::finish")?;
+        self.db.flush().doing("flushing the copy")?;
+        self.db.sync_log()
+    }
+
+    pub(crate) fn into_database(self) -> Database {
+        self.db
+    }
+
+    /// Copies the next pairs; gives the last key, `None` at the end.
+    fn step(&mut self, source: &sled::Db, from: Bound<Vec<u8>>) -> Result<Option<Vec<u8>>, Error> {
+        let (mut bytes, mut last) = (0, None);
+        for pair in source.range((from, Bound::Unbounded)) {
+            let (key, value) = pair.doing("reading the database")?;
+            bytes += key.len() + value.len();
+            self.put(&key, Some(value))?;
+            last = Some(key);
+            if bytes >= STEP_BYTES {
+                break;
+            }
+        }
+        Ok(last.map(|key| key.to_vec()))
+    }
+
+    /// Follows what was committed meanwhile; gives how many keys that were.
+    fn follow(&mut self, source: &sled::Db, mirror: &Mirror, to: &Path) -> Result<usize, Error> {
+        mirror.check()?;
+        if fsx::free_bytes(to)? < KEPT_FREE_BYTES {
+            let cause = format!("less than {} MiB would be left", KEPT_FREE_BYTES >> 20);
+            return Err(Error::Full { doing: "copying the database", cause });
+        }
+        let keys = mirror.take();
+        let count = keys.len();
+        self.catch_up(source, keys)?;
+        self.db.flush().doing("flushing the copy")?;
+        Ok(count)
+    }
+
+    fn catch_up(&mut self, source: &sled::Db, keys: BTreeSet<Vec<u8>>) -> Result<(), Error> {
+        for key in keys {
+            let value = source.get(&key).doing("reading the database")?;
+            self.put(&key, value)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: Option<sled::IVec>) -> Result<(), Error> {
+        let old = match &value {
+            Some(value) => self.db.insert(key, value),
+            None => self.db.remove(key),
+        };
+        let old = old.doing("writing the copy")?;
+        let seen = self.read_back.as_mut().filter(|seen| *key <= *seen.upto);
+        for tally in [Some(&mut self.written), seen.map(|seen| &mut seen.tally)] {
+            let Some(tally) = tally else { continue };
+            if let Some(old) = &old {
+                tally.remove(key, old);
+            }
+            if let Some(value) = &value {
+                tally.add(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the copy and has it recovered.
+    fn reopened(self, to: &Path, cache_mb: u64) -> Result<Self, Error> {
+        let Copy { db, written, .. } = self;
+        db.flush().doing("flushing the copy")?;
+        drop(db);
+        Ok(Copy { db: database::open_with(to, cache_mb)?, written, read_back: None })
+    }
+
+    /// Reads the next pairs back; false at the end, where all that was written must have come.
+    fn read_on(&mut self) -> Result<bool, Error> {
+        let Some(seen) = &mut self.read_back else { return Ok(false) };
+        let mut bytes = 0;
+        for pair in self.db.range::<&[u8], _>((Bound::Excluded(&*seen.upto), Bound::Unbounded)) {
+            let (key, value) = pair.doing("reading the copy")?;
+            seen.tally.add(&key, &value);
+            seen.upto = key.to_vec();
+            bytes += key.len() + value.len();
+            if bytes >= STEP_BYTES {
+                return Ok(true);
+            }
+        }
+        if seen.tally != self.written {
+            return Err(Error::unreadable("the copy lost or changed records"));
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,32 @@
+//! Entries for the fuzz targets: what is read back from the disk, damaged or not.
+
+use crate::keys::{self, Base};
+use crate::{Event, Seq, frame};
+
+/// A key and a value of the database. What passes the check is what was written.
+///
+/// # Panics
+/// When something passes that was not.
+pub fn frame(bytes: &[u8]) {
+    let (key, value) = bytes.split_at(bytes.len().min(9));
+    if let Ok((seq, content)) = frame::unwrap(key, value) {
+        assert_eq!(frame::wrap(key, seq, content), value);
+        // Also what damage left whole is not trusted any further.
+        let _ = Event::decode(seq, content);
+    }
+    // A sound frame around anything reaches the readers behind the check.
+    let sound = frame::wrap(key, Seq::FIRST, value);
+    assert_eq!(frame::unwrap(key, &sound), Ok((Seq::FIRST, value)));
+    let _ = Event::decode(Seq::FIRST, value);
+}
+
+/// A key of the database.
+///
+/// # Panics
+/// When a key that is read is not the one that would be written.
+pub fn key(bytes: &[u8]) {
+    let base = keys::split_piece(bytes).map_or(bytes, |(base, _)| base);
+    if let Ok(decoded) = Base::decode(base) {
+        assert_eq!(decoded.encode(), base);
+    }
+}

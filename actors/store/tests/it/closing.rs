@@ -1,0 +1,71 @@
+//! A journal that is closed is closed: its files are free, and so is its directory.
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use hivekeep_store::Options;
+
+use crate::util::{open, opened, stream};
+
+/// Keeps the processors busy, so that threads are put aside where it hurts.
+fn busy() -> impl Drop {
+    struct Busy(Arc<AtomicBool>);
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    for _ in 0..4 {
+        let done = done.clone();
+        std::thread::spawn(move || while !done.load(Relaxed) {});
+    }
+    Busy(done)
+}
+
+/// The database's own threads hold its log for a moment after the last write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_journal_holds_no_file() {
+    let busy = busy();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::at(dir.path());
+    for round in 0..40 {
+        let journal = opened(&options).await;
+        for size in [10, 5000] {
+            journal.append(&stream("closing/a"), vec![vec![1; size]; 20]).await.unwrap();
+        }
+        journal.close().await;
+        let log = File::open(dir.path().join("journal/db")).unwrap();
+        assert!(log.try_lock().is_ok(), "round {round}: the log of a closed database is locked");
+        fs::remove_dir_all(dir.path()).unwrap();
+    }
+    drop(busy);
+}
+
+/// A child that is being started has a copy of every file of its parent until it runs its own
+/// program, and with the files their locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_started_meanwhile_does_not_keep_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::at(dir.path());
+    let done = Arc::new(AtomicBool::new(false));
+    let starters: Vec<_> = (0..2)
+        .map(|_| {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                while !done.load(Relaxed) {
+                    Command::new("true").status().unwrap();
+                }
+            })
+        })
+        .collect();
+    for round in 0..40 {
+        let found = open(&options).await;
+        let (journal, _) = found.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        journal.close().await;
+    }
+    done.store(true, Relaxed);
+    starters.into_iter().for_each(|starter| starter.join().unwrap());
+}

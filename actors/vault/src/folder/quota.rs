@@ -1,0 +1,133 @@
+//! A quota: how much everything in the vault may take together.
+//!
+//! What is there is measured by a walk and kept up to date by the daemon's own writes. Other
+//! programs write and remove notes too, so a measure is not believed for long, least of all one by
+//! which a note is refused.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Folder;
+use super::walk::{Kind, Walk};
+use crate::Error;
+use crate::path::NotePath;
+
+/// A file or folder takes whole blocks of its disk, so that many small ones count too.
+const BLOCK_BYTES: u64 = 4096;
+/// How old a measure may be by which a note is refused.
+const FRESH: Duration = Duration::from_secs(10);
+/// How old a measure may be by which a note is let in.
+const STALE: Duration = Duration::from_secs(600);
+/// Items of one walk of a measure.
+const PAGE: usize = 10_000;
+
+/// What may be taken, and what is.
+pub(super) struct Quota {
+    most: u64,
+    measure: Mutex<Option<Measure>>,
+}
+
+struct Measure {
+    bytes: u64,
+    at: Instant,
+}
+
+/// Quota that a write has taken. Dropped before the note is in its place, it is given back.
+pub(super) struct Taken<'r> {
+    quota: &'r Quota,
+    grown: u64,
+    shrunk: u64,
+}
+
+impl Quota {
+    pub(super) fn new(most: u64) -> Self {
+        Self { most, measure: Mutex::default() }
+    }
+
+    /// Takes the room for a note of `new` bytes in place of one of `old`. Blocks; a walk is made
+    /// by one writer while the others wait for its outcome.
+    ///
+    /// # Errors
+    /// [`Error::VaultFull`], or what cannot be read.
+    pub(super) fn take(
+        &self,
+        folder: &Folder,
+        old: Option<u64>,
+        new: u64,
+    ) -> Result<Taken<'_>, Error> {
+        let (old, new) = (old.map_or(0, blocks), blocks(new));
+        let (grown, shrunk) = (new.saturating_sub(old), old.saturating_sub(new));
+        let mut measure = self.measure();
+        let fits = |measure: &Measure| measure.bytes + grown <= self.most;
+        let believed = |measure: &&mut Measure| {
+            let age = measure.at.elapsed();
+            age < FRESH || (age < STALE && fits(measure))
+        };
+        let now = match measure.as_mut().filter(believed) {
+            Some(now) => now,
+            None => measure.insert(Measure { bytes: of(folder)?, at: Instant::now() }),
+        };
+        // What makes the vault smaller is welcome in a full one.
+        if grown > 0 && !fits(now) {
+            return Err(Error::VaultFull { bytes: now.bytes, most: self.most });
+        }
+        now.bytes += grown;
+        Ok(Taken { quota: self, grown, shrunk })
+    }
+
+    /// A note is gone.
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.less(blocks(bytes));
+    }
+
+    fn less(&self, bytes: u64) {
+        if let Some(measure) = self.measure().as_mut() {
+            measure.bytes = measure.bytes.saturating_sub(bytes);
+        }
+    }
+
+    fn measure(&self) -> MutexGuard<'_, Option<Measure>> {
+        self.measure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken<'_> {
+    /// The note is in its place.
+    pub(super) fn keep(mut self) {
+        self.grown = 0;
+        self.quota.less(self.shrunk);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.grown > 0 {
+            self.quota.less(self.grown);
+        }
+    }
+}
+
+fn blocks(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(BLOCK_BYTES)
+}
+
+/// What all files and folders take.
+fn of(folder: &Folder) -> Result<u64, Error> {
+    let (mut bytes, mut after) = (0, None::<String>);
+    loop {
+        let walk = Walk {
+            stat: true,
+            every_file: true,
+            wants: Kind::is_listed,
+            after: after.as_deref(),
+            most: PAGE,
+            ..Walk::everything(&|| false)
+        };
+        let (items, _) = walk.of(folder, &NotePath::default())?;
+        bytes += items.iter().map(|item| blocks(item.size_bytes)).sum::<u64>();
+        match items.last() {
+            Some(last) if items.len() == PAGE => after = Some(last.path.clone()),
+            _ => return Ok(bytes),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The fold of a journal's copy into the files that its disks are made of.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use hivekeep_kernel::{Layer, LayerId, ToolError, WorkspaceId};
+use hivekeep_store::Journal;
+use serde::{Deserialize, Serialize};
+
+use super::{Kept, LeftOut, links::layer_of, raced};
+use crate::{
+    driver::Isolation,
+    ledger::Ledger,
+    shared::{STREAM, load, store_error},
+};
+
+/// What a backup holds of disks, and what not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// The folder of the layers.
+    pub folder: PathBuf,
+    /// The files in it.
+    pub layers: Vec<String>,
+    /// The files of images that disks stand on.
+    pub bases: Vec<PathBuf>,
+    /// The workspaces whose disks are in it.
+    pub kept: Vec<Kept>,
+    /// Those whose disks are not.
+    pub left_out: Vec<LeftOut>,
+    /// Snapshots whose memory is not in it.
+    pub memories_left_out: usize,
+}
+
+/// Reads the workspaces of a journal that nobody writes. Blocks.
+pub(super) fn of(
+    journal: &Journal,
+    frozen: &BTreeSet<WorkspaceId>,
+    left_out: Vec<LeftOut>,
+    folder: PathBuf,
+) -> Result<Contents, ToolError> {
+    let streams = journal.streams(&format!("{STREAM}/")).map_err(store_error)?;
+    let ledgers = streams.iter().map(|stream| Ok(load(journal, stream)?.ledger));
+    let ledgers = ledgers.collect::<Result<Vec<_>, ToolError>>()?;
+    let found = layers_in(&folder)?;
+    let mut named = Named::of(&ledgers, frozen, left_out, &found)?;
+    for layer in found.difference(&named.layers) {
+        let path = folder.join(file(*layer));
+        fs::remove_file(&path).map_err(|error| unreadable(&path, &error))?;
+    }
+    named.left_out.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Contents {
+        folder,
+        layers: named.layers.into_iter().map(file).collect(),
+        bases: named.bases.into_iter().collect(),
+        kept: named.kept,
+        left_out: named.left_out,
+        memories_left_out: named.memories,
+    })
+}
+
+fn file(layer: LayerId) -> String {
+    format!("{layer}.qcow2")
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ToolError {
+    let message = format!("{}: {error}", path.display());
+    ToolError::new(Layer::Store, "backup_failed", message)
+        .next("`hivekeep check` looks at the folders")
+}
+
+fn layers_in(folder: &Path) -> Result<BTreeSet<LayerId>, ToolError> {
+    let failed = |error: std::io::Error| unreadable(folder, &error);
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        found.extend(layer_of(&entry.map_err(failed)?.file_name()));
+    }
+    Ok(found)
+}
+
+/// What ledgers name, as far as it is there.
+#[derive(Debug, Default)]
+struct Named {
+    layers: BTreeSet<LayerId>,
+    bases: BTreeSet<PathBuf>,
+    kept: Vec<Kept>,
+    left_out: Vec<LeftOut>,
+    memories: usize,
+}
+
+impl Named {
+    fn of(
+        ledgers: &[Ledger],
+        frozen: &BTreeSet<WorkspaceId>,
+        left_out: Vec<LeftOut>,
+        found: &BTreeSet<LayerId>,
+    ) -> Result<Self, ToolError> {
+        let mut not_frozen: BTreeMap<_, _> =
+            left_out.into_iter().map(|left| (left.workspace_id, left)).collect();
+        let mut named = Self::default();
+        // What is the pool's is made again; what failed or is being removed has no disk.
+        let with_disk = |ledger: &&Ledger| {
+            ledger.plan.pool.is_none() && ledger.failed.is_none() && !ledger.destroying
+        };
+        for ledger in ledgers.iter().filter(with_disk) {
+            let missing = named.take(ledger, found);
+            let (id, name) = (ledger.plan.id, ledger.plan.name.to_string());
+            if frozen.contains(&id) {
+                if let Some(layer) = missing.first() {
+                    let message = format!("layer {layer} of workspace `{name}` is gone");
+                    return Err(raced(message));
+                }
+                named.kept.push(Kept { workspace_id: id, name });
+                continue;
+            }
+            let left = not_frozen.remove(&id).unwrap_or_else(|| made_meanwhile(ledger));
+            let missing_layers = missing.iter().map(LayerId::to_string).collect();
+            named.left_out.push(LeftOut { name, missing_layers, ..left });
+        }
+        // Those that went meanwhile are not in the journal's copy and miss nothing.
+        Ok(named)
+    }
+
+    /// Adds what one workspace needs; answers the layers that are not there.
+    fn take(&mut self, ledger: &Ledger, found: &BTreeSet<LayerId>) -> Vec<LayerId> {
+        let nodes = || ledger.snapshots.nodes();
+        self.memories += nodes().filter(|node| node.memory.is_some()).count();
+        let of_snapshots = nodes().flat_map(|node| &node.layers);
+        let frozen: BTreeSet<_> = ledger.disk.layers.iter().chain(of_snapshots).copied().collect();
+        let base = ledger.base.iter().filter(|_| !frozen.is_empty());
+        if ledger.plan.spec.isolation == Isolation::Vm {
+            self.bases.extend(base.cloned());
+        }
+        self.layers.extend(frozen.intersection(found));
+        frozen.difference(found).copied().collect()
+    }
+}
+
+fn made_meanwhile(ledger: &Ledger) -> LeftOut {
+    let message = "it was made while the backup was";
+    let error = ToolError::new(Layer::Actor, "made_meanwhile", message);
+    LeftOut::new(ledger.plan.id, &ledger.plan.name, &error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Copies of an image's tree, one for each subordinate user that has started from it.
+//!
+//! A contained root has rights over files of its own user only, and an ordinary user may not map the
+//! ids of a mount, as [`super::layout`] does for root. So the tree is copied once and given away;
+//! the next sandbox of the same user finds it. What is there is whole: it is made aside, flushed and
+//! renamed. Copies of trees that are gone go when the next is made.
+//!
+//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and what it is one of,
+//! the link `source`. ID is the user's in the namespace, KEY is made of the source's path: a tree's
+//! path is of its content, and is never another's.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::subordinates::{Subordinates, Within};
+
+const COPIES: &str = ".hivekeep-trees";
+const TREE: &str = "tree";
+const SOURCE: &str = "source";
+/// No key has this name.
+const FRESH: &str = ".new";
+
+/// The copy that is this user's; makes it where it is missing. Blocks, for as long as copying takes.
+/// Each user has one sandbox, so that nobody else makes the same copy meanwhile.
+pub(super) fn tree_of(
+    users: &Subordinates,
+    user: &Within,
+    tree: &Path,
+    disks: &Path,
+) -> io::Result<PathBuf> {
+    let own = disks.join(COPIES).join(user.id.to_string());
+    let kept = own.join(&blake3::hash(tree.as_os_str().as_bytes()).to_hex()[..16]);
+    if kept.exists() {
+        return Ok(kept.join(TREE));
+    }
+    let fresh = own.join(FRESH);
+    let folder = |path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    folder(&own)?;
+    remove_stale(users, &own)?;
+    folder(&fresh)?;
+    symlink(tree, fresh.join(SOURCE))?;
+    let copy = fresh.join(TREE);
+    users.run(Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(tree).arg(&copy))?;
+    // Takes set-user-id from programs: there is one user to be, and it owns them.
+    let owner = format!("{0}:{0}", user.id);
+    users.run(Command::new("chown").args(["-hR", &owner, "--"]).arg(&copy))?;
+    rustix::fs::syncfs(File::open(&own)?)?;
+    fs::rename(&fresh, &kept)?;
+    File::open(&own)?.sync_all()?;
+    Ok(kept.join(TREE))
+}
+
+/// Removes what a crash left half made, and copies of what is no more.
+fn remove_stale(users: &Subordinates, own: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(own)? {
+        let entry = entry?;
+        if entry.file_name() == FRESH || !entry.path().join(SOURCE).exists() {
+            users.remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! Entries for the fuzz targets: what a guest's git prints.
+
+use super::{GitUrl, Hider, report, status, url};
+
+/// Output of git, and an address that a repository names.
+pub fn output(bytes: &[u8]) {
+    for cut in [false, true] {
+        let _ = status::read(bytes, cut);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    for pushed in report::read(&text) {
+        let _ = report::is_behind(&pushed);
+    }
+    if let Ok(parsed) = GitUrl::parse(&text) {
+        let _ = (parsed.secret(), parsed.login());
+    }
+    let _ = url::origin_of(&text);
+    let _ = Hider::default().text(&text);
+}

@@ -1,0 +1,60 @@
+//! Messages of a backup to a workspace: freeze the disk, and delete the snapshot that this made.
+
+use hivekeep_kernel::{SnapshotId, ToolError};
+use tokio::sync::oneshot;
+
+use super::{Msg, Workspace, bring_up::internal_cx, snapshot};
+
+/// What a backup asks.
+pub enum Ask {
+    /// Make a snapshot of the disk; the answer names it.
+    Freeze {
+        /// Its name.
+        name: String,
+        /// The outcome.
+        reply: oneshot::Sender<Result<SnapshotId, ToolError>>,
+    },
+    /// The backup needs it no more.
+    Release {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Answered when it is gone.
+        reply: oneshot::Sender<Result<(), ToolError>>,
+    },
+}
+
+impl Workspace {
+    pub(super) fn backup(&mut self, ask: Ask) {
+        match ask {
+            Ask::Freeze { name, reply } => self.freeze(name, reply),
+            Ask::Release { snapshot, reply } => match self.delete_of_backup(snapshot) {
+                Ok(None) => drop(reply.send(Ok(()))),
+                Ok(Some(deleted)) => {
+                    let answer = async move { drop(reply.send(deleted.await)) };
+                    let _detached = self.ops.spawn(answer);
+                }
+                Err(error) => drop(reply.send(Err(error))),
+            },
+        }
+    }
+
+    fn freeze(&mut self, name: String, reply: oneshot::Sender<Result<SnapshotId, ToolError>>) {
+        let mut making = match self.plan_snapshot(name, false) {
+            Ok(making) => making,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        making.node.by_backup = true;
+        self.changing = Some("being snapshotted");
+        let (desk, plan, cx) =
+            (self.desk.clone(), self.ledger.plan.clone(), internal_cx(&self.desk));
+        let _detached = self.ops.spawn(async move {
+            let made = snapshot::make(&desk, &plan, making, &cx).await.map(|made| made.node.id);
+            let _actor_gone = desk.actor.send(Msg::Unchanged);
+            if let Err(Ok(snapshot)) = reply.send(made) {
+                // The backup was given up meanwhile.
+                let (reply, _) = oneshot::channel();
+                let _actor_gone = desk.actor.send(Msg::Backup(Ask::Release { snapshot, reply }));
+            }
+        });
+    }
+}

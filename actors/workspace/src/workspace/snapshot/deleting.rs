@@ -1,0 +1,124 @@
+//! `snapshot`: deleting.
+
+use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
+use serde_json::json;
+
+use crate::{
+    phase::Phase,
+    records::Record,
+    shared::Desk,
+    snapshots::Node,
+    tools::snapshots::SnapshotResult,
+    workspace::{Msg, Workspace, merge},
+};
+
+/// Time for the mailbox to say whether layers can be merged.
+const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
+async fn merged(desk: &Desk) -> Result<(), String> {
+    let begin = |reply| Msg::Merge(merge::Ask::Begin(reply));
+    let begun = desk.actor.ask(MERGE_PATIENCE, begin).await;
+    let outcome = begun.map_err(|error| error.to_string())?;
+    let ended = outcome.map_err(|why| why.words().to_owned())?.await;
+    match ended.map_err(|_| "the workspace's actor ended".to_owned())? {
+        Ok(0) => Err("it was started or changed meanwhile".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_text()),
+    }
+}
+
+impl Workspace {
+    /// `snapshot` with action `delete`.
+    ///
+    /// # Errors
+    /// `snapshot_has_dependents`, with their names.
+    pub(crate) fn snapshot_delete(
+        &mut self,
+        name: &str,
+    ) -> Result<Reply<SnapshotResult>, ToolError> {
+        self.may_delete()?;
+        let node = self.snapshot_named(name)?.clone();
+        let children = self.ledger.snapshots.children(node.id).map(|child| child.name.clone());
+        needed_by(&node, children.chain(self.forks_of(&node)).collect())?;
+        let (snapshot, name, workspace) = (node.id, node.name.clone(), self.desk.id);
+        let deleted = self.delete(node);
+        Ok(Reply::later(async move {
+            let not_merged = deleted.await?.err();
+            Ok(SnapshotResult {
+                merged: Some(not_merged.is_none()),
+                not_merged,
+                snapshot_id: Some(snapshot),
+                name: Some(name),
+                workspace_id: Some(workspace),
+                deleted: Some(true),
+                ..Default::default()
+            })
+        }))
+    }
+
+    /// Deletes a snapshot that a backup made, if it is there. Snapshots that were made after it
+    /// become its parent's.
+    ///
+    /// # Errors
+    /// When forks of it are there, or the workspace is busy.
+    pub(in crate::workspace) fn delete_of_backup(
+        &mut self,
+        snapshot: SnapshotId,
+    ) -> Result<Option<impl Future<Output = Result<(), ToolError>> + Send + use<>>, ToolError> {
+        let node = self.ledger.snapshots.get(snapshot).filter(|node| node.by_backup);
+        let Some(node) = node.cloned() else { return Ok(None) };
+        self.may_delete()?;
+        needed_by(&node, self.forks_of(&node))?;
+        let deleted = self.delete(node);
+        Ok(Some(async move { deleted.await.map(drop) }))
+    }
+
+    fn may_delete(&self) -> Result<(), ToolError> {
+        self.unchanging()?;
+        match self.phase() {
+            // It may be on its way back to just this one.
+            phase @ (Phase::Starting | Phase::Destroying) => Err(phase.busy()),
+            _ => Ok(()),
+        }
+    }
+
+    fn forks_of(&self, node: &Node) -> Vec<String> {
+        let mut forks = self.desk.shared.directory.forks_by_snapshot();
+        forks.remove(&node.id).unwrap_or_default()
+    }
+
+    /// Deletes it, whether or not somebody waits; then merges what it leaves, or says why not.
+    fn delete(
+        &mut self,
+        node: Node,
+    ) -> impl Future<Output = Result<Result<(), String>, ToolError>> + Send + use<> {
+        let (desk, ops) = (self.desk.clone(), self.ops.clone());
+        let event = json!({ "snapshot": node.name });
+        self.changing = Some("losing a snapshot");
+        async move {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let _detached = ops.spawn(async move {
+                let record = Record::SnapshotDeleted { snapshot: node.id };
+                let done = desk.commit(vec![record], Some(("snapshot.deleted", event))).await;
+                let _actor_gone = desk.actor.send(Msg::Unchanged);
+                let done = match done {
+                    Ok(()) => Ok(merged(&desk).await),
+                    Err(error) => Err(error),
+                };
+                let _caller_gone = tell.send(done);
+            });
+            told.await.map_err(|_| ToolError::internal("the deletion's work ended"))?
+        }
+    }
+}
+
+fn needed_by(node: &Node, dependents: Vec<String>) -> Result<(), ToolError> {
+    if dependents.is_empty() {
+        return Ok(());
+    }
+    let message = format!("snapshot `{}` is needed by {}", node.name, dependents.join(", "));
+    Err(ToolError::new(Layer::Actor, "snapshot_has_dependents", message)
+        .next("delete those snapshots and destroy those forks first")
+        .detail("dependents", dependents))
+}

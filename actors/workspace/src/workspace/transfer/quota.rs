@@ -1,0 +1,167 @@
+//! A quota: how much the files in the transfer directory may take together.
+//!
+//! What is there is measured by a walk when a download begins, and counted up by what downloads
+//! write. Others put files there and take them away, so a measure is not believed for long.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hivekeep_kernel::{Layer, ToolError};
+use tokio::io::AsyncWrite;
+
+/// How old a measure may be when a download begins.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// What may be taken, and what is. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct TransferQuota {
+    most_bytes: u64,
+    used: Arc<Mutex<Used>>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    bytes: u64,
+    measured: Option<Instant>,
+    /// All that downloads ever wrote: what they write during a walk counts besides it.
+    written: u64,
+}
+
+impl TransferQuota {
+    pub(crate) fn of_mb(most_mb: u64) -> Self {
+        Self { most_bytes: most_mb << 20, used: Arc::default() }
+    }
+
+    /// Whether a download may begin. Blocks.
+    ///
+    /// # Errors
+    /// `transfer_dir_full`.
+    pub(super) fn admit(&self, root: &Path) -> Result<(), ToolError> {
+        let Used { measured, written, .. } = *self.used();
+        if measured.is_none_or(|at| at.elapsed() > FRESH) {
+            // Not under the lock: downloads that run take it for each chunk.
+            let found = taken_below(root);
+            let mut used = self.used();
+            used.bytes = found + (used.written - written);
+            used.measured = Some(Instant::now());
+        }
+        if self.used().bytes < self.most_bytes { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// A sink whose bytes count.
+    pub(super) fn counting<S>(&self, sink: S) -> Counting<S> {
+        Counting { sink, quota: self.clone() }
+    }
+
+    /// What was counted may be gone: the next download measures.
+    pub(super) fn forget(&self) {
+        self.used().measured = None;
+    }
+
+    pub(super) fn full(&self) -> ToolError {
+        let message =
+            format!("the transfer directory would hold more than {} MiB", self.most_bytes >> 20);
+        ToolError::new(Layer::Quota, "transfer_dir_full", message)
+            .next("remove files from it, or raise workspace.transfer_max_total_mb")
+            .detail("most_bytes", self.most_bytes)
+    }
+
+    fn take(&self, bytes: usize) -> io::Result<()> {
+        let mut used = self.used();
+        let after = used.bytes + bytes as u64;
+        if after > self.most_bytes {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        used.bytes = after;
+        used.written += bytes as u64;
+        Ok(())
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is the quota's own refusal, and not that of a file system with quotas.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
+}
+
+/// What all files below a folder take. Follows no link; what vanishes meanwhile counts nothing.
+fn taken_below(root: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let (mut bytes, mut todo) = (0, vec![PathBuf::from(root)]);
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => todo.push(entry.path()),
+                Ok(meta) => bytes += meta.blocks() * 512,
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// Counts what is written; refuses what is too much.
+pub(super) struct Counting<S> {
+    pub(super) sink: S,
+    quota: TransferQuota,
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counting<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.sink).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = wrote {
+            self.quota.take(count)?;
+        }
+        wrote
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.sink).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.sink).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn downloads_together_take_no_more_than_there_may_be() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(dir.path().join("below")).expect("made");
+        std::fs::write(dir.path().join("below/old"), vec![1; 1 << 20]).expect("written");
+        let quota = TransferQuota::of_mb(2);
+        quota.admit(dir.path()).expect("room for one more MiB");
+        let mut sinks = [quota.counting(Vec::new()), quota.counting(Vec::new())];
+        for sink in &mut sinks {
+            sink.write_all(&[0; 400 << 10]).await.expect("fits");
+        }
+        let error = sinks[0].write_all(&[0; 400 << 10]).await.expect_err("too much");
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+
+        // Full, until somebody takes the old file away.
+        std::fs::write(dir.path().join("new"), vec![1; 1 << 20]).expect("written");
+        quota.forget();
+        let refused = quota.admit(dir.path()).expect_err("full");
+        assert_eq!(refused.code, "transfer_dir_full");
+        std::fs::remove_file(dir.path().join("below/old")).expect("removed");
+        quota.forget();
+        quota.admit(dir.path()).expect("room again");
+    }
+}

@@ -1,0 +1,92 @@
+use tokio::io::{AsyncReadExt, BufReader, DuplexStream, ReadHalf, WriteHalf, split};
+
+use rmcp::ErrorData;
+
+use super::{unread::MOST, *};
+use crate::config::DaemonOptions;
+
+type Ours = Wire<BufReader<ReadHalf<DuplexStream>>, WriteHalf<DuplexStream>>;
+
+/// The wire and its client, with so much room between them.
+fn pair(buffer: usize) -> (Ours, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(buffer);
+    let (reader, writer) = split(ours);
+    let options = DaemonOptions {
+        messages_per_sec: u32::MAX.try_into().expect("above 0"),
+        ..Default::default()
+    };
+    let pace = Pace::new(&options);
+    (Wire::new(Lines::new(BufReader::new(reader), 1 << 20), writer, pace), theirs)
+}
+
+async fn say(client: &mut DuplexStream, text: &str) {
+    client.write_all(format!("{text}\n").as_bytes()).await.expect("written");
+}
+
+fn ping(id: usize) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)
+}
+
+fn answer(id: usize) -> ServerJsonRpcMessage {
+    let id = RequestId::Number(i64::try_from(id).expect("small"));
+    ServerJsonRpcMessage::error(ErrorData::internal_error("x".repeat(100), None), Some(id))
+}
+
+/// What is received.
+async fn now(wire: &mut Ours) -> Option<ClientJsonRpcMessage> {
+    tokio::time::timeout(Duration::from_secs(60), wire.receive()).await.ok().flatten()
+}
+
+#[tokio::test]
+async fn nothing_is_read_while_answers_are_unread() {
+    let (mut wire, mut client) = pair(4096);
+    let mut sending = tokio::task::JoinSet::new();
+    for id in 0..MOST {
+        say(&mut client, &ping(id)).await;
+        assert!(now(&mut wire).await.is_some(), "{id}");
+        sending.spawn(wire.send(answer(id)));
+    }
+    // What fits into the pipe is written; fill it up.
+    for _ in 0..MOST {
+        sending.spawn(wire.send(answer(9_999)));
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(wire.unread.full());
+    say(&mut client, &ping(1_000)).await;
+    let waiting = tokio::time::timeout(Duration::from_millis(50), wire.receive()).await;
+    assert!(waiting.is_err());
+    let mut read = vec![0; 1 << 16];
+    while wire.unread.full() {
+        assert_ne!(client.read(&mut read).await.expect("reads"), 0, "it goes on");
+        tokio::task::yield_now().await;
+    }
+    assert!(now(&mut wire).await.is_some(), "it is read on");
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_twice_gives_no_place_away() {
+    let (mut wire, mut client) = pair(1 << 16);
+    let mut handlers = Vec::new();
+    for _ in 0..3 {
+        say(&mut client, &ping(7)).await;
+        handlers.push(now(&mut wire).await.expect("received"));
+    }
+    assert_eq!(wire.places.available_permits(), IN_WORK - 3, "each handler has its own");
+    wire.send(answer(7)).await.expect("written");
+    assert_eq!(wire.places.available_permits(), IN_WORK - 3);
+    drop(handlers);
+    assert_eq!(wire.places.available_permits(), IN_WORK);
+}
+
+#[tokio::test]
+async fn a_cancelled_request_gives_its_place_back_with_its_handler() {
+    let (mut wire, mut client) = pair(1 << 16);
+    say(&mut client, &ping(7)).await;
+    let handler = now(&mut wire).await.expect("received");
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
+    say(&mut client, cancel).await;
+    now(&mut wire).await.expect("received");
+    assert_eq!(wire.places.available_permits(), IN_WORK - 1);
+    drop(handler);
+    assert_eq!(wire.places.available_permits(), IN_WORK);
+}

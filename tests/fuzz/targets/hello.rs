@@ -1,0 +1,29 @@
+//! The first line of a client of the socket.
+#![no_main]
+
+// The two files alone: all that the daemon is built from would be instrumented otherwise.
+#[allow(dead_code)]
+#[path = "../../../src/doors/hello.rs"]
+mod hello;
+#[allow(dead_code)]
+#[path = "../../../src/doors/lines.rs"]
+mod lines;
+
+use hello::Hello;
+use libfuzzer_sys::fuzz_target;
+use lines::{Cut, Cutter};
+
+fuzz_target!(|bytes: &[u8]| {
+    let (mut cutter, mut rest) = (Cutter::new(4096), bytes);
+    while !rest.is_empty() {
+        let (used, cut) = cutter.feed(rest);
+        assert!(used > 0, "it goes on");
+        rest = &rest[used..];
+        if cut == Cut::Line
+            && let Ok(hello) = serde_json::from_slice::<Hello>(cutter.line())
+        {
+            let again = serde_json::to_vec(&hello).expect("serialises");
+            assert_eq!(serde_json::from_slice::<Hello>(&again).expect("our own"), hello);
+        }
+    }
+});

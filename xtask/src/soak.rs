@@ -1,0 +1,131 @@
+//! A soak test: mixed work for minutes or hours, after which a daemon must hold no more than
+//! shortly after it began.
+//!
+//! ```text
+//! workers (a session each, or one a call) ─▶ daemon ◀─ samples, one a second
+//!                                                        │
+//!                              verdict, curve, table ◀───┘
+//! ```
+//! What is compared is the median of the second tenth of the time with that of the last: the first
+//! tenth is for what a daemon reads once.
+
+mod curve;
+mod load;
+mod sample;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::bench::{house::House, kit::Kit};
+use crate::repo::Repo;
+use crate::steps::Outcome;
+use load::Tally;
+use sample::{Sample, Series};
+
+/// Between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Args)]
+pub(crate) struct Soak {
+    /// How long
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Sandboxes only, where machines are too slow for the time there is
+    #[arg(long)]
+    no_vm: bool,
+    /// Use a development build
+    #[arg(long)]
+    dev: bool,
+    /// Write docs/soak.svg and docs/soak.md
+    #[arg(long)]
+    write: bool,
+}
+
+impl Soak {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let kit = Kit::new(repo, false, self.dev, Vec::new());
+        kit.build()?;
+        let outcome = soak(&kit, Duration::from_secs(60 * self.minutes), !self.no_vm)?;
+        println!("\n{}", outcome.table());
+        if self.write {
+            curve::write(repo, &outcome)?;
+            println!("written: docs/soak.svg, docs/soak.md");
+        }
+        let grown = outcome.grown();
+        ensure!(grown.is_empty(), "grown: {}", grown.join(", "));
+        Ok(())
+    }
+}
+
+/// A short soak of the daemon that the tests have built.
+///
+/// # Errors
+/// When it cannot run; what grew is in the outcome.
+pub(crate) fn check(repo: &Repo, time: Duration, vms: bool) -> Result<Outcome> {
+    let outcome = soak(&Kit::new(repo, false, true, Vec::new()), time, vms)?;
+    println!("{}", outcome.table());
+    let grown = outcome.grown();
+    Ok(match grown.is_empty() {
+        true => Outcome::Passed(format!("{} s: {}", time.as_secs(), outcome.deeds)),
+        false => Outcome::Failed(format!("grown: {}", grown.join(", "))),
+    })
+}
+
+/// What a run showed.
+struct Soaked {
+    time: Duration,
+    series: Vec<Series>,
+    deeds: Tally,
+}
+
+fn soak(kit: &Kit<'_>, time: Duration, vms: bool) -> Result<Soaked> {
+    let house = House::open(kit, load::CONFIG)?;
+    let (stop, deeds) = (AtomicBool::new(false), Tally::default());
+    let began = Instant::now();
+    let samples: Result<Vec<Sample>> = std::thread::scope(|scope| {
+        let workers = load::start(scope, &house, vms, &stop, &deeds);
+        let mut samples = Vec::new();
+        let sampled = loop {
+            if began.elapsed() >= time {
+                break Ok(());
+            }
+            if let Some(ended) = workers.iter().position(|worker| worker.is_finished()) {
+                println!("worker {ended} ended early");
+                break Ok(());
+            }
+            match Sample::take(&house, began.elapsed()) {
+                Ok(sample) => samples.push(sample),
+                Err(error) => break Err(error),
+            }
+            std::thread::sleep(EVERY);
+        };
+        stop.store(true, Relaxed);
+        for worker in workers {
+            worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
+        }
+        sampled.map(|()| samples)
+    });
+    Ok(Soaked { time, series: sample::series(&samples?)?, deeds })
+}
+
+impl Soaked {
+    /// What is above its bound at the end.
+    fn grown(&self) -> Vec<String> {
+        let grown = self.series.iter().filter(|series| !series.holds());
+        grown.map(|series| series.name.to_owned()).collect()
+    }
+
+    fn table(&self) -> String {
+        let mut lines = vec![
+            "| what | after the first tenth | at the end | most | bound | holds |".to_owned(),
+            "|---|---|---|---|---|---|".to_owned(),
+        ];
+        lines.extend(self.series.iter().map(Series::row));
+        lines.push(String::new());
+        lines.push(format!("Deeds: {}.", self.deeds));
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,216 @@
+//! The work of a soak test: what agents do, all of it at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{Scope, ScopedJoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::bench::client::Client;
+use crate::bench::house::House;
+
+/// What the daemon's configuration has beside the bench's own. The cache of the journal's database
+/// is one that the first tenth fills, also where that is half a minute; and the journal is so small
+/// that it is compacted again and again.
+pub(super) const CONFIG: &str = "isolation = \"sandbox\"\n\
+    [registry.sessions]\ngrace_secs = 5\n\
+    [store]\ncache_mb = 8\ncompact_at_mb = 16\nevents_kept = 2000\n";
+
+/// Workers with sandboxes, and sandboxes of each.
+const HOLDERS: usize = 4;
+const HELD: usize = 10;
+/// How long a machine stands, for its layers to be merged.
+const STANDS: Duration = Duration::from_secs(3);
+/// Some stops after each other have merged enough within this.
+const ALL_MERGED_IN: Duration = Duration::from_mins(5);
+/// Rounds with machines from one stop of each to the next.
+const STOPPED_EVERY: u64 = 40;
+/// Between two rounds of a worker: all of them together leave the host some air.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// How often each kind of work was done.
+#[derive(Default)]
+pub(super) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Tally {
+    fn add(&self, what: &'static str) {
+        *self.0.lock().expect("nobody panics with it").entry(what).or_default() += 1;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.0.lock().expect("nobody panics with it");
+        let words: Vec<_> = all.iter().map(|(what, times)| format!("{times} {what}")).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// What a worker does over and over.
+type Round<'w> = Box<dyn FnMut(u64) -> Result<&'static str> + Send + 'w>;
+
+/// Starts all workers. Each ends with its round once `stop` says so.
+pub(super) fn start<'s, 'e: 's>(
+    scope: &'s Scope<'s, 'e>,
+    house: &'e House,
+    vms: bool,
+    stop: &'e AtomicBool,
+    tally: &'e Tally,
+) -> Vec<ScopedJoinHandle<'s, Result<()>>> {
+    let work = move |make: Box<dyn FnOnce() -> Result<Round<'e>> + Send + 'e>| {
+        scope.spawn(move || {
+            let mut round = make()?;
+            for nth in 0.. {
+                if stop.load(Relaxed) {
+                    break;
+                }
+                tally.add(round(nth)?);
+                sleep(PAUSE);
+            }
+            Ok(())
+        })
+    };
+    let mut workers: Vec<_> =
+        (0..HOLDERS).map(|holder| work(Box::new(move || sandboxes(house, holder)))).collect();
+    workers.push(work(Box::new(move || teams(house))));
+    workers.push(work(Box::new(move || notes(house))));
+    workers.push(work(Box::new(move || sessions(house))));
+    if vms {
+        workers.push(work(Box::new(move || machines(house))));
+    }
+    workers
+}
+
+/// Ten sandboxes, of which the oldest is always being replaced by a new one that works.
+fn sandboxes(house: &House, holder: usize) -> Result<Round<'_>> {
+    let mut client = house.attach()?;
+    for n in 0..HELD {
+        client.call("workspace_create", &json!({ "name": format!("s{holder}-{n}") }))?;
+    }
+    Ok(Box::new(move |nth| {
+        let name = format!("s{holder}-{}", nth as usize % HELD);
+        let at = |more: Value| with(&name, more);
+        client.call("workspace_destroy", &at(json!({})))?;
+        client.call("workspace_create", &json!({ "name": name }))?;
+        client.call("set_env", &at(json!({ "vars": { "ROUND": nth.to_string() } })))?;
+        let text = "x".repeat(64 << 10);
+        client.call("file_write", &at(json!({ "path": "/root/file", "content": text })))?;
+        let sum = at(json!({ "command": "wc -c < /root/file; echo $ROUND" }));
+        let said = client.call("exec", &sum)?;
+        ensure!(said["stdout"] == format!("65536\n{nth}\n"), "{said}");
+        let job = json!({ "action": "start", "command": "seq 1 2000; sleep 0.2" });
+        let id = client.call("exec_background", &at(job))?["job_id"].clone();
+        let poll = at(json!({ "action": "poll", "job_id": id }));
+        while client.call("exec_background", &poll)?["running"] == true {
+            sleep(PAUSE);
+        }
+        Ok("sandboxes made, used and removed")
+    }))
+}
+
+/// Two machines: a snapshot, a fork of it, work in both.
+fn machines(house: &House) -> Result<Round<'_>> {
+    let mut client = house.attach()?;
+    for name in ["vm-0", "vm-1"] {
+        client.call("workspace_create", &json!({ "name": name, "isolation": "vm" }))?;
+    }
+    Ok(Box::new(move |nth| {
+        let name = format!("vm-{}", nth % 2);
+        let at = |more: Value| with(&name, more);
+        if nth % STOPPED_EVERY < 2 && nth > 1 {
+            stand(&mut client, &name)?;
+        }
+        client
+            .call("exec", &at(json!({ "command": format!("echo {nth} > /root/round; sync") })))?;
+        let snapshot = |action: &str| at(json!({ "action": action, "name": "s" }));
+        let mut create = snapshot("create");
+        create["include_memory"] = true.into();
+        let begun = Instant::now();
+        while let Err(error) = client.call("snapshot", &create) {
+            // On a busy host one stop is too short to merge all that the rounds before it left.
+            ensure!(error.to_string().contains("too_many_layers"), error);
+            ensure!(begun.elapsed() < ALL_MERGED_IN, error);
+            stand(&mut client, &name)?;
+        }
+        client.call("workspace_fork", &at(json!({ "snapshot_name": "s", "new_name": "fork" })))?;
+        let said = client.call("exec", &with("fork", json!({ "command": "cat /root/round" })))?;
+        ensure!(said["stdout"] == format!("{nth}\n"), "{said}");
+        client.call("workspace_destroy", &with("fork", json!({})))?;
+        client.call("snapshot", &snapshot("delete"))?;
+        Ok("snapshots of machines, forked")
+    }))
+}
+
+/// What deleted snapshots leave of a machine's disk is merged while it stands.
+fn stand(client: &mut Client, machine: &str) -> Result<()> {
+    client.call("workspace_stop", &with(machine, json!({})))?;
+    sleep(STANDS);
+    let begun = Instant::now();
+    // For the moment in which a merge is recorded a start is refused, to be repeated.
+    while let Err(error) = client.call("workspace_start", &with(machine, json!({}))) {
+        ensure!(error.to_string().contains("workspace_busy"), error);
+        ensure!(begun.elapsed() < ALL_MERGED_IN, error);
+        sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn teams(house: &House) -> Result<Round<'_>> {
+    let mut client = house.attach()?;
+    Ok(Box::new(move |nth| {
+        let crew = |action: &str, mut more: Value| {
+            more["action"] = action.into();
+            more["name"] = "crew".into();
+            more
+        };
+        let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "soak" }));
+        client.call("team", &crew("create", json!({ "roles": roles })))?;
+        let text = format!("message {nth}");
+        let message = json!({ "agent": "a", "to": "b", "content": text });
+        client.call("team", &crew("message", message))?;
+        let received = client.call("team", &crew("receive", json!({ "agent": "b" })))?;
+        ensure!(received["messages"][0]["content"] == text, "{received}");
+        let task = json!({ "task_id": "t", "command": "echo done" }).to_string();
+        let assign =
+            json!({ "agent": "a", "to": "b", "message_type": "task_assignment", "content": task });
+        client.call("team", &crew("message", assign))?;
+        let wait = json!({ "agent": "b", "wait_secs": 60 });
+        let received = client.call("team", &crew("receive", wait))?;
+        ensure!(received["daemon_results"][0]["success"] == true, "{received}");
+        client.call("team", &crew("destroy", json!({})))?;
+        Ok("teams made, at work and removed")
+    }))
+}
+
+fn notes(house: &House) -> Result<Round<'_>> {
+    let mut client = house.attach()?;
+    Ok(Box::new(move |nth| {
+        let path = format!("soak/{}.md", nth % 50);
+        let word = format!("word{nth}");
+        let content = format!("# Round {nth}\n\n{word} {}\n", "text ".repeat(500));
+        let write = json!({ "action": "write", "path": path, "content": content });
+        client.call("vault", &write)?;
+        let found = client.call("vault", &json!({ "action": "search", "query": word }))?;
+        ensure!(found.to_string().contains(&path), "{found}");
+        client.call("vault", &json!({ "action": "delete", "path": path, "confirm": true }))?;
+        Ok("notes written, found and deleted")
+    }))
+}
+
+/// Clients that come, look and go.
+fn sessions(house: &House) -> Result<Round<'_>> {
+    Ok(Box::new(move |_| {
+        let mut client = house.attach()?;
+        client.call("workspace_list", &json!({})).context("a new session lists workspaces")?;
+        Ok("sessions opened and left")
+    }))
+}
+
+fn with(workspace: &str, mut more: Value) -> Value {
+    more["workspace_id"] = workspace.into();
+    more
+}
