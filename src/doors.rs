@@ -2,6 +2,7 @@
 //! and know no word of what the tools do.
 
 pub mod control;
+pub mod cutter;
 pub mod hello;
 pub mod incoming;
 pub mod lines;

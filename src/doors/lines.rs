@@ -1,4 +1,4 @@
-//! Newline-delimited messages of bounded length.
+//! Readers of newline-delimited messages of bounded length.
 
 use std::io;
 
@@ -7,77 +7,10 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::incoming::{Incoming, Reserved, SHORT_BYTES};
-
-/// What the buffer keeps between two lines.
-const KEPT_BYTES: usize = 64 * 1024;
-
-/// Cuts a stream of bytes into lines, in one reused buffer.
-#[derive(Debug)]
-pub struct Cutter {
-    line: Vec<u8>,
-    /// `line` was handed out whole and starts anew with the next bytes.
-    handed_out: bool,
-    /// The rest of a line that was too long is being dropped.
-    dropping: bool,
-    max_bytes: usize,
-}
-
-/// What was cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// All bytes were taken; the line goes on.
-    More,
-    /// A line is whole: see [`Cutter::line`].
-    Line,
-    /// A line above the limit ended; it was dropped.
-    TooLong,
-}
-
-impl Cutter {
-    /// Lines of at most `max_bytes`, their end not counted.
-    pub fn new(max_bytes: usize) -> Self {
-        Self { line: Vec::new(), handed_out: false, dropping: false, max_bytes }
-    }
-
-    /// Takes bytes up to the end of the line: how many, and what that made.
-    /// Empty lines are skipped.
-    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Cut) {
-        if std::mem::take(&mut self.handed_out) {
-            self.line.clear();
-            // One long line does not keep its memory for as long as the connection lives.
-            self.line.shrink_to(KEPT_BYTES);
-        }
-        let newline = bytes.iter().position(|byte| *byte == b'\n');
-        let part = &bytes[..newline.unwrap_or(bytes.len())];
-        if self.line.len() + part.len() > self.max_bytes {
-            self.dropping = true;
-            self.line = Vec::new();
-        }
-        if !self.dropping {
-            self.line.extend_from_slice(part);
-        }
-        let Some(at) = newline else { return (bytes.len(), Cut::More) };
-        if std::mem::take(&mut self.dropping) {
-            return (at + 1, Cut::TooLong);
-        }
-        if self.line.last() == Some(&b'\r') {
-            self.line.pop();
-        }
-        self.handed_out = !self.line.is_empty();
-        (at + 1, if self.handed_out { Cut::Line } else { Cut::More })
-    }
-
-    /// Bytes of a line that goes on.
-    fn begun(&self) -> usize {
-        if self.handed_out { 0 } else { self.line.len() }
-    }
-
-    /// The line that [`Cut::Line`] announced.
-    pub fn line(&self) -> &[u8] {
-        &self.line
-    }
-}
+use super::{
+    cutter::{Cut, Cutter},
+    incoming::{Incoming, Reserved, SHORT_BYTES},
+};
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
@@ -117,7 +50,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// # Errors
     /// When the peer cannot be read, and `TimedOut` for a long line that does not end.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
-        if self.cutter.handed_out {
+        if self.cutter.is_whole() {
             self.reserved = None;
         }
         loop {
@@ -149,19 +82,19 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
 
     /// Whether a long line is on its way, and others wait for its room.
     pub fn has_reserved(&self) -> bool {
-        self.reserved.is_some() && !self.cutter.handed_out
+        self.reserved.is_some() && !self.cutter.is_whole()
     }
 
     /// What the line that [`Lines::next`] has read last keeps of its reservation, taken out.
     pub fn take_reserved(&mut self) -> Option<Reserved> {
         let mut reserved = self.reserved.take()?;
-        reserved.shrink(self.cutter.line.len());
+        reserved.shrink(self.cutter.line().len());
         Some(reserved)
     }
 
     /// The line that [`Lines::next`] has read last, taken out.
     pub fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.cutter.line)
+        self.cutter.take()
     }
 
     /// The reader, with what it has buffered; for a change of protocol between
@@ -223,33 +156,6 @@ mod tests {
                 Line::TooLong => seen.push("TOO LONG".to_owned()),
                 Line::End => return seen,
             }
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn how_bytes_arrive_makes_no_difference(
-            text in "[ab\\r\\n]{0,60}",
-            cuts in proptest::collection::vec(1usize..9, 60),
-            max_bytes in 1usize..12,
-        ) {
-            let cut = |pieces: &mut dyn Iterator<Item = usize>| {
-                let (mut cutter, mut rest, mut seen) = (Cutter::new(max_bytes), text.as_bytes(), Vec::new());
-                while !rest.is_empty() {
-                    let piece = pieces.next().unwrap_or(rest.len()).min(rest.len());
-                    let (taken, cut) = cutter.feed(&rest[..piece]);
-                    rest = &rest[taken..];
-                    match cut {
-                        Cut::More => {}
-                        Cut::Line => seen.push(Some(cutter.line().to_vec())),
-                        Cut::TooLong => seen.push(None),
-                    }
-                }
-                seen
-            };
-            let whole = cut(&mut std::iter::empty());
-            proptest::prop_assert_eq!(&cut(&mut cuts.iter().copied()), &whole);
-            proptest::prop_assert!(whole.iter().flatten().all(|line| line.len() <= max_bytes));
         }
     }
 

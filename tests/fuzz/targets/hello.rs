@@ -3,15 +3,15 @@
 
 // The two files alone: all that the daemon is built from would be instrumented otherwise.
 #[allow(dead_code)]
+#[path = "../../../src/doors/cutter.rs"]
+mod cutter;
+#[allow(dead_code)]
 #[path = "../../../src/doors/hello.rs"]
 mod hello;
-#[allow(dead_code)]
-#[path = "../../../src/doors/lines.rs"]
-mod lines;
 
+use cutter::{Cut, Cutter};
 use hello::Hello;
 use libfuzzer_sys::fuzz_target;
-use lines::{Cut, Cutter};
 
 fuzz_target!(|bytes: &[u8]| {
     let (mut cutter, mut rest) = (Cutter::new(4096), bytes);

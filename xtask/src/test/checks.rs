@@ -18,6 +18,11 @@ pub(super) fn lints(repo: &Repo) -> Result<Outcome> {
     let features = super::FEATURES;
     cmd!(shell, "cargo clippy --workspace --all-targets --features {features} -- -D warnings")
         .run()?;
+    // The fuzz targets are a workspace of their own, which takes some files by their path.
+    let fuzz = repo.root.join("tests/fuzz/Cargo.toml");
+    let folder = &repo.target;
+    cmd!(shell, "cargo clippy --manifest-path {fuzz} --target-dir {folder} -- -D warnings")
+        .run()?;
     // Broken links in the documentation are warnings of rustdoc only. Most of it is
     // of private items, for whoever works on them.
     cmd!(shell, "cargo doc --workspace --no-deps --document-private-items --quiet")
