@@ -18,7 +18,7 @@ use crate::config::Config;
 /// Shorter messages need no reservation. Most are.
 pub const SHORT_BYTES: usize = 64 * 1024;
 /// Messages of the longest kind that there is room for.
-const LONGEST: u32 = 8;
+pub const LONGEST: u32 = 8;
 /// How long a message may take from its reservation to its end.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 

@@ -3,12 +3,18 @@ use tokio::io::{AsyncReadExt, BufReader, DuplexStream, ReadHalf, WriteHalf, spli
 use rmcp::ErrorData;
 
 use super::{unread::MOST, *};
-use crate::config::DaemonOptions;
+use crate::config::{Config, DaemonOptions};
+use crate::doors::incoming::{Incoming, LONGEST, SHORT_BYTES};
 
 type Ours = Wire<BufReader<ReadHalf<DuplexStream>>, WriteHalf<DuplexStream>>;
 
 /// The wire and its client, with so much room between them.
 fn pair(buffer: usize) -> (Ours, DuplexStream) {
+    pair_within(buffer, &Incoming::new(&Config::default()))
+}
+
+/// The same, with this room for long messages.
+fn pair_within(buffer: usize, incoming: &Incoming) -> (Ours, DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(buffer);
     let (reader, writer) = split(ours);
     let options = DaemonOptions {
@@ -16,7 +22,8 @@ fn pair(buffer: usize) -> (Ours, DuplexStream) {
         ..Default::default()
     };
     let pace = Pace::new(&options);
-    (Wire::new(Lines::new(BufReader::new(reader), 1 << 20), writer, pace), theirs)
+    let lines = Lines::new(BufReader::new(reader), 1 << 20).within(incoming.clone());
+    (Wire::new(lines, writer, pace), theirs)
 }
 
 async fn say(client: &mut DuplexStream, text: &str) {
@@ -61,6 +68,65 @@ async fn nothing_is_read_while_answers_are_unread() {
         tokio::task::yield_now().await;
     }
     assert!(now(&mut wire).await.is_some(), "it is read on");
+}
+
+/// Whether all the room for long messages is free.
+async fn all_free(incoming: &Incoming) -> bool {
+    let longest = async {
+        let mut held = Vec::new();
+        for _ in 0..LONGEST {
+            held.push(incoming.reserve().await);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(1), longest).await.is_ok()
+}
+
+/// A request that needs room.
+fn long_ping(id: usize) -> String {
+    let padding = "x".repeat(2 * SHORT_BYTES);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{{"x":"{padding}"}}}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_long_message_ends_its_connection_in_time_though_answers_are_unread() {
+    let incoming = Incoming::new(&Config::default());
+    let (mut wire, mut client) = pair_within(4096, &incoming);
+    let long = long_ping(1);
+    let begun = tokio::time::timeout(Duration::from_secs(1), async {
+        tokio::join!(client.write_all(&long.as_bytes()[..long.len() - 10]), wire.receive())
+    });
+    assert!(begun.await.is_err(), "it is not whole");
+    assert!(!all_free(&incoming).await);
+    let mut sending = tokio::task::JoinSet::new();
+    for _ in 0..2 * MOST {
+        sending.spawn(wire.send(answer(9_999)));
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(wire.unread.full());
+    let ended = tokio::time::timeout(Duration::from_secs(60), wire.receive()).await;
+    assert!(ended.expect("in time").is_none());
+    drop(wire);
+    assert!(all_free(&incoming).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_reads_holds_no_room_of_its_request() {
+    let incoming = Incoming::new(&Config::default());
+    let (mut wire, mut client) = pair_within(4096, &incoming);
+    let text = long_ping(1) + "\n";
+    let (written, handler) = tokio::join!(client.write_all(text.as_bytes()), now(&mut wire));
+    written.expect("written");
+    let handler = handler.expect("received");
+    assert!(!all_free(&incoming).await, "in work it has its room");
+    let mut sending = tokio::task::JoinSet::new();
+    for id in 0..MOST {
+        sending.spawn(wire.send(answer(id + 2)));
+    }
+    let answering = sending.spawn(wire.send(answer(1)));
+    drop(handler);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!answering.is_finished(), "nobody reads it");
+    assert!(all_free(&incoming).await);
 }
 
 #[tokio::test]
