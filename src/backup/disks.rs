@@ -13,7 +13,8 @@ use std::{
     path::Path,
 };
 
-use hivekeep_workspace::{DISKS, image::ObjectName};
+use hivekeep_image::ObjectName;
+use hivekeep_workspace::DISKS;
 
 use super::{
     BASES, Disks, Error, LAYERS, Manifest,

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::Subcommand;
-use hivekeep_workspace::image::{
+use hivekeep_image::{
     BuildRequest, Change, ImageName, ImageState, ImageStore, KernelChoice, Listed, Manifest, Suite,
 };
 use indicatif::ProgressBar;
@@ -107,7 +107,7 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
         spinner.enable_steady_tick(Duration::from_millis(120));
         spinner
     });
-    let report = |progress: hivekeep_workspace::image::Progress| {
+    let report = |progress: hivekeep_image::Progress| {
         let line = format!("[{}/{}] {}", progress.step, progress.steps, progress.message);
         match &spinner {
             Some(spinner) => spinner.set_message(plain::line(&line).into_owned()),
@@ -193,6 +193,6 @@ fn manifest(manifest: &Manifest) -> Value {
     serde_json::to_value(manifest).expect("a manifest is written as JSON anyway")
 }
 
-fn failed(error: hivekeep_workspace::image::Error) -> Failure {
+fn failed(error: hivekeep_image::Error) -> Failure {
     Failure::Other(error.to_string())
 }

@@ -150,7 +150,7 @@ pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
 
 /// Descriptors for as many clients and machines as the host allows.
 fn raise_open_files() {
-    match hivekeep_workspace::driver::raise_open_files() {
+    match hivekeep_machine::raise_open_files() {
         Ok([found, limit]) => {
             tracing::info!(?found, ?limit, "open files: raised to the hard limit")
         }

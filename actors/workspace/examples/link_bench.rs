@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hivekeep_protocol::{Argv, Exec, FileWritten, FromGuest, Ping, Stream, ToGuest};
-use hivekeep_workspace::link::{
+use hivekeep_link::{
     Endpoint, Link, LinkOptions, LinkToken, Wait,
     fake::{Act, FakeGuest, exec_done, obliging},
 };
+use hivekeep_protocol::{Argv, Exec, FileWritten, FromGuest, Ping, Stream, ToGuest};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

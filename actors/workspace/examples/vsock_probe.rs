@@ -7,8 +7,8 @@
 
 use std::{error::Error, process::ExitCode, time::Duration};
 
+use hivekeep_link::{Endpoint, Link, LinkOptions, LinkToken, Wait};
 use hivekeep_protocol::{Argv, Exec, Exit};
-use hivekeep_workspace::link::{Endpoint, Link, LinkOptions, LinkToken, Wait};
 use tokio_util::sync::CancellationToken;
 
 const FILE: &str = "/tmp/vsock_probe.bytes";

@@ -11,10 +11,10 @@ use hivekeep_store::Seq;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    driver::{AppliedLimits, MachineHandle},
     records::{Planned, Record},
     snapshots::{Disk, Merge, Node, Piece, Tree},
 };
+use hivekeep_machine::{AppliedLimits, MachineHandle};
 
 /// The durable state of one workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]

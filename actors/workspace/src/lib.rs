@@ -8,22 +8,16 @@
 //!             └─ pool       keeps some workspaces ready for whoever asks next
 //! ```
 //! [`records`] is what is durable, [`ledger`] what it adds up to, [`phase`] what
-//! may be asked when; all three are pure. [`driver`] starts and ends machines,
-//! [`link`] talks into them, [`image`] makes what they boot from.
+//! may be asked when; all three are pure. Crates of their own start and end machines
+//! (`hivekeep_machine`), talk into them (`hivekeep_link`), run their git (`hivekeep_git`) and make
+//! what they boot from (`hivekeep_image`).
 
 pub mod backup;
 mod directory;
-pub mod driver;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod gate;
-mod git;
-pub mod image;
 mod job;
 pub mod ledger;
-pub mod link;
 mod machine;
-mod merge;
 pub mod name;
 mod network;
 mod open;
@@ -31,8 +25,6 @@ mod options;
 pub mod phase;
 mod pool;
 pub mod records;
-mod refuse;
-mod removal;
 mod shared;
 pub mod snapshots;
 pub mod tasks;
@@ -41,7 +33,7 @@ mod workspace;
 mod workspaces;
 
 pub use directory::Directory;
-pub use git::{GitOptions, HostCredential};
+pub use hivekeep_git::{GitOptions, HostCredential};
 pub use open::{DISKS, LAYERS, Parts, guest_binary, image_dir, transfer_dir};
 pub use options::Options;
 pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};

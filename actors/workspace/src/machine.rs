@@ -6,10 +6,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use hivekeep_kernel::{Address, Entity, Fault, Me, Room};
 use tokio::sync::watch;
 
-use crate::{
-    driver::{Driver, MachineHandle},
-    workspace::{self, Line},
-};
+use crate::workspace::{self, Line};
+use hivekeep_machine::{Driver, MachineHandle};
 
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);

@@ -8,10 +8,10 @@ use hivekeep_kernel::{
 };
 
 use crate::{
-    driver::Isolation,
     shared::Shared,
     tools::network::{Forwarded, NetworkKind, NetworkState},
 };
+use hivekeep_machine::Isolation;
 
 /// A network that is still testing itself is described without its mode after this.
 const MODE_PATIENCE: Duration = Duration::from_millis(500);

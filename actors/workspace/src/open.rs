@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Options,
-    driver::{
-        Driver, Ground, probe_kvm,
-        sandbox::SandboxDriver,
-        sweep::Sweeper,
-        vm::{OverlayMaker, VmDriver},
-    },
-    image::{ImageName, ImageStore},
     shared::{Folders, Hide, Shared},
     workspace::TransferQuota,
+};
+use hivekeep_image::{ImageName, ImageStore};
+use hivekeep_machine::{
+    Driver, Ground, probe_kvm,
+    sandbox::SandboxDriver,
+    sweep::Sweeper,
+    vm::{OverlayMaker, VmDriver},
 };
 
 /// The folder of disks in the state folder: one a workspace.

@@ -6,11 +6,9 @@ use hivekeep_kernel::{Backoff, GiveUp, Policy, Restart};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    driver::{Isolation, Options as DriverOptions, SandboxOptions},
-    link::KeeperOptions,
-    pool::PoolOptions,
-};
+use crate::pool::PoolOptions;
+use hivekeep_link::KeeperOptions;
+use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 
 /// Section `[workspace]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

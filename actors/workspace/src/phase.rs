@@ -15,6 +15,7 @@
 //! ```
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_machine::host_disk_full;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -134,15 +135,6 @@ impl Phase {
             .next(step)
             .detail("state", self.word())
     }
-}
-
-/// What is asked of a machine that stands still since it cannot write.
-pub(crate) fn host_disk_full() -> ToolError {
-    let message = "the machine stands still: the host's disk has no room for what it writes";
-    ToolError::new(Layer::Machine, "host_disk_full", message)
-        .next("free space on the host: the machine goes on by itself and has lost nothing")
-        .detail("state", Phase::HostDiskFull.word())
-        .retry_after(std::time::Duration::from_secs(5))
 }
 
 #[cfg(test)]

@@ -29,13 +29,13 @@ use stock::{Order, Outcome, Shelf, Stock};
 pub(crate) use traffic::{Passing, Traffic};
 
 use crate::{
-    driver::Support,
     phase::Phase,
     records::Spec,
     shared::Shared,
     tools::pool::{PoolClass, PoolMachine, PoolReport, Production},
     workspace, workspaces,
 };
+use hivekeep_machine::Support;
 
 /// How often it is looked whether images or programs have changed.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);

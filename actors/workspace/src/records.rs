@@ -19,12 +19,12 @@ pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
 use crate::{
-    driver::{AppliedLimits, Isolation, MachineHandle},
-    link::LinkToken,
     name::Name,
     pool::Pooled,
     snapshots::{Merge, Node},
 };
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
 
 /// One entry of the stream `workspace/<id>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

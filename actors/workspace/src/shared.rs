@@ -12,15 +12,15 @@ use serde_json::Value;
 use crate::{
     Options,
     directory::Directory,
-    driver::{Driver, Isolation, MachineHandle, sweep::Sweeper},
     gate::Gate,
-    image::ImageStore,
     ledger::{Ledger, MachineFact},
     pool::Traffic,
     records::Record,
     snapshots::Holds,
     workspace::{self, TransferQuota},
 };
+use hivekeep_image::ImageStore;
+use hivekeep_machine::{Driver, Isolation, MachineHandle, sweep::Sweeper};
 
 /// Kind of the streams that hold workspaces.
 pub(crate) const STREAM: &str = "workspace";

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use holds::{Holds, Piece};
 pub use merging::Merge;
 
-use crate::link::LinkToken;
+use hivekeep_link::LinkToken;
 
 /// What a workspace's disk is made of, over the base of its image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -47,17 +47,15 @@ pub(crate) use backup::Ask as BackupAsk;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
-pub(crate) use line::{Line, guest_code, link_error, usable};
+pub(crate) use line::{Line, usable};
 pub use standing::MachineProcess;
 pub(crate) use stem::SnapshotRequest;
 pub(crate) use tasks::{Ask as TaskAsk, Way};
 pub(crate) use transfer::TransferQuota;
 
 use crate::{
-    driver::{MachineExit, MachineHandle, ProcessId},
     job,
     ledger::Ledger,
-    link::{Link, LinkNews, LinkToken},
     phase::{Phase, Want},
     records::Record,
     shared::{Desk, Loaded, STREAM, Shared},
@@ -65,6 +63,8 @@ use crate::{
     tasks::{Pace, Told},
     tools,
 };
+use hivekeep_link::{Link, LinkNews, LinkToken};
+use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 
 /// What a workspace can be told.
 pub enum Msg {

@@ -77,7 +77,7 @@ pub struct Workspaces {
     shared: Arc<Shared>,
     nursery: Nursery,
     preparing: prepare::Preparing,
-    merges: crate::merge::Merges,
+    merges: hivekeep_git::merge::Merges,
     pool: Address<pool::Msg>,
 }
 

@@ -10,13 +10,11 @@ use std::{
 };
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
+use hivekeep_link::tasks::Delivery;
+use hivekeep_link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait};
 use hivekeep_protocol::{
     Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart,
     TaskPut, Usage,
-};
-use hivekeep_workspace::{
-    link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait},
-    tasks::Delivery,
 };
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;

@@ -2,12 +2,10 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
+use hivekeep_image::{ImageState, ImageStore, Purpose, Remedy, requirements};
 use hivekeep_kernel::{Room, Shortage};
+use hivekeep_machine as driver;
 use hivekeep_network::{Mode, doctor};
-use hivekeep_workspace::{
-    driver,
-    image::{ImageState, ImageStore, Purpose, Remedy, requirements},
-};
 use serde::Serialize;
 
 use super::distribution::Distribution;

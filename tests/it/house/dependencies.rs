@@ -16,8 +16,13 @@ struct Rule {
 const KERNEL: &str = "hivekeep-kernel";
 const STORE: &str = "hivekeep-store";
 const PROTOCOL: &str = "hivekeep-protocol";
+const TREES: &str = "hivekeep-trees";
+const IMAGE: &str = "hivekeep-image";
+const LINK: &str = "hivekeep-link";
+const MACHINE: &str = "hivekeep-machine";
+const GIT: &str = "hivekeep-git";
 
-const RULES: [Rule; 7] = [
+const RULES: [Rule; 12] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -48,7 +53,16 @@ const RULES: [Rule; 7] = [
     Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
     Rule { name: "hivekeep-registry", house: &[KERNEL, STORE], others: None },
-    Rule { name: "hivekeep-workspace", house: &[KERNEL, STORE, PROTOCOL], others: None },
+    Rule { name: TREES, house: &[KERNEL], others: None },
+    Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
+    Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
+    Rule { name: MACHINE, house: &[KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
+    Rule { name: GIT, house: &[KERNEL, PROTOCOL, LINK], others: None },
+    Rule {
+        name: "hivekeep-workspace",
+        house: &[KERNEL, STORE, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES],
+        others: None,
+    },
     Rule { name: "xtask", house: &[], others: None },
 ];
 

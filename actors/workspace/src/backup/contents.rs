@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kept, LeftOut, links::layer_of, raced};
 use crate::{
-    driver::Isolation,
     ledger::Ledger,
     shared::{STREAM, load, store_error},
 };
+use hivekeep_machine::Isolation;
 
 /// What a backup holds of disks, and what not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,7 @@
 use super::*;
-use crate::{
-    driver::Isolation,
-    link::LinkToken,
-    records::{Spec, StopHow},
-};
+use crate::records::{Spec, StopHow};
+use hivekeep_link::LinkToken;
+use hivekeep_machine::Isolation;
 use proptest::prelude::*;
 
 fn plan() -> Planned {

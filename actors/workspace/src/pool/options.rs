@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Spec;
-use crate::{Options, driver::Isolation, image::ImageName};
+use crate::Options;
+use hivekeep_image::ImageName;
+use hivekeep_machine::Isolation;
 
 /// Most machines of one class.
 const MAX_READY: u32 = 100;

@@ -37,7 +37,7 @@ pub(crate) fn differences(one: (&Spec, &Recipe), other: (&Spec, &Recipe)) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Isolation;
+    use hivekeep_machine::Isolation;
 
     #[test]
     fn each_field_that_differs_is_named() {

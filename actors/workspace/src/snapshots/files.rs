@@ -10,7 +10,9 @@ use hivekeep_kernel::{Layer, ToolError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Holds, Merge, Node, Piece};
-use crate::{driver::layer, removal::remove_tree, shared::Folders};
+use crate::shared::Folders;
+use hivekeep_machine::layer;
+use hivekeep_trees::remove_tree;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
 pub(crate) fn bytes(path: &Path) -> io::Result<u64> {

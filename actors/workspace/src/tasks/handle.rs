@@ -11,11 +11,11 @@ use hivekeep_kernel::{
 use hivekeep_protocol::TaskPut;
 use tokio::sync::oneshot;
 
-use super::{Delivery, delivery};
 use crate::{
     shared::Shared,
     workspace::{self, TaskAsk, Way, usable},
 };
+use hivekeep_link::tasks::{self, Delivery};
 
 /// A workspace's actor answers at once, unless it is being started anew.
 const ACTOR_PATIENCE: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Tasks for TasksHandle {
     ) -> Result<TaskPage, ToolError> {
         let ask = |reply| workspace::Msg::Tasks(TaskAsk::Told { after, limit, reply });
         match self.address(id)?.ask(ACTOR_PATIENCE, ask).await? {
-            Some(page) => delivery::told(after, limit, page, sent),
+            Some(page) => tasks::told(after, limit, page, sent),
             None => self.delivery(id).await?.results(after, limit, sent).await,
         }
     }

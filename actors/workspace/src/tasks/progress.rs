@@ -8,7 +8,7 @@ use std::{
 use hivekeep_protocol::{TaskProgress, limits};
 use serde_json::{Value, json};
 
-use super::check::is_id;
+use hivekeep_link::tasks::is_id;
 
 /// Between two events about one task. A guest tells once a second; it may be early by a little.
 const EVERY: Duration = Duration::from_millis(900);

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::{
-    git::{self, CloneWish, CommitWish, DiffWish, GitUrl, Given, PushWish},
-    workspace::Workspace,
+use hivekeep_git::{
+    self as git, CloneWish, CommitWish, DiffWish, GitUrl, Given, PushWish,
+    api::{GitCloned, GitCommitted, GitDiffed, GitPushed, GitStatusResult},
 };
+
+use crate::workspace::Workspace;
 
 /// Longest that a clone or a push may be given.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
@@ -43,23 +45,6 @@ fn clone_timeout() -> u64 {
     300
 }
 
-/// A clone.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct GitCloned {
-    /// Always true: a clone that failed is an error.
-    pub success: bool,
-    /// Where it is.
-    pub path: String,
-    /// The commit that is checked out; null when the repository has none yet.
-    pub commit_sha: Option<String>,
-    /// Where it came from, without credentials.
-    pub url: String,
-    /// The branch that is checked out; null where a tag is.
-    pub branch: Option<String>,
-    /// The depth that was asked for.
-    pub depth: Option<u32>,
-}
-
 /// What is changed, staged, new or in conflict in a repository of a workspace, and
 /// how its branch stands to the one it follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -69,49 +54,6 @@ pub struct GitStatus {
     pub workspace_id: String,
     /// A folder of the repository. A relative path begins at /workspace. Default: /workspace.
     pub path: Option<String>,
-}
-
-/// The state of a work tree. Paths are relative to its root. One that is no UTF-8 is spelled as
-/// git quotes it: between `"`, with `\` and three octal digits for a byte.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct GitStatusResult {
-    /// The branch; null where a commit is checked out.
-    pub branch: Option<String>,
-    /// A commit is checked out, not a branch.
-    pub detached: bool,
-    /// The commit that is checked out; null before the first.
-    pub commit_sha: Option<String>,
-    /// The branch that this one follows.
-    pub upstream: Option<String>,
-    /// Commits that it has and its upstream has not; null without one to compare with.
-    pub ahead: Option<u64>,
-    /// Commits that its upstream has and it has not; null without one to compare with.
-    pub behind: Option<u64>,
-    /// Changes that the next commit would have.
-    pub staged: Vec<String>,
-    /// Changes that are not staged, removed files among them.
-    pub modified: Vec<String>,
-    /// Files, and folders of nothing else, that git does not follow yet. Folders end in `/`.
-    pub untracked: Vec<String>,
-    /// Files with conflicts that are not resolved.
-    pub conflicted: Vec<String>,
-    /// Which of the changes are renames or copies.
-    pub renamed: Vec<RenamedPath>,
-    /// Whether any of these lists has something.
-    pub dirty: bool,
-    /// There is more than is listed.
-    pub truncated: bool,
-}
-
-/// A file that has another name now.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RenamedPath {
-    /// The name before.
-    pub from: String,
-    /// The name now.
-    pub to: String,
-    /// Whether that is staged.
-    pub staged: bool,
 }
 
 /// Commit the changes of a repository in a workspace. Where there is nothing to
@@ -136,31 +78,6 @@ pub struct GitCommit {
 
 fn yes() -> bool {
     true
-}
-
-/// What became of a commit.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct GitCommitted {
-    /// What was done.
-    pub status: CommitStatus,
-    /// The commit that is checked out now; null before the first.
-    pub commit_sha: Option<String>,
-    /// Its short name.
-    pub short_sha: Option<String>,
-    /// The branch; null where none is checked out.
-    pub branch: Option<String>,
-    /// What git says of it.
-    pub summary: String,
-}
-
-/// Whether there is a new commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CommitStatus {
-    /// There is.
-    Committed,
-    /// Nothing is changed, or nothing is staged and `add_all` is false.
-    NothingToCommit,
 }
 
 /// Push a branch of a repository in a workspace to the branch of the same name. A
@@ -200,37 +117,6 @@ fn push_timeout() -> u64 {
     120
 }
 
-/// A push that the remote took.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct GitPushed {
-    /// The remote.
-    pub remote: String,
-    /// The branch.
-    pub branch: String,
-    /// Always true: a push that failed is an error.
-    pub success: bool,
-    /// `pushed`, or `up_to_date` when the remote had it all.
-    pub status: String,
-    /// What it did, ref by ref.
-    pub refs: Vec<PushedRef>,
-    /// What git and the server said, without credentials.
-    pub output: String,
-}
-
-/// One ref of a remote after a push.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct PushedRef {
-    /// The remote's ref.
-    pub to: String,
-    /// `fast_forward`, `new`, `forced`, `deleted`, `up_to_date` or `rejected`.
-    pub status: String,
-    /// In git's words.
-    pub summary: String,
-    /// rejected: why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
 /// Show what differs in a repository of a workspace: the work tree from what is
 /// staged, or what is staged from the last commit. New files that were never
 /// staged are no part of it. Credentials in it are hidden, and counted.
@@ -256,21 +142,6 @@ pub struct GitDiff {
 
 fn diff_bytes() -> u64 {
     65_536
-}
-
-/// A diff.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct GitDiffed {
-    /// The diff, or the table if `stat` was asked for; empty when nothing differs.
-    pub diff: String,
-    /// Whether it was cut; then it cannot be applied.
-    pub truncated: bool,
-    /// Whether it is the table.
-    pub stat: bool,
-    /// Bytes of all of it.
-    pub total_bytes: u64,
-    /// Credentials that were hidden in it; if not 0, it cannot be applied.
-    pub redacted: usize,
 }
 
 tools! { pub FAMILY: "git" for Workspace, addressed workspace by workspace_id;

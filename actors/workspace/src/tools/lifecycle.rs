@@ -8,7 +8,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    driver::{AcceleratorKind, AppliedLimits, Confinement, Isolation},
     phase::{Phase, Want},
     records::{Spec, StopHow},
     tools::{
@@ -18,6 +17,7 @@ use crate::{
     workspace::{MachineProcess, Workspace},
     workspaces::Workspaces,
 };
+use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation};
 
 /// Create and start a new isolated workspace. Returns once a command can be run
 /// in it. Sizes left out come from the daemon's configuration.

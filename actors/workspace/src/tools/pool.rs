@@ -4,7 +4,8 @@ use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{driver::Isolation, tools::lifecycle::Size, workspaces::Workspaces};
+use crate::{tools::lifecycle::Size, workspaces::Workspaces};
+use hivekeep_machine::Isolation;
 
 /// Show the machines that are kept ready, so that workspace_create need not wait
 /// for a boot: how many of each class there are, how they are made, and what

@@ -4,7 +4,8 @@ use hivekeep_kernel::{CallCx, Handle, Reply, SnapshotId, ToolError, WorkspaceId,
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{driver::Isolation, workspaces::Workspaces};
+use crate::workspaces::Workspaces;
+use hivekeep_machine::Isolation;
 
 /// Most time for the start, the snapshot, and undoing both.
 const AROUND_SECS: u64 = 600;

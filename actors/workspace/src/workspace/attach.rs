@@ -7,12 +7,13 @@ use serde_json::json;
 
 use super::{Line, Msg, Workspace};
 use crate::{
-    driver::{MachineExit, MachineHandle, ProcessId},
-    link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken},
     machine::{self, Machine},
-    phase::{Phase, host_disk_full},
+    phase::Phase,
     records::Record,
 };
+use hivekeep_link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken};
+use hivekeep_machine::host_disk_full;
+use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 
 const MACHINE: &str = "machine";
 const LINK: &str = "link";
@@ -196,7 +197,7 @@ impl Workspace {
     }
 
     /// A link was made anew under a running guest: its clock is set again.
-    fn relinked(&self, link: crate::link::Link) {
+    fn relinked(&self, link: hivekeep_link::Link) {
         let (desk, mut plan) = (self.desk.clone(), self.ledger.plan.clone());
         let _detached = self.me.workers.spawn(async move {
             loop {

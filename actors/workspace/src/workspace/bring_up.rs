@@ -11,10 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Line, Msg, Workspace, identity, network};
 use crate::{
-    driver::{Images, Isolation, LogsOnDiscard, SnapshotFolder},
-    image::{ImageName, ImageStore},
     ledger::Change,
-    link::{Link, LinkToken},
     phase::Phase,
     pool::Role,
     records::{Planned, Record},
@@ -22,6 +19,9 @@ use crate::{
     snapshots::{Disk, Piece, files},
     tools::lifecycle::WorkspaceStarted,
 };
+use hivekeep_image::{ImageName, ImageStore};
+use hivekeep_link::{Link, LinkToken};
+use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
 
 /// When a restart that came at a bad time is tried again.
 const RESTART_AGAIN_IN: Duration = Duration::from_millis(500);

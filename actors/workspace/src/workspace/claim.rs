@@ -7,14 +7,14 @@ use hivekeep_protocol::{Argv, Exec, Exit};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, identity, line};
+use super::{Line, Msg, Workspace, identity};
 use crate::{
-    link::{Link, Wait},
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
     workspaces::{Claims, inherited, over},
 };
+use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to take its new name. One that needs longer is no quick machine.
 const GUEST_PATIENCE: Duration = Duration::from_secs(3);
@@ -111,7 +111,7 @@ async fn command(link: &Link) -> Result<(), ToolError> {
         max_output_bytes: 1024,
     };
     let output = link.exec(request, Wait::at_most(REHEARSAL), |_, _| {}).await;
-    let done = output.map_err(line::link_error)?.done;
+    let done = output.map_err(hivekeep_link::link_error)?.done;
     match done.exit {
         Exit::Code(0) => Ok(()),
         exit => Err(ToolError::new(

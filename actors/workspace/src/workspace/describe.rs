@@ -8,7 +8,6 @@ use hivekeep_protocol::Usage;
 use super::{Line, Workspace, take_down};
 use crate::{
     ledger::MachineFact,
-    link::Wait,
     tools::{
         diagnostics::{LogType, Logs},
         lifecycle::{MachineDetails, Size, WorkspaceDetails},
@@ -16,6 +15,7 @@ use crate::{
         snapshots::ForkedFrom,
     },
 };
+use hivekeep_link::Wait;
 
 /// A guest that does not answer within this is described without its figures.
 const GUEST_PATIENCE: Duration = Duration::from_secs(3);

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::{Workspace, take_down};
 use crate::{
-    driver::LogsOnDiscard,
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
@@ -15,6 +14,7 @@ use crate::{
     tools::lifecycle::WorkspaceDestroyed,
     workspaces,
 };
+use hivekeep_machine::LogsOnDiscard;
 
 impl Workspace {
     /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The quota goes into

@@ -7,10 +7,8 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, line};
-use crate::{
-    link::{ExecOutput, Wait},
-    tools::execution::{Exec, ExecResult},
-};
+use crate::tools::execution::{Exec, ExecResult};
+use hivekeep_link::{ExecOutput, Wait};
 
 /// Longest command.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
@@ -68,7 +66,8 @@ impl Workspace {
             let link = cx.guard(line::usable(&mut line, patience)).await?;
             let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
             let wait = Wait { deadline, cancel: cx.cancel.clone() };
-            let output = link.exec(request, wait, teller(&cx)).await.map_err(line::link_error)?;
+            let output =
+                link.exec(request, wait, teller(&cx)).await.map_err(hivekeep_link::link_error)?;
             finish(output, limit)
         }))
     }

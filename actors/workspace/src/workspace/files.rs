@@ -6,17 +6,13 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
-use super::{
-    Workspace,
-    line::{self, link_error},
+use super::{Workspace, line};
+use crate::tools::files::{
+    FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
+    FileWritten, MAX_TEXT_BYTES,
 };
-use crate::{
-    link::Link,
-    tools::files::{
-        FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
-        FileWritten, MAX_TEXT_BYTES,
-    },
-};
+use hivekeep_link::Link;
+use hivekeep_link::link_error;
 
 impl Workspace {
     /// A link, once there is one, for a call that may be made now.

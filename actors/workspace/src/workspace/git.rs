@@ -3,7 +3,7 @@
 use hivekeep_kernel::{CallCx, ToolError};
 
 use super::Workspace;
-use crate::git::{Git, GitOptions, GitUrl, Given, Login};
+use hivekeep_git::{Git, GitOptions, GitUrl, Given, Login};
 
 impl Workspace {
     /// The guest's git in a folder, once there is a link.

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{Msg, Workspace};
-use crate::link::{Events, Link};
+use hivekeep_link::{Events, Link};
 
 /// Events of one link that wait in the mailbox.
 const WAITING: usize = 16;
@@ -84,7 +84,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::link::{
+    use hivekeep_link::{
         LinkOptions, LinkToken, Wait,
         fake::{Act, FakeGuest},
     };

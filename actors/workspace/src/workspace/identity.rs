@@ -5,11 +5,8 @@ use std::time::Duration;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_protocol::{Configure, Reidentify};
 
-use super::line;
-use crate::{
-    link::{Link, Wait},
-    records::Planned,
-};
+use crate::records::Planned;
+use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to take its host name, clock and disk size. Growing a file
 /// system to 100 GiB under emulation takes seconds.
@@ -40,7 +37,7 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
     };
     let instance_id = request.instance_id.clone();
     let asked_ms = now_ms();
-    let is = link.ask(request, Wait::at_most(PATIENCE)).await.map_err(line::link_error)?;
+    let is = link.ask(request, Wait::at_most(PATIENCE)).await.map_err(hivekeep_link::link_error)?;
     let kept = match () {
         () if is.hostname != plan.name.as_str() => "its host name",
         () if is.machine_id != machine_id => "its machine id",
@@ -74,8 +71,10 @@ pub(super) async fn configure(
         entropy,
         grow_root,
     };
-    let configured =
-        link.ask(request, Wait::at_most(CONFIGURE_PATIENCE)).await.map_err(line::link_error)?;
+    let configured = link
+        .ask(request, Wait::at_most(CONFIGURE_PATIENCE))
+        .await
+        .map_err(hivekeep_link::link_error)?;
     if configured.hostname != plan.name.as_str() {
         return Err(ToolError::new(
             Layer::Guest,

@@ -9,17 +9,14 @@ use hivekeep_protocol::{
 };
 use serde_json::json;
 
-use super::{
-    Workspace,
-    exec::exit_code,
-    line::{self, link_error},
-};
+use super::{Workspace, exec::exit_code, line};
 use crate::{
     job::{self, Job},
-    link::LinkError,
     records::Record,
     tools::execution::JobView,
 };
+use hivekeep_link::LinkError;
+use hivekeep_link::link_error;
 
 /// Bytes of each stream in one poll. Both fit one frame of the link.
 const POLL_BYTES: u64 = 256 * 1024;

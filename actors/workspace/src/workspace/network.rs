@@ -17,15 +17,10 @@ use hivekeep_kernel::{
 };
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
-use super::{line, policy::has_its_forwards};
-use crate::{
-    driver::{Driver, Isolation, MachineHandle, Nic, NicEnd},
-    link::{Link, Wait},
-    network::mac_text,
-    records::Planned,
-    shared::Desk,
-    workspaces::later,
-};
+use super::policy::has_its_forwards;
+use crate::{network::mac_text, records::Planned, shared::Desk, workspaces::later};
+use hivekeep_link::{Link, Wait};
+use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);
@@ -185,7 +180,7 @@ impl Seat {
             dns: dns.map(|dns| dns.octets()),
         };
         link.ask(request, Wait::at_most(GUEST_PATIENCE)).await.map_err(|error| {
-            let error = line::link_error(error);
+            let error = hivekeep_link::link_error(error);
             match error.layer {
                 Layer::Guest => failed(format!("the guest could not: {}", error.message)),
                 _ => error,

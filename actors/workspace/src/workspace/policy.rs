@@ -9,13 +9,13 @@ use hivekeep_kernel::{
 
 use super::Workspace;
 use crate::{
-    driver::{Driver, MachineHandle},
     phase::{Phase, Want},
     records::Planned,
     shared::Desk,
     tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
     workspaces::later,
 };
+use hivekeep_machine::{Driver, MachineHandle};
 
 /// Ports of the host below are for its own services.
 const FIRST_PORT: u16 = 1024;

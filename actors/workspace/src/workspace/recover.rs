@@ -13,13 +13,14 @@ use super::{
     take_down,
 };
 use crate::{
-    driver::{Gone, MachineHandle, ProcessId},
     ledger::{Change, MachineFact},
-    phase::{Phase, host_disk_full},
+    phase::Phase,
     records::{Planned, Record, StopHow},
     shared::Desk,
     snapshots::Disk,
 };
+use hivekeep_machine::host_disk_full;
+use hivekeep_machine::{Gone, MachineHandle, ProcessId};
 
 /// Between two questions to a machine that does not answer; each waits a while itself.
 const ASK_AGAIN_IN: Duration = Duration::from_millis(500);

@@ -12,7 +12,6 @@ use super::{
     take_down,
 };
 use crate::{
-    driver::MachineHandle,
     ledger::Change,
     phase::{Phase, Want},
     records::{Planned, Record},
@@ -20,6 +19,7 @@ use crate::{
     snapshots::{Disk, Node, Piece, files},
     tools::snapshots::SnapshotResult,
 };
+use hivekeep_machine::MachineHandle;
 
 impl Workspace {
     /// `snapshot` with action `restore`. Goes on to the end whether or not the caller waits.

@@ -18,13 +18,14 @@ use super::{
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
-    driver::{Isolation, MachineHandle, SaveRequest},
-    phase::{Phase, host_disk_full},
+    phase::Phase,
     records::{Planned, Record},
     shared::Desk,
     snapshots::{Disk, Memory, Node, Piece, files},
     tools::snapshots::SnapshotResult,
 };
+use hivekeep_machine::host_disk_full;
+use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 
 /// Longest name of a snapshot.
 const MAX_NAME: usize = 128;

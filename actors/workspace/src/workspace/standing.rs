@@ -8,13 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Msg, Workspace};
-use crate::{
-    driver::{MachineExit, ProcessId},
-    phase::Phase,
-    pool,
-    records::Record,
-    workspaces,
-};
+use crate::{phase::Phase, pool, records::Record, workspaces};
+use hivekeep_machine::{MachineExit, ProcessId};
 
 /// What is known of the machine's process on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

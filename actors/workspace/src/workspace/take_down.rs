@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::{Line, Msg, Workspace, bring_up::settle};
 use crate::{
-    driver::{self, LogsOnDiscard, MachineHandle},
-    link::Wait,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     shared::Desk,
     snapshots::{Disk, Piece},
     tools::lifecycle::WorkspaceStopped,
 };
+use hivekeep_link::Wait;
+use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 
 impl Workspace {
     /// `workspace_stop`. Goes on to the end whether or not the caller waits.
@@ -161,9 +161,12 @@ pub(super) async fn remove_machine(
 
 /// What the driver needs to know to end and remove a machine. A start adds the
 /// images: a workspace can be removed when its image cannot be read any more.
-pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, ToolError> {
+pub(super) fn machine_plan(
+    desk: &Desk,
+    plan: &Planned,
+) -> Result<hivekeep_machine::Plan, ToolError> {
     let carrier = desk.shared.driver(plan.spec.isolation)?.facts().carrier;
-    Ok(driver::Plan {
+    Ok(hivekeep_machine::Plan {
         workspace: plan.id.to_string(),
         name: plan.name.to_string(),
         uuid: plan.uuid,
@@ -172,7 +175,7 @@ pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, 
         vcpus: plan.spec.vcpus,
         memory_mb: plan.spec.memory_mb,
         disk_gb: u32::try_from(plan.spec.disk_gb).unwrap_or(u32::MAX),
-        images: driver::Images::default(),
+        images: hivekeep_machine::Images::default(),
         folders: folders(desk),
         disk: None,
         token_hash_hex: plan.token.hash_hex(),
@@ -184,19 +187,19 @@ pub(super) fn machine_plan(desk: &Desk, plan: &Planned) -> Result<driver::Plan, 
 }
 
 /// The files of a disk; `None` is the workspace's first layer alone.
-pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<driver::Disk> {
+pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<hivekeep_machine::Disk> {
     let file = |layer| Piece::Layer(layer).path(&desk.shared.folders);
     let top = file(disk.top?);
-    Some(driver::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
+    Some(hivekeep_machine::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
 }
 
 /// Context ids below are left to other hypervisors of the host.
 const FIRST_CID: u32 = 10_000;
 
 /// Where the workspace's machine lives.
-pub(super) fn folders(desk: &Desk) -> driver::Folders {
+pub(super) fn folders(desk: &Desk) -> hivekeep_machine::Folders {
     let (roots, id) = (&desk.shared.folders, desk.id.to_string());
-    driver::Folders {
+    hivekeep_machine::Folders {
         run_dir: roots.run.join(&id),
         disk_dir: roots.disks.join(&id),
         log_dir: roots.logs.join(&id),

@@ -20,14 +20,10 @@ use rustix::{
 
 pub(crate) use self::quota::TransferQuota;
 use self::sink::DiskSink;
-use super::{
-    Workspace,
-    line::{self, link_error},
-};
-use crate::{
-    link::{Link, LinkError},
-    tools::files::{Direction, FileTransfer, FileTransferred},
-};
+use super::{Workspace, line};
+use crate::tools::files::{Direction, FileTransfer, FileTransferred};
+use hivekeep_link::link_error;
+use hivekeep_link::{Link, LinkError};
 
 impl Workspace {
     /// `file_transfer`.

@@ -7,14 +7,8 @@ use hivekeep_store::StreamId;
 use serde_json::json;
 
 use super::Workspaces;
-use crate::{
-    backup,
-    driver::{self, sweep::Leftover},
-    ledger::Ledger,
-    records::Record,
-    shared::STREAM,
-    snapshots::files,
-};
+use crate::{backup, ledger::Ledger, records::Record, shared::STREAM, snapshots::files};
+use hivekeep_machine::sweep::Leftover;
 
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.
@@ -112,7 +106,7 @@ impl Workspaces {
 
     /// Ends and removes what a crash left between an intent and its record.
     async fn sweep(&self, ledgers: &[Ledger]) -> Result<(), Fault> {
-        let fault = |error: driver::Error| Fault::new(error.to_string());
+        let fault = |error: hivekeep_machine::Error| Fault::new(error.to_string());
         let id = |ledger: &Ledger| ledger.plan.id.to_string();
         let recorded: HashSet<_> = ledgers.iter().map(id).collect();
         let launched = ledgers.iter().filter(|ledger| ledger.handle().is_some()).map(id).collect();

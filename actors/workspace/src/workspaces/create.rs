@@ -9,7 +9,6 @@ use hivekeep_kernel::{
 use super::{Claims, Msg, Workspaces, claim, network::plan_and_join};
 use crate::{
     Options,
-    image::ImageName,
     name::Name,
     phase::Phase,
     records::{Planned, Spec},
@@ -17,6 +16,7 @@ use crate::{
     tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     workspace,
 };
+use hivekeep_image::ImageName;
 
 /// Failed creations that are kept for their logs.
 const MAX_FAILED: usize = 20;

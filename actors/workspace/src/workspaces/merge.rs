@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use hivekeep_git::merge::{self, GuestRepository, Repository, Side, Wish, api::MergeResult};
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::{
     directory::Card,
-    merge::{self, GuestRepository, Repository, Side, Wish},
-    tools::merge::{MAX_SOURCES, MergeResult, WorkspaceMerge},
+    tools::merge::{MAX_SOURCES, WorkspaceMerge},
     workspace,
 };
 

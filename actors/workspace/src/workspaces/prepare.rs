@@ -8,8 +8,6 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use super::{Claims, Workspaces, adopt, create};
 use crate::{
     directory::Card,
-    driver::{Isolation, Support},
-    git::GitUrl,
     name::Name,
     phase::Phase,
     records::{Planned, Recipe, Spec, differences},
@@ -20,6 +18,8 @@ use crate::{
     },
     workspace::{self, prepare as ask},
 };
+use hivekeep_git::GitUrl;
+use hivekeep_machine::{Isolation, Support};
 
 /// Most commands of one preparation.
 const MAX_COMMANDS: usize = 64;

@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 
 use super::Msg;
 use crate::{
-    driver::{ExitHow, Gone, Isolation},
-    link::LinkToken,
     records::{Planned, Record, Spec},
     shared::STREAM,
 };
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{ExitHow, Gone, Isolation};
 use stage::Stage;
 
 /// A workspace whose machine could be neither taken up nor ended after a restart.

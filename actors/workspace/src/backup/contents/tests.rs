@@ -5,11 +5,11 @@ use hivekeep_kernel::{SessionId, SnapshotId};
 
 use super::*;
 use crate::{
-    link::LinkToken,
     name::Name,
     records::{Planned, Spec},
     snapshots::{Memory, Node},
 };
+use hivekeep_link::LinkToken;
 
 fn ledger(isolation: Isolation, layers: &[LayerId]) -> Ledger {
     let id = WorkspaceId::new();

@@ -8,11 +8,11 @@ use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
 use crate::{
-    git::{self, CloneWish, Git, GitUrl, Login},
-    link::{Link, LinkError, Wait},
     tools::prepare::{PrepareStep, StepKind},
     workspace::{Line, exec::exit_code, line},
 };
+use hivekeep_git::{self as git, CloneWish, Git, GitUrl, Login};
+use hivekeep_link::{Link, LinkError, Wait};
 
 /// Where a repository goes, as commands without a working directory expect it.
 const INTO: &str = "/workspace";
@@ -141,7 +141,7 @@ impl Guest<'_> {
 
     async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {
         let argv = Argv::Shell(command.to_owned());
-        let ended = self.exec(argv, Vec::new()).await?.map_err(line::link_error)?;
+        let ended = self.exec(argv, Vec::new()).await?.map_err(hivekeep_link::link_error)?;
         let what = shown(command);
         if ended.exit_code == 0 && !ended.timed_out {
             let elapsed_ms = ended.elapsed_ms;

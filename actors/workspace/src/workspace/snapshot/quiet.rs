@@ -5,10 +5,8 @@ use std::time::Duration;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_protocol::{Quiesce, Thaw};
 
-use crate::{
-    link::{Link, Wait},
-    workspace::{Line, line},
-};
+use crate::workspace::Line;
+use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to write its cache to its disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +34,8 @@ impl Quiet {
         };
         let freeze_ms = freeze.and_then(|freeze| u32::try_from(freeze.as_millis()).ok());
         let wait = Wait::at_most(SYNC_PATIENCE.min(cx.remaining()));
-        let quiesced = link.ask(Quiesce { freeze_ms }, wait).await.map_err(line::link_error)?;
+        let quiesced =
+            link.ask(Quiesce { freeze_ms }, wait).await.map_err(hivekeep_link::link_error)?;
         if quiesced.frozen != freeze.is_some() {
             return Err(ToolError::new(
                 Layer::Guest,

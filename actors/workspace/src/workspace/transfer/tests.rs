@@ -2,7 +2,7 @@ use hivekeep_kernel::{CallId, Door, SessionId};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::link::{
+use hivekeep_link::{
     LinkOptions, LinkToken,
     fake::{Act, FakeGuest, Seen},
 };

@@ -26,7 +26,8 @@ use super::{
     stage::{Stage, guest},
     wires::Wires,
 };
-use crate::{link::fake::Act, tasks::TasksHandle};
+use crate::tasks::TasksHandle;
+use hivekeep_link::fake::Act;
 
 /// Bytes in place of the answer to the call with this id.
 type Attack = fn(u32) -> Vec<u8>;
@@ -167,7 +168,7 @@ async fn ending(polled: impl Fn(&str) -> Act + Send + Sync + 'static) -> (Stage,
             Argv::Shell(id) if id.starts_with("job_") => {
                 let id = id.clone();
                 Act::raw(move |call| {
-                    let done = crate::link::fake::exec_done(0, 0);
+                    let done = hivekeep_link::fake::exec_done(0, 0);
                     let reply: Result<_, GuestError> = Ok(FromGuest::Exec(done));
                     let reply = frame(Kind::Reply, call, encode(&reply).unwrap());
                     [ends(&id, 20_000), reply].concat()

@@ -13,11 +13,9 @@ use super::{
     stage::{Stage, guest},
     wires::Wires,
 };
-use crate::{
-    driver::{Error, ExitHow, Gone, Isolation},
-    link::fake::Act,
-    workspaces::later,
-};
+use crate::workspaces::later;
+use hivekeep_link::fake::Act;
+use hivekeep_machine::{Error, ExitHow, Gone, Isolation};
 
 /// What the guest's interface is not as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

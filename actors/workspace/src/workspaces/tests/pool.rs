@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::{network, stage::Stage};
 use crate::{
     Options,
-    driver::{Error, ExitHow},
     pool::{self, made_of},
     records::{Record, Spec},
     shared::STREAM,
     workspaces::Msg,
 };
+use hivekeep_machine::{Error, ExitHow};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -5,7 +5,7 @@ use hivekeep_protocol::Argv;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
-use crate::driver::Error;
+use hivekeep_machine::Error;
 
 fn recipe() -> Value {
     json!({

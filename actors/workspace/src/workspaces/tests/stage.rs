@@ -26,13 +26,13 @@ use tokio::{sync::oneshot, time::Instant};
 use super::wires::Wires;
 use crate::{
     Options,
-    driver::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper},
-    image::fixture::{Fixture, fixture},
-    link::fake::{Act, FakeGuest, Seen, exec_done, obliging},
     shared::{Folders, Shared},
     tools,
     workspaces::{Msg, Workspaces},
 };
+use hivekeep_image::fixture::{Fixture, fixture};
+use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
+use hivekeep_machine::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -23,7 +23,8 @@ use super::{
     stage::{Stage, guest},
     wires::Wires,
 };
-use crate::{link::fake::Act, tasks::TasksHandle};
+use crate::tasks::TasksHandle;
+use hivekeep_link::fake::Act;
 
 type Puts = Arc<Mutex<Vec<TaskPut>>>;
 

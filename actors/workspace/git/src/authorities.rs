@@ -1,0 +1,64 @@
+//! Authorities that the operator trusts beside those of the image.
+
+use std::{path::Path, time::Duration};
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use hivekeep_link::link_error;
+use hivekeep_link::{Link, Wait};
+
+/// Where the guest's git finds them.
+pub(super) const PLACE: &str = "/run/hivekeep/git-authorities.pem";
+/// Where images have those that everybody trusts.
+pub(super) const USUAL: &str = "/etc/ssl/certs";
+/// Several times as much as all that a browser trusts.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// Time to bring them to the guest.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Brings the certificates of a host's file to the guest.
+///
+/// # Errors
+/// `ca_file_unavailable`; what stands in the way to the guest.
+pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
+    let refused = |why: String| {
+        let message = format!("the configured certificates in {}: {why}", file.display());
+        ToolError::new(Layer::Machine, "ca_file_unavailable", message)
+            .next("mend git.ca_file on the host")
+    };
+    let bytes = read(file).await.map_err(refused)?;
+    let (size, wait) = (bytes.len() as u64, Wait::at_most(PATIENCE));
+    let sent = link.upload(PLACE, Some(0o644), size, bytes.as_slice(), wait, |_| {}).await;
+    sent.map(drop).map_err(link_error)
+}
+
+async fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let said = |error: std::io::Error| error.to_string();
+    let bytes = tokio::fs::metadata(file).await.map_err(said)?.len();
+    if bytes > MAX_BYTES {
+        return Err("more than 1 MiB".to_owned());
+    }
+    let text = tokio::fs::read_to_string(file).await.map_err(said)?;
+    match text.contains("-----BEGIN CERTIFICATE-----") {
+        true => Ok(text.into_bytes()),
+        false => Err("holds no certificate in PEM".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_certificate_is_not_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        assert!(read(&file).await.is_err());
+        std::fs::write(&file, "-----BEGIN RSA PRIVATE KEY-----\n").unwrap();
+        assert_eq!(read(&file).await.unwrap_err(), "holds no certificate in PEM");
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
+        assert!(read(&file).await.is_ok());
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert_eq!(read(&file).await.unwrap_err(), "more than 1 MiB");
+    }
+}

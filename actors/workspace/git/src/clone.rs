@@ -1,0 +1,119 @@
+//! `git_clone`.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_protocol::{FileList, GuestCode};
+
+use super::{
+    Git, GitUrl, Login,
+    run::{Asked, GitDone},
+};
+use crate::api::GitCloned;
+use hivekeep_link::link_error;
+use hivekeep_link::{LinkError, Wait};
+
+/// Time for a look at the destination, or at the server's branches.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// A clone, checked.
+pub struct CloneWish {
+    pub url: GitUrl,
+    pub login: Option<Login>,
+    /// Absolute.
+    pub path: String,
+    pub branch: Option<String>,
+    pub depth: Option<u32>,
+    pub timeout: Duration,
+}
+
+impl CloneWish {
+    /// # Errors
+    /// `invalid_input` for a branch that can be none.
+    pub fn check(&self) -> Result<(), ToolError> {
+        if self.depth == Some(0) {
+            return Err(ToolError::invalid("depth must be at least 1"));
+        }
+        self.branch.as_deref().map_or(Ok(()), |branch| super::names::branch(branch).map(drop))
+    }
+}
+
+/// Clones. `git` is in a folder that is there in any case.
+///
+/// # Errors
+/// `destination_not_empty`, `authentication_required`, `authentication_failed`,
+/// `branch_not_found`, `git_clone_failed`.
+pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError> {
+    free(&git, &wish.path).await?;
+    clone_anew(&mut git, &wish).await?;
+    let git = git.at(wish.path.clone());
+    Ok(GitCloned {
+        success: true,
+        commit_sha: git.head().await?,
+        branch: git.branch().await?,
+        path: wish.path,
+        url: wish.url.plain().to_owned(),
+        depth: wish.depth,
+    })
+}
+
+/// The clone itself, into a folder that git finds usable.
+///
+/// # Errors
+/// As [`clone`].
+pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError> {
+    if let Some(secret) = wish.url.secret() {
+        git.hider.add(&secret);
+    }
+    let depth = wish.depth.map(|depth| format!("--depth={depth}"));
+    let branch = wish.branch.as_ref().map(|branch| format!("--branch={branch}"));
+    let mut args = vec!["clone", "--no-progress"];
+    args.extend(depth.as_deref());
+    args.extend(branch.as_deref());
+    args.extend(["--", wish.url.plain(), &wish.path]);
+    let (done, asked) = git.ask(&args, wish.login.as_ref(), wish.timeout).await?;
+    match done.ok() {
+        true => Ok(()),
+        false => Err(failure(git, wish, &done, &asked).await),
+    }
+}
+
+/// # Errors
+/// `destination_not_empty`.
+async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
+    let look = FileList { path: path.to_owned(), after: None, limit: 1 };
+    let what = match git.link().ask(look, Wait::at_most(LOOK)).await {
+        Ok(listed) if listed.entries.is_empty() => return Ok(()),
+        Ok(_) => "holds files",
+        Err(LinkError::Guest(error)) if error.code == GuestCode::NotFound => return Ok(()),
+        Err(LinkError::Guest(error)) if error.code == GuestCode::NotADirectory => "is a file",
+        Err(error) => return Err(link_error(error)),
+    };
+    Err(ToolError::new(Layer::Guest, "destination_not_empty", format!("{path} {what}"))
+        .next("give another `path`, or remove what is there"))
+}
+
+async fn failure(git: &mut Git, wish: &CloneWish, done: &GitDone, asked: &Asked) -> ToolError {
+    if let Some(error) = git.not_let_in(done, asked) {
+        return error;
+    }
+    if let Some(branch) = &wish.branch
+        && lacks(git, wish, branch).await
+    {
+        let message = format!("{} has no branch or tag `{branch}`", wish.url.plain());
+        return git
+            .failed("branch_not_found", message, done)
+            .next("leave `branch` out for the repository's own, or give one that it has");
+    }
+    let message = format!("{} could not be cloned", wish.url.plain());
+    git.failed("git_clone_failed", message, done)
+        .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
+}
+
+/// Whether the server is there and has no such branch. It says so by an exit code of its own.
+async fn lacks(git: &mut Git, wish: &CloneWish, branch: &str) -> bool {
+    let (head, tag) = (format!("refs/heads/{branch}"), format!("refs/tags/{branch}"));
+    let args = ["ls-remote", "--exit-code", "--", wish.url.plain(), &head, &tag];
+    let looked = git.ask(&args, wish.login.as_ref(), LOOK).await;
+    looked.is_ok_and(|(done, _)| done.exit_code == 2)
+}

@@ -1,0 +1,228 @@
+//! What a merge answers.
+
+use hivekeep_kernel::WorkspaceId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What becomes of the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeStrategy {
+    /// The commits are replayed one after the other into one line. A merge commit has no place in a line: the commits of both its sides are replayed, and the result must be what a merge would give, or the source is refused with merge_not_linear. Commits that need no replay keep their ids.
+    Sequential,
+    /// The source's commits come as they are, with their ids, to a branch hivekeep/NAME in the target, and a merge commit joins each to the current branch.
+    BranchPerSource,
+    /// Every commit is replayed, merge commits too, with their parents and what was resolved in them: the shape of the history stays. Commits that need no replay keep their ids.
+    CherryPick,
+}
+
+/// What came of a merge.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MergeResult {
+    /// Every source is in the target. When false, `conflicts` says what is not, and `head_after` whether anything changed.
+    pub success: bool,
+    /// As asked for.
+    pub strategy: MergeStrategy,
+    /// The target.
+    pub target_workspace: WorkspaceId,
+    /// Its branch; absent when HEAD is detached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// The target's commit before.
+    pub head_before: String,
+    /// The target's commit now.
+    pub head_after: String,
+    /// Commits of sources that came to the target, without the merge commits made for them.
+    pub total_commits_applied: u64,
+    /// Ids of the sources that are in the target now.
+    pub merged_sources: Vec<WorkspaceId>,
+    /// A row for each source that failed.
+    pub conflicts: Vec<MergeConflict>,
+    /// A row for each source, in the order of the call.
+    pub sources: Vec<SourceMerge>,
+    /// Sources with work that was not committed when they were looked at.
+    pub uncommitted_sources: Vec<Uncommitted>,
+    /// Earlier merges into this target that a stop of the daemon cut short and that were cleared away now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupted_before: Vec<Interrupted>,
+}
+
+/// One source.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SourceMerge {
+    /// Its workspace.
+    pub source_id: WorkspaceId,
+    /// Its name.
+    pub source_name: String,
+    /// How it went.
+    pub status: SourceStatus,
+    /// Its commits that came to the target; 0 unless `merged`.
+    pub commits_applied: u64,
+    /// Its commit that was merged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// The newest commit that it shares with the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge_base: Option<String>,
+    /// How the base was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge_base_found_by: Option<BaseFoundBy>,
+    /// Equally good bases beside the one named, after histories that crossed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub further_merge_bases: u64,
+    /// Commits whose change the target had already under another id: they are not replayed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub already_there: u64,
+    /// Merge commits that `sequential` replaced by the commits of their sides.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merges_flattened: u64,
+    /// Its branch in the target, of `branch-per-source`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// Why that branch could not be made, when the merge itself was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch_error: Option<String>,
+    /// Submodules that it changed, at most 100: their entry is merged, their content is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub submodules: Vec<String>,
+    /// The commit that commit_uncommitted made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// How a source went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceStatus {
+    /// Its commits are in the target.
+    Merged,
+    /// They were there already.
+    UpToDate,
+    /// They merged cleanly and were left out, for another source failed.
+    Withheld,
+    /// They could not be merged; `conflicts` says why.
+    Failed,
+}
+
+/// How a merge base was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BaseFoundBy {
+    /// By git, from both histories.
+    GitMergeBase,
+}
+
+/// Why a source is not in the target.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct MergeConflict {
+    /// The source's workspace.
+    pub source_id: WorkspaceId,
+    /// Stable: `conflict`, `no_common_history`, `merge_not_linear`, `too_many_commits`, `branch_diverged`, `not_a_repository`, `no_commits`, `bundle_too_large`, ...
+    pub code: String,
+    /// What happened.
+    pub error: String,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
+    /// The commit whose replay conflicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<ConflictCommit>,
+    /// Files in conflict, at most 200.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<ConflictFile>,
+    /// Files in conflict, all of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub files_total: u64,
+}
+
+/// A commit that could not be replayed.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ConflictCommit {
+    /// Its id in the source.
+    pub sha: String,
+    /// First line of its message.
+    pub subject: String,
+}
+
+/// A file in conflict.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ConflictFile {
+    /// Below the repository.
+    pub path: String,
+    /// What stands against what.
+    pub kind: ConflictKind,
+    /// Git sees no text in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub binary: bool,
+    /// What is in conflict, as a combined diff with conflict markers: at most 20 hunks, of the first 20 files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hunks: Vec<Hunk>,
+    /// There is more than `hunks` shows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hunk {
+    /// Line ranges in target, source and result, as `@@@ -1,3 -1,3 +1,7 @@@`.
+    pub lines: String,
+    /// The lines, at most 8 KiB.
+    pub text: String,
+}
+
+/// What stands against what in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictKind {
+    /// Both changed it.
+    BothModified,
+    /// Both added it.
+    BothAdded,
+    /// Both removed it, or renamed it differently.
+    BothDeleted,
+    /// The target changed it, the source deleted it.
+    DeletedBySource,
+    /// The source changed it, the target deleted it.
+    DeletedByTarget,
+    /// The target put it where the source has something else.
+    AddedByTarget,
+    /// The source put it where the target has something else.
+    AddedBySource,
+}
+
+/// Work that is in no commit.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Uncommitted {
+    /// The source's workspace.
+    pub source_id: WorkspaceId,
+    /// Files as `git status` names them, at most 200; a new folder is one entry.
+    pub files: Vec<String>,
+    /// How many there are.
+    pub files_total: u64,
+    /// Whether commit_uncommitted made a commit of them; otherwise they are not part of the merge.
+    pub committed: bool,
+}
+
+/// A merge that was cut short.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Interrupted {
+    /// Its id.
+    pub merge_id: String,
+    /// What the target has of it.
+    pub outcome: InterruptedOutcome,
+}
+
+/// What a target has of a merge that was cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InterruptedOutcome {
+    /// Nothing.
+    Undone,
+    /// All its commits; branches of `branch-per-source` may be missing.
+    Landed,
+}

@@ -1,0 +1,168 @@
+//! What a merge leaves in repositories while it goes on, and how that goes away.
+//!
+//! All of it carries the merge's id: files and the scratch tree in the repository's own
+//! folder, commits under `refs/hivekeep/merge/ID/`. A merge removes its own at its end. What
+//! belongs to no merge that goes on was left by one that was cut short.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::{
+    repo::{Repo, is_sha, shown, text},
+    running::Running,
+};
+use crate::merge::api::{Interrupted, InterruptedOutcome};
+
+/// How files of a merge begin.
+const FILES: &str = "hivekeep-merge-";
+/// Where its commits have names.
+const REFS: &str = "refs/hivekeep/merge/";
+/// What stood in the target before the last step.
+pub(super) const FROM: &str = "from";
+/// What stands there after it.
+pub(super) const TO: &str = "to";
+/// Names that are looked at; the rest is for the next time.
+const MOST: &str = "--count=1000";
+
+/// A file of a merge in a repository.
+pub(super) fn path(repo: &Repo<'_>, id: &str, kind: &str) -> String {
+    format!("{}/{FILES}{id}.{kind}", repo.common)
+}
+
+/// A name for a commit of a merge.
+pub(super) fn reference(id: &str, what: &str) -> String {
+    format!("{REFS}{id}/{what}")
+}
+
+/// Removes the files of merges that are over.
+///
+/// # Errors
+/// When something could not be removed.
+pub(super) async fn remove_files(repo: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
+    for name in repo.way.names(&repo.common).await? {
+        let id = name.strip_prefix(FILES).and_then(|rest| rest.split_once('.'));
+        if let Some((id, _)) = id.filter(|(id, _)| !running.is_going_on(id)) {
+            tracing::info!(id, "what a merge left is removed");
+            remove_file(repo, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove_file(repo: &Repo<'_>, name: &str) -> Result<(), ToolError> {
+    let path = format!("{}/{name}", repo.common);
+    if name.ends_with(".tree") {
+        // Its entry in the list of work trees goes with it.
+        let removed = repo.run(&["worktree", "remove", "--force", "--force", &path]).await?;
+        if !removed.ok() {
+            repo.way.remove(&format!("{}/worktrees/{name}", repo.common)).await?;
+        }
+    }
+    repo.way.remove(&path).await
+}
+
+/// Removes all that a merge has left in the target.
+///
+/// # Errors
+/// When something could not be removed; the next merge into the target removes it.
+pub(super) async fn remove_own(target: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
+    for name in target.way.names(&target.common).await? {
+        let own = name.strip_prefix(FILES).and_then(|rest| rest.strip_prefix(&*running.id));
+        if own.is_some_and(|rest| rest.starts_with('.')) {
+            remove_file(target, &name).await?;
+        }
+    }
+    let refs = refs(target, &format!("{REFS}{}/", running.id)).await?;
+    remove_refs(target, refs.keys()).await
+}
+
+/// Removes what merges into this target left that were cut short, and says what of them is
+/// in the target.
+///
+/// # Errors
+/// `merge_interrupted` when one may have stopped half way through its last step: then a
+/// person has to look.
+pub(super) async fn remove_all(
+    target: &Repo<'_>,
+    running: &Running,
+) -> Result<Vec<Interrupted>, ToolError> {
+    remove_files(target, running).await?;
+    let mut merges: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for (name, sha) in refs(target, REFS).await? {
+        let id = name[REFS.len()..].split('/').next().unwrap_or_default().to_owned();
+        if !running.is_going_on(&id) {
+            merges.entry(id).or_default().insert(name, sha);
+        }
+    }
+    let mut found = Vec::new();
+    for (merge_id, refs) in merges {
+        let commit = |what: &str| refs.get(&reference(&merge_id, what));
+        let outcome = match (commit(FROM), commit(TO)) {
+            (Some(from), Some(to)) => outcome(target, from, to).await?,
+            _ => InterruptedOutcome::Undone,
+        };
+        remove_refs(target, refs.keys()).await?;
+        found.push(Interrupted { merge_id: shown(&merge_id), outcome });
+    }
+    Ok(found)
+}
+
+/// What became of a merge that had begun its last step.
+async fn outcome(target: &Repo<'_>, from: &str, to: &str) -> Result<InterruptedOutcome, ToolError> {
+    let head = target.head().await?;
+    if target.contains(&head, to).await? {
+        return Ok(InterruptedOutcome::Landed);
+    }
+    let dirty = if head == from { in_the_way(target, from, to).await? } else { Vec::new() };
+    if dirty.is_empty() {
+        return Ok(InterruptedOutcome::Undone);
+    }
+    let message = "an earlier merge was cut short while it wrote the target's files";
+    Err(ToolError::new(Layer::Guest, "merge_interrupted", message)
+        .next(format!(
+            "put the named files back in the target with `git restore --source={from}`, or move them away, and repeat"
+        ))
+        .detail("files", dirty)
+        .detail("head", from.to_owned())
+        .detail("wanted", to.to_owned()))
+}
+
+/// Paths that a step between two commits writes and that are not as in the last commit.
+pub(super) async fn in_the_way(
+    target: &Repo<'_>,
+    from: &str,
+    to: &str,
+) -> Result<Vec<String>, ToolError> {
+    let args = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to];
+    let done = target.run(&args).await?;
+    let said = text(&done.stdout);
+    let written: Vec<&str> = said.split('\0').filter(|path| !path.is_empty()).collect();
+    let mut found = target.changed().await?;
+    found.retain(|changed| {
+        let below = |path: &&str| path.starts_with(changed.as_str()) && changed.ends_with('/');
+        written.iter().any(|path| path == changed || below(path))
+    });
+    found.truncate(200);
+    Ok(found)
+}
+
+async fn refs(target: &Repo<'_>, below: &str) -> Result<BTreeMap<String, String>, ToolError> {
+    let args = ["for-each-ref", MOST, "--format=%(objectname) %(refname)", below];
+    let lines = target.lines(&args).await?;
+    let split = |line: &String| {
+        let (sha, name) = line.split_once(' ')?;
+        (is_sha(sha) && name.starts_with(REFS)).then(|| (name.to_owned(), sha.to_owned()))
+    };
+    Ok(lines.iter().filter_map(split).collect())
+}
+
+async fn remove_refs(
+    target: &Repo<'_>,
+    names: impl Iterator<Item = &String>,
+) -> Result<(), ToolError> {
+    for name in names {
+        target.must(&["update-ref", "--no-deref", "-d", name]).await?;
+    }
+    Ok(())
+}

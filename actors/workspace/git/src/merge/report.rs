@@ -1,0 +1,262 @@
+//! What a caller is told, gathered on the way.
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::{
+    Side, Wish,
+    collect::Collected,
+    conflict::Failure,
+    replay::Applied,
+    repo::{Repo, failed, is_sha, shown, text},
+};
+use crate::merge::api::{
+    BaseFoundBy, Interrupted, MergeConflict, MergeResult, SourceMerge, SourceStatus, Uncommitted,
+};
+
+/// Files that are named of a source's uncommitted work.
+const MAX_FILES: usize = 200;
+/// Submodules that are named.
+const MAX_SUBMODULES: usize = 100;
+
+/// The result so far.
+pub(super) struct Report {
+    result: MergeResult,
+}
+
+impl Report {
+    pub(super) fn new(
+        wish: &Wish,
+        target: &Side,
+        head: String,
+        interrupted_before: Vec<Interrupted>,
+    ) -> Self {
+        Self {
+            result: MergeResult {
+                success: false,
+                strategy: wish.strategy,
+                target_workspace: target.id,
+                branch: None,
+                head_after: head.clone(),
+                head_before: head,
+                total_commits_applied: 0,
+                merged_sources: Vec::new(),
+                conflicts: Vec::new(),
+                sources: Vec::new(),
+                uncommitted_sources: Vec::new(),
+                interrupted_before,
+            },
+        }
+    }
+
+    pub(super) fn head_before(&self) -> &str {
+        &self.result.head_before
+    }
+
+    /// The next source's turn.
+    pub(super) fn begin(&mut self, source: &Side, has: &Collected) {
+        if !has.uncommitted.is_empty() {
+            let files = has.uncommitted.iter().take(MAX_FILES);
+            self.result.uncommitted_sources.push(Uncommitted {
+                source_id: source.id,
+                files: files.map(|path| shown(path)).collect(),
+                files_total: has.uncommitted.len() as u64,
+                committed: has.committed.is_some(),
+            });
+        }
+        self.result.sources.push(SourceMerge {
+            source_id: source.id,
+            source_name: source.name.clone(),
+            status: SourceStatus::Failed,
+            commits_applied: 0,
+            head: None,
+            merge_base: None,
+            merge_base_found_by: None,
+            further_merge_bases: 0,
+            already_there: 0,
+            merges_flattened: 0,
+            branch: None,
+            branch_error: None,
+            submodules: Vec::new(),
+            committed: has.committed.clone(),
+        });
+    }
+
+    fn source(&mut self, change: impl FnOnce(&mut SourceMerge)) {
+        if let Some(source) = self.result.sources.last_mut() {
+            change(source);
+        }
+    }
+
+    /// Its commit, and where it left the target's history.
+    pub(super) fn found(&mut self, tip: &str, bases: &[String]) {
+        self.source(|source| {
+            source.head = Some(tip.to_owned());
+            source.merge_base = bases.first().cloned();
+            source.merge_base_found_by = bases.first().map(|_| BaseFoundBy::GitMergeBase);
+            source.further_merge_bases = bases.len().saturating_sub(1) as u64;
+        });
+    }
+
+    pub(super) fn submodules(&mut self, submodules: Vec<String>) {
+        self.source(|source| source.submodules = submodules);
+    }
+
+    pub(super) fn up_to_date(&mut self) {
+        self.source(|source| source.status = SourceStatus::UpToDate);
+    }
+
+    /// It merged, beside the target so far.
+    pub(super) fn applied(&mut self, applied: Applied) {
+        self.source(|source| {
+            // What is replayed a second time leaves nothing to do.
+            let nothing = applied.commits == 0;
+            source.status = if nothing { SourceStatus::UpToDate } else { SourceStatus::Merged };
+            source.already_there = applied.already_there;
+            source.commits_applied = applied.commits;
+            source.merges_flattened = applied.merges_flattened;
+        });
+    }
+
+    pub(super) fn failed(&mut self, failure: Failure) {
+        let Some(source) = self.result.sources.last() else { return };
+        let source_id = source.source_id;
+        self.result.conflicts.push(match failure {
+            Failure::Refused(error) => MergeConflict {
+                source_id,
+                code: error.code.into_owned(),
+                error: match error.details.get("output").and_then(|output| output.as_str()) {
+                    Some(output) if !output.is_empty() => {
+                        format!("{}: {}", error.message, output.trim_end())
+                    }
+                    _ => error.message,
+                },
+                next_step: error.next_step,
+                commit: None,
+                files: Vec::new(),
+                files_total: 0,
+            },
+            Failure::Conflict(conflict) => MergeConflict {
+                source_id,
+                code: "conflict".to_owned(),
+                error: format!(
+                    "{} of its files conflict with the target",
+                    conflict.files_total
+                ),
+                next_step: Some(
+                    "bring the target's commits into the source, resolve the conflict there, commit, and repeat"
+                        .to_owned(),
+                ),
+                commit: conflict.commit,
+                files: conflict.files,
+                files_total: conflict.files_total,
+            },
+        });
+    }
+
+    /// Whether what was built comes to the target.
+    pub(super) fn may_land(&self, keep_going: bool) -> bool {
+        keep_going || self.result.conflicts.is_empty()
+    }
+
+    /// It is in the target.
+    pub(super) fn landed(&mut self, head: String, branch: Option<String>) {
+        let result = &mut self.result;
+        result.head_after = head;
+        result.branch = branch;
+        result.success = result.conflicts.is_empty();
+        for source in result.sources.iter().filter(|s| s.status != SourceStatus::Failed) {
+            result.merged_sources.push(source.source_id);
+            result.total_commits_applied += source.commits_applied;
+        }
+    }
+
+    /// It is not, for something failed.
+    pub(super) fn withheld(&mut self, branch: Option<String>) {
+        self.result.branch = branch;
+        for source in &mut self.result.sources {
+            if source.status == SourceStatus::Merged {
+                source.status = SourceStatus::Withheld;
+                source.commits_applied = 0;
+            }
+        }
+    }
+
+    /// A source's branch was made, or not.
+    pub(super) fn branch(&mut self, index: usize, name: String, made: Result<(), ToolError>) {
+        let Some(source) = self.result.sources.get_mut(index) else { return };
+        match made {
+            Ok(()) => source.branch = Some(name),
+            Err(error) => source.branch_error = Some(error.to_text()),
+        }
+    }
+
+    pub(super) fn into_result(self) -> MergeResult {
+        self.result
+    }
+}
+
+/// The newest commits that two histories share; none when they share nothing.
+///
+/// # Errors
+/// What stands in the way of git.
+pub(super) async fn bases(
+    repo: &Repo<'_>,
+    one: &str,
+    other: &str,
+) -> Result<Vec<String>, ToolError> {
+    let args = ["merge-base", "--all", one, other];
+    let done = repo.run(&args).await?;
+    match done.exit_code {
+        0 | 1 => {
+            Ok(text(&done.stdout).lines().filter(|line| is_sha(line)).map(str::to_owned).collect())
+        }
+        _ => Err(failed(&args, &done)),
+    }
+}
+
+pub(super) fn no_common_history() -> ToolError {
+    let message = "its history and the target's share no commit";
+    ToolError::new(Layer::Guest, "no_common_history", message)
+        .next("merge only what was cloned or forked from the same repository")
+}
+
+/// Submodules that differ between two commits.
+///
+/// # Errors
+/// What stands in the way of git.
+pub(super) async fn submodules(
+    repo: &Repo<'_>,
+    base: &str,
+    tip: &str,
+) -> Result<Vec<String>, ToolError> {
+    let args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-commit-id", base, tip];
+    let done = repo.run(&args).await?;
+    Ok(gitlinks(&done.stdout))
+}
+
+/// The paths of commits in `git diff-tree -r -z --raw`.
+fn gitlinks(bytes: &[u8]) -> Vec<String> {
+    let mut parts = bytes.split(|byte| *byte == 0);
+    let mut found = Vec::new();
+    while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {
+        let facts = text(facts);
+        let mut modes = facts.trim_start_matches(':').split(' ').take(2);
+        if modes.any(|mode| mode == "160000") && found.len() < MAX_SUBMODULES {
+            found.push(shown(&text(path)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_among_files_are_submodules() {
+        let said =
+            b":100644 100644 a b M\0f\0:000000 160000 0 c A\0lib/x\0:160000 000000 c 0 D\0y\0";
+        assert_eq!(gitlinks(said), ["lib/x", "y"]);
+        assert_eq!(gitlinks(b""), [""; 0]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Merges that go on: one a target at a time.
+
+use std::sync::Arc;
+
+use dashmap::{DashMap, DashSet};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+
+/// All merges of this daemon that go on. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Merges {
+    targets: Arc<DashMap<WorkspaceId, String>>,
+    ids: Arc<DashSet<String>>,
+}
+
+impl Merges {
+    /// Begins a merge into a target.
+    ///
+    /// # Errors
+    /// `merge_in_progress`.
+    pub fn begin(&self, target: WorkspaceId) -> Result<Running, ToolError> {
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        match self.targets.entry(target) {
+            dashmap::Entry::Occupied(_) => {
+                let message = "another merge into this workspace goes on";
+                Err(ToolError::new(Layer::Actor, "merge_in_progress", message)
+                    .next("repeat when it has ended")
+                    .retry_after(std::time::Duration::from_secs(1)))
+            }
+            dashmap::Entry::Vacant(free) => {
+                self.ids.insert(id.clone());
+                free.insert(id.clone());
+                Ok(Running { id, target, all: self.clone() })
+            }
+        }
+    }
+}
+
+/// One merge; it has ended when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    /// Names what it leaves in repositories while it goes on.
+    pub(super) id: String,
+    target: WorkspaceId,
+    all: Merges,
+}
+
+impl Running {
+    /// Its id.
+    #[cfg(test)]
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether what carries this id is somebody's.
+    pub(super) fn is_going_on(&self, id: &str) -> bool {
+        self.all.ids.contains(id)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.all.ids.remove(&self.id);
+        self.all.targets.remove_if(&self.target, |_, id| *id == self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_a_target_at_a_time() {
+        let (merges, one, two) = (Merges::default(), WorkspaceId::new(), WorkspaceId::new());
+        let first = merges.begin(one).expect("begun");
+        assert_eq!(merges.begin(one).expect_err("both").code, "merge_in_progress");
+        let second = merges.begin(two).expect("another target");
+        assert!(first.is_going_on(&second.id) && !first.is_going_on("other"));
+        drop(first);
+        assert!(merges.begin(one).is_ok());
+    }
+}

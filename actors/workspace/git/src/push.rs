@@ -1,0 +1,155 @@
+//! `git_push`.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::{
+    Git, GitOptions, GitUrl, Given, Login, names, report,
+    run::{Asked, GitDone},
+    url,
+};
+use crate::api::GitPushed;
+
+/// A push, as asked for.
+pub struct PushWish {
+    pub remote: String,
+    pub branch: Option<String>,
+    pub force: bool,
+    pub set_upstream: bool,
+    pub credential: Option<Given>,
+    pub timeout: Duration,
+}
+
+impl PushWish {
+    /// # Errors
+    /// `invalid_input`.
+    pub fn check(&self) -> Result<(), ToolError> {
+        names::remote(&self.remote)?;
+        self.branch.as_deref().map_or(Ok(()), |branch| names::branch(branch).map(drop))
+    }
+}
+
+/// Pushes one branch to the branch of its name.
+///
+/// # Errors
+/// `not_a_repository` and its like, `detached_head`, `branch_not_found`, `remote_not_found`,
+/// `authentication_required`, `authentication_failed`, `non_fast_forward`, `push_refused`,
+/// `git_push_failed`.
+pub async fn push(
+    mut git: Git,
+    options: &GitOptions,
+    wish: PushWish,
+) -> Result<GitPushed, ToolError> {
+    git.check_work_tree().await?;
+    let branch = named(&git, wish.branch.as_deref()).await?;
+    let address = address(&git, &wish.remote).await?;
+    let login = login(&mut git, options, &wish, &address)?;
+    let refs = format!("refs/heads/{branch}:refs/heads/{branch}");
+    let mut args = vec!["push", "--porcelain", "--no-progress"];
+    args.extend(wish.force.then_some("--force"));
+    args.extend(wish.set_upstream.then_some("--set-upstream"));
+    args.extend(["--", wish.remote.as_str(), refs.as_str()]);
+    let (done, asked) = git.ask(&args, login.as_ref(), wish.timeout).await?;
+    let stdout = git.hider.words(&done.stdout);
+    let refs = report::read(&stdout);
+    if !done.ok() {
+        return Err(failure(&git, &wish.remote, &branch, &done, &asked, &refs));
+    }
+    let up_to_date = !refs.is_empty() && refs.iter().all(|it| it.status == "up_to_date");
+    Ok(GitPushed {
+        success: true,
+        remote: wish.remote,
+        branch,
+        status: if up_to_date { "up_to_date" } else { "pushed" }.to_owned(),
+        output: [git.said(&done), stdout].join("\n").trim().to_owned(),
+        refs,
+    })
+}
+
+/// The branch to push, which is there.
+async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
+    let branch = match branch {
+        Some(branch) => branch.to_owned(),
+        None => git.branch().await?.ok_or_else(|| {
+            ToolError::new(Layer::Guest, "detached_head", "a commit is checked out, not a branch")
+                .next("give `branch`, or make one by exec with `git switch -c NAME`")
+        })?,
+    };
+    // Also one that the guest's own HEAD named.
+    names::branch(&branch)?;
+    let full = format!("refs/heads/{branch}");
+    if git.run(&["show-ref", "--verify", "--quiet", "--", &full]).await?.ok() {
+        return Ok(branch);
+    }
+    Err(ToolError::new(Layer::Guest, "branch_not_found", format!("there is no branch `{branch}`"))
+        .next("`git branch` by exec lists them; a branch begins with its first commit"))
+}
+
+/// Where the remote is, in the guest's words.
+async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
+    let address = git.line(&["remote", "get-url", "--push", "--", remote]).await?;
+    address.ok_or_else(|| {
+        let message = format!("the repository has no remote `{remote}`");
+        ToolError::new(Layer::Guest, "remote_not_found", message)
+            .next("add it by exec with `git remote add NAME URL`")
+    })
+}
+
+/// Who to be for the remote's server.
+fn login(
+    git: &mut Git,
+    options: &GitOptions,
+    wish: &PushWish,
+    address: &str,
+) -> Result<Option<Login>, ToolError> {
+    let parsed = GitUrl::parse(address).ok();
+    if let Some(secret) = parsed.as_ref().and_then(GitUrl::secret) {
+        git.hider.add(&secret);
+    }
+    let origin = url::origin_of(address);
+    match (&wish.credential, origin) {
+        (Some(given), Some(origin)) => {
+            let named = parsed.as_ref().and_then(GitUrl::username);
+            given.login(&origin, named).map(Some)
+        }
+        (Some(_), None) => Err(ToolError::invalid(format!(
+            "`{}` is no http or https server, so no credential is asked for there",
+            wish.remote
+        ))
+        .next("leave `credential` out")),
+        (None, Some(origin)) => {
+            let named = parsed.as_ref().and_then(GitUrl::username);
+            Ok(options.login(&origin, named))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn failure(
+    git: &Git,
+    remote: &str,
+    branch: &str,
+    done: &GitDone,
+    asked: &Asked,
+    refs: &[crate::api::PushedRef],
+) -> ToolError {
+    if let Some(rejected) = refs.iter().find(|it| it.status == "rejected") {
+        let why = rejected.reason.clone().unwrap_or_default();
+        if report::is_behind(rejected) {
+            let message = format!("`{remote}` has commits on `{branch}` that are not in this one");
+            return git.failed("non_fast_forward", message, done).detail("reason", why).next(
+                "fetch and merge or rebase by exec, then push again; `force` throws those commits away",
+            );
+        }
+        let message = format!("`{remote}` refused `{branch}`: {why}");
+        return git
+            .failed("push_refused", message, done)
+            .detail("reason", why)
+            .next("a rule or hook of the server says no: push another branch, or ask its owner");
+    }
+    git.not_let_in(done, asked).unwrap_or_else(|| {
+        git.failed("git_push_failed", format!("`{branch}` could not be pushed to `{remote}`"), done)
+            .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
+    })
+}

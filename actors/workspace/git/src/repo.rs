@@ -1,0 +1,215 @@
+//! One call's way to the guest's git.
+
+use std::{path::PathBuf, time::Duration};
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::{
+    Hider, Login, authorities,
+    run::{self, Asked, GitCall, GitDone},
+};
+use hivekeep_link::Link;
+
+/// Time for what reaches no server.
+const LOCAL: Duration = Duration::from_secs(60);
+/// Output of what answers in a line or two.
+const SHORT_BYTES: u64 = 64 * 1024;
+
+/// git's own variables that a workspace's environment may set for the tools. The others
+/// move the repository, or write down what passes.
+const LET_THROUGH: [&str; 5] =
+    ["GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_HTTP_", "GIT_SSL_", "GIT_SSH_COMMAND"];
+
+/// Keeps git from running programs that the repository or its user names while an operator's
+/// token is in reach: a hook can ask for it as git does.
+const WITHOUT_HOOKS: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
+
+/// The guest's git, in one folder.
+pub struct Git {
+    link: Link,
+    dir: String,
+    env: Vec<(String, String)>,
+    /// Of the host: whom it trusts beside those whom the image does.
+    ca_file: Option<PathBuf>,
+    /// What its words are shown without.
+    pub hider: Hider,
+}
+
+impl Git {
+    /// With the workspace's environment, as far as it is none of git's own.
+    pub fn new(link: Link, dir: String, env: Vec<(String, String)>) -> Self {
+        let stays = |name: &str| {
+            !name.starts_with("GIT_") || LET_THROUGH.iter().any(|own| name.starts_with(own))
+        };
+        let mut env: Vec<_> = env.into_iter().filter(|(name, _)| stays(name)).collect();
+        // Looking at a repository changes nothing in it, and paths are paths.
+        env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
+        env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
+        Self { link, dir, env, ca_file: None, hider: Hider::default() }
+    }
+
+    /// Trusts the authorities of a host's file too, unless the workspace says whom to trust.
+    pub fn trusting(mut self, ca_file: Option<PathBuf>) -> Self {
+        let chosen = self.env.iter().any(|(name, _)| name == "GIT_SSL_CAINFO");
+        self.ca_file = ca_file.filter(|_| !chosen);
+        self
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The same in another folder.
+    pub(super) fn at(self, dir: String) -> Self {
+        Self { dir, ..self }
+    }
+
+    /// Sets a variable for what follows.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// # Errors
+    /// As [`run::git`].
+    pub(super) async fn run(&self, args: &[&str]) -> Result<GitDone, ToolError> {
+        self.run_for(args, LOCAL, SHORT_BYTES).await
+    }
+
+    /// # Errors
+    /// As [`run::git`].
+    pub(super) async fn run_for(
+        &self,
+        args: &[&str],
+        timeout: Duration,
+        max_output_bytes: u64,
+    ) -> Result<GitDone, ToolError> {
+        let env = self.pairs();
+        let call = GitCall { dir: &self.dir, args, env: &env, timeout, max_output_bytes };
+        run::git(&self.link, call).await
+    }
+
+    /// Runs what reaches a server, which may ask who one is; without hooks while a configured
+    /// token is at stake.
+    ///
+    /// # Errors
+    /// As [`run::git_asking`]; `credential_unavailable`, `ca_file_unavailable`.
+    pub(super) async fn ask(
+        &mut self,
+        args: &[&str],
+        login: Option<&Login>,
+        timeout: Duration,
+    ) -> Result<(GitDone, Asked), ToolError> {
+        let credential = match login {
+            Some(login) => Some(login.credential().await?),
+            None => None,
+        };
+        if let Some(credential) = &credential {
+            self.hider.add(&credential.secret);
+        }
+        let mut env = self.pairs();
+        if let Some(file) = &self.ca_file {
+            authorities::bring(&self.link, file).await?;
+            env.insert(0, ("GIT_SSL_CAPATH", authorities::USUAL));
+            env.push(("GIT_SSL_CAINFO", authorities::PLACE));
+        }
+        let max_output_bytes = SHORT_BYTES;
+        let without = login.is_some_and(Login::is_configured).then_some(WITHOUT_HOOKS);
+        let args: Vec<&str> = without.iter().flatten().chain(args).copied().collect();
+        let call = GitCall { dir: &self.dir, args: &args, env: &env, timeout, max_output_bytes };
+        run::git_asking(&self.link, call, credential).await
+    }
+
+    fn pairs(&self) -> Vec<(&str, &str)> {
+        self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// The first line of what a run printed; `None` when it said no.
+    ///
+    /// # Errors
+    /// As [`run::git`].
+    pub(super) async fn line(&self, args: &[&str]) -> Result<Option<String>, ToolError> {
+        let done = self.run(args).await?;
+        let text = String::from_utf8_lossy(&done.stdout);
+        let line = text.lines().next().unwrap_or_default().to_owned();
+        Ok((done.ok() && !line.is_empty()).then_some(line))
+    }
+
+    /// The branch that is checked out; `None` where it is a commit.
+    ///
+    /// # Errors
+    /// As [`run::git`].
+    pub(super) async fn branch(&self) -> Result<Option<String>, ToolError> {
+        self.line(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await
+    }
+
+    /// The commit that is checked out; `None` before the first.
+    ///
+    /// # Errors
+    /// As [`run::git`].
+    pub(super) async fn head(&self) -> Result<Option<String>, ToolError> {
+        self.line(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await
+    }
+
+    /// # Errors
+    /// `not_a_repository`, `unsafe_repository`; `not_found` and its like of the folder.
+    pub(super) async fn check_work_tree(&self) -> Result<(), ToolError> {
+        const ASK: [&str; 2] = ["rev-parse", "--is-inside-work-tree"];
+        if self.line(&ASK).await?.as_deref() == Some("true") {
+            return Ok(());
+        }
+        let trusting = ["-c", "safe.directory=*", ASK[0], ASK[1]];
+        if self.line(&trusting).await?.as_deref() == Some("true") {
+            let message = format!("{} belongs to another user, so git does not trust it", self.dir);
+            return Err(ToolError::new(Layer::Guest, "unsafe_repository", message).next(
+                "chown it, or allow it by exec: git config --global --add safe.directory PATH",
+            ));
+        }
+        let message = format!("{} is in no git work tree", self.dir);
+        Err(ToolError::new(Layer::Guest, "not_a_repository", message).next(
+            "give the folder of a repository as `path`, clone one with git_clone, or run git init",
+        ))
+    }
+
+    /// A failure with git's own words.
+    pub(super) fn failed(
+        &self,
+        code: &'static str,
+        message: impl Into<String>,
+        done: &GitDone,
+    ) -> ToolError {
+        ToolError::new(Layer::Guest, code, message)
+            .detail("exit_code", done.exit_code)
+            .detail("output", self.said(done))
+    }
+
+    /// What git said to people, the end of it if it was much.
+    pub(super) fn said(&self, done: &GitDone) -> String {
+        const SHOWN: usize = 8 * 1024;
+        let words = self.hider.words(&done.stderr);
+        match words.char_indices().rev().map(|(at, _)| at).nth(SHOWN) {
+            Some(at) => words[at..].to_owned(),
+            None => words,
+        }
+    }
+
+    /// Why a server did not let this run through, if that is why it failed.
+    pub(super) fn not_let_in(&self, done: &GitDone, asked: &Asked) -> Option<ToolError> {
+        let shown = |origin: &str| self.hider.text(&origin.chars().take(300).collect::<String>()).0;
+        if asked.rejected {
+            let error = self.failed(
+                "authentication_failed",
+                "the server did not take the credential",
+                done,
+            );
+            return Some(error.next(
+                "check that the token is valid, has not expired and may do this with the repository",
+            ));
+        }
+        let origin = asked.unanswered.as_deref().map(shown)?;
+        let message = format!("{origin} asks who it is, and there is no credential for it");
+        let error = self.failed("authentication_required", message, done);
+        let next =
+            "give `credential` with a token, or have the operator add one to git.credentials";
+        Some(error.next(next).detail("server", origin))
+    }
+}

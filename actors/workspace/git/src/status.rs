@@ -1,0 +1,164 @@
+//! `git status` for programs, read.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use super::repo::Git;
+use crate::api::{GitStatusResult, RenamedPath};
+
+/// Most bytes of the status that are read.
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// Most paths that are listed.
+const MAX_PATHS: usize = 5_000;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// `git_status`.
+///
+/// # Errors
+/// `not_a_repository` and its like; `git_status_failed`.
+pub async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
+    git.check_work_tree().await?;
+    let args =
+        ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--renames"];
+    let done = git.run_for(&args, LIMIT, MAX_BYTES).await?;
+    if !done.ok() {
+        return Err(git.failed("git_status_failed", "git could not tell the status", &done));
+    }
+    read(&done.stdout, done.truncated).map_err(|Malformed(what)| {
+        ToolError::new(Layer::Guest, "git_output_unreadable", format!("git status printed {what}"))
+            .next("the workspace's git is no git of version 2.11 or later: look at `git --version`")
+    })
+}
+
+/// It is not what git prints.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed(String);
+
+fn malformed(record: &[u8]) -> Malformed {
+    Malformed(String::from_utf8_lossy(record).chars().take(80).collect())
+}
+
+/// Reads porcelain v2 with `-z`. The last record of an output that was cut is left out.
+pub(super) fn read(bytes: &[u8], cut: bool) -> Result<GitStatusResult, Malformed> {
+    let whole = match bytes.iter().rposition(|byte| *byte == 0) {
+        Some(end) => &bytes[..end],
+        None if bytes.is_empty() || cut => {
+            return Ok(GitStatusResult { truncated: cut, ..GitStatusResult::default() });
+        }
+        None => return Err(malformed(bytes)),
+    };
+    let mut records = whole.split(|byte| *byte == 0);
+    let mut status = GitStatusResult { truncated: cut, ..GitStatusResult::default() };
+    let mut paths = 0;
+    while let Some(record) = records.next() {
+        let Some((kind, rest)) =
+            record.split_first().filter(|(_, rest)| rest.first() == Some(&b' '))
+        else {
+            return Err(malformed(record));
+        };
+        let rest = &rest[1..];
+        if *kind == b'#' {
+            header(&mut status, rest)?;
+            continue;
+        }
+        let from = match kind {
+            b'2' => match records.next() {
+                Some(from) => Some(from),
+                None if cut => break,
+                None => return Err(malformed(record)),
+            },
+            _ => None,
+        };
+        paths += 1;
+        status.dirty |= *kind != b'!';
+        if paths > MAX_PATHS {
+            status.truncated = true;
+            break;
+        }
+        entry(&mut status, *kind, rest, from).ok_or_else(|| malformed(record))?;
+    }
+    Ok(status)
+}
+
+fn header(status: &mut GitStatusResult, line: &[u8]) -> Result<(), Malformed> {
+    let text = String::from_utf8_lossy(line);
+    let (key, value) = text.split_once(' ').ok_or_else(|| malformed(line))?;
+    match key {
+        "branch.oid" if value != "(initial)" => status.commit_sha = Some(value.to_owned()),
+        "branch.head" if value == "(detached)" => status.detached = true,
+        "branch.head" => status.branch = Some(value.to_owned()),
+        "branch.upstream" => status.upstream = Some(value.to_owned()),
+        "branch.ab" => {
+            let counts = value.split_once(' ').and_then(|(ahead, behind)| {
+                Some((
+                    ahead.strip_prefix('+')?.parse().ok()?,
+                    behind.strip_prefix('-')?.parse().ok()?,
+                ))
+            });
+            let (ahead, behind) = counts.ok_or_else(|| malformed(line))?;
+            (status.ahead, status.behind) = (Some(ahead), Some(behind));
+        }
+        // Later versions may tell more.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// `None` when the record has too few fields.
+fn entry(status: &mut GitStatusResult, kind: u8, rest: &[u8], from: Option<&[u8]>) -> Option<()> {
+    let fields_before_path = match kind {
+        b'1' => 7,
+        b'2' => 8,
+        b'u' => 9,
+        b'?' => 0,
+        b'!' => return Some(()),
+        _ => return None,
+    };
+    let mut fields = rest.splitn(fields_before_path + 1, |byte| *byte == b' ');
+    let changes = if fields_before_path > 0 { fields.next()? } else { b"" };
+    let path = fields.nth(usize::from(fields_before_path > 0) * (fields_before_path.max(1) - 1))?;
+    let path = (!path.is_empty()).then(|| spelled(path))?;
+    match kind {
+        b'?' => status.untracked.push(path),
+        b'u' => status.conflicted.push(path),
+        _ => {
+            let [index, work_tree] = *<&[u8; 2]>::try_from(changes).ok()?;
+            if let Some(from) = from {
+                let to = path.clone();
+                let staged = matches!(index, b'R' | b'C');
+                status.renamed.push(RenamedPath { from: spelled(from), to, staged });
+            }
+            if index != b'.' {
+                status.staged.push(path.clone());
+            }
+            if work_tree != b'.' {
+                status.modified.push(path);
+            }
+        }
+    }
+    Some(())
+}
+
+/// A path as text. One that is no UTF-8, or that could be taken for what follows here, is
+/// spelled as git quotes it: between `"`, with `\` and three octal digits for a byte.
+fn spelled(path: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(path)
+        && !text.starts_with('"')
+    {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for byte in path {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => quoted.push(char::from(*byte)),
+            _ => quoted.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Building an image: what was asked for, and how much of it is out of date.
+
+mod apt;
+mod base;
+mod debian;
+mod elf;
+mod etc;
+mod ext4;
+mod full;
+mod initrd;
+mod kernel;
+mod modules;
+pub(crate) mod run;
+mod small;
+mod staged;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod vmlinux;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chrono::Utc;
+use tokio_util::sync::CancellationToken;
+
+use super::store::Inner;
+use super::{Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
+
+/// Raise it when this code makes something else of the same inputs; built images are then out of
+/// date.
+const RECIPE_VERSION: u32 = 1;
+
+/// What to build.
+#[derive(Debug, Clone)]
+pub struct BuildRequest {
+    /// The image.
+    pub name: ImageName,
+    /// Its kernel.
+    pub kernel: KernelChoice,
+    /// The guest daemon: a static x86-64 program.
+    pub guest_binary: PathBuf,
+    /// Where packages come from.
+    pub suite: Suite,
+    /// Fetch packages again although nothing else changed; takes in security updates.
+    pub refresh: bool,
+}
+
+/// A step of a build, told when it begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Which step, from 1.
+    pub step: u32,
+    /// How many there are.
+    pub steps: u32,
+    /// What happens in it.
+    pub message: String,
+}
+
+/// A finished build.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The image as it is now.
+    pub manifest: Manifest,
+    /// What was done for it.
+    pub change: Change,
+}
+
+/// How much of an image was made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing: it was up to date, and its content was checked.
+    Unchanged,
+    /// The initrd, for another guest binary.
+    Initrd,
+    /// Everything (a kernel that another image has already is shared).
+    All,
+}
+
+/// Reports steps in order.
+struct Steps<'a> {
+    report: &'a (dyn Fn(Progress) + Send + Sync),
+    step: u32,
+    steps: u32,
+}
+
+impl Steps<'_> {
+    fn next(&mut self, message: impl Into<String>) {
+        self.step += 1;
+        (self.report)(Progress { step: self.step, steps: self.steps, message: message.into() });
+    }
+}
+
+/// The daemon that goes into the initrd.
+struct Guest {
+    bytes: Vec<u8>,
+    hash: Hash,
+}
+
+/// See [`ImageStore::build`].
+pub(super) async fn build(
+    store: &ImageStore,
+    request: BuildRequest,
+    report: &(dyn Fn(Progress) + Send + Sync),
+    cancel: &CancellationToken,
+) -> Result<Built> {
+    let lock = store.blocking(Inner::lock).await?;
+    let guest_binary = request.guest_binary.clone();
+    let guest = store.blocking(move |_| read_guest(&guest_binary)).await?;
+    let recipe = recipe(&request);
+    let usable = if request.refresh {
+        None
+    } else {
+        let name = request.name;
+        store.blocking(move |inner| usable(inner, name, recipe)).await?
+    };
+    let built = match usable {
+        Some(manifest) if manifest.guest_hash == guest.hash => {
+            Ok(Built { manifest, change: Change::Unchanged })
+        }
+        Some(manifest) => {
+            let mut steps = Steps { report, step: 0, steps: 1 };
+            steps.next("initrd with the new guest daemon");
+            renew_initrd(store, manifest, guest).await
+        }
+        None => full::build(store, &request, recipe, guest, report, cancel).await,
+    };
+    drop(lock);
+    built
+}
+
+/// Everything that decides an image's content, except the guest and new package versions.
+fn recipe(request: &BuildRequest) -> Hash {
+    let content = match request.name {
+        ImageName::Base => {
+            format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
+        }
+        ImageName::Debian => format!("{} -{}", debian::INCLUDE, debian::LEFT_OUT.join("-")),
+    };
+    let kernel = kernel::recipe(request.kernel, request.suite);
+    let text = format!(
+        "image {RECIPE_VERSION}\n{}\n{kernel}\n{}\n{content}\n{}",
+        request.name,
+        request.suite,
+        ext4::SETTINGS
+    );
+    Hash::of(text.as_bytes())
+}
+
+/// The image in place, if it was made by this recipe and all of it is intact.
+fn usable(inner: &Inner, name: ImageName, recipe: Hash) -> Result<Option<Manifest>> {
+    let manifest = match inner.manifest(name) {
+        Ok(Some(manifest)) if manifest.recipe == recipe => manifest,
+        // A manifest that cannot be read is what building again repairs.
+        Ok(_) | Err(Error::Manifest { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let intact = || -> Result<()> {
+        inner.verified.image(&inner.objects, manifest.clone())?;
+        inner.verified.object(&inner.objects, &manifest.modules, name)?;
+        if let Some(tree) = &manifest.rootfs_tree {
+            inner.verified.tree(&inner.objects, tree, name)?;
+        }
+        Ok(())
+    };
+    match intact() {
+        Ok(()) => Ok(Some(manifest)),
+        Err(error @ (Error::Missing { .. } | Error::Corrupt { .. })) => {
+            tracing::warn!(image = %name, %error, "building again");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn renew_initrd(store: &ImageStore, old: Manifest, guest: Guest) -> Result<Built> {
+    store
+        .blocking(move |inner| {
+            let modules = inner.objects.path(&old.modules);
+            let modules = fs::read(&modules).map_err(Error::io("read", &modules))?;
+            let initrd = initrd::assemble(&modules, &guest.bytes)?;
+            let manifest = Manifest {
+                built_at: Utc::now(),
+                initrd: inner.objects.put_bytes(&initrd, "initrd", None)?,
+                guest_hash: guest.hash,
+                ..old
+            };
+            manifest.save(&inner.manifest_path(manifest.name))?;
+            Ok(Built { manifest, change: Change::Initrd })
+        })
+        .await
+}
+
+fn read_guest(path: &Path) -> Result<Guest> {
+    let refuse = |reason: String| Error::GuestBinary { path: path.to_path_buf(), reason };
+    let bytes = fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    match elf::is_static_program(&bytes) {
+        Ok(true) => Ok(Guest { hash: Hash::of(&bytes), bytes }),
+        Ok(false) => Err(refuse("it is not a static x86-64 program".to_owned())),
+        Err(error) => Err(refuse(format!("it is not a 64-bit ELF: {error}"))),
+    }
+}

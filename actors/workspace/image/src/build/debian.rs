@@ -1,0 +1,131 @@
+//! The `debian` root filesystem: a minimal Debian by mmdebstrap, unpacked here so that it works
+//! for any builder. Root gives the files their owners; anyone else gets a list of them, for the
+//! filesystem image.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::full::Workshop;
+use super::run::{run, tool};
+use super::{apt, etc};
+use crate::tree::Owners;
+use crate::{Error, Package, Result};
+
+/// Installed over the minimal system.
+pub(super) const INCLUDE: &str = "git,ca-certificates,procps";
+/// Left out of every package, now and when the workspace installs more.
+pub(super) const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Makes the tree in the work folder; answers it with its packages.
+pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Package>)> {
+    let archive = shop.work.join("debian.tar");
+    bootstrap(shop, &archive).await?;
+    let tree = shop.work.join("tree");
+    let target = tree.clone();
+    let (owners, packages) = shop
+        .store
+        .blocking(move |_| {
+            let owners = unpack(&archive, &target)?;
+            etc::debian_files(&target)?;
+            for name in etc::EXPECTED_COMMANDS {
+                if target.join("usr/bin").join(name).symlink_metadata().is_err() {
+                    return Err(Error::Rootfs {
+                        reason: format!("no installed package has the command {name}"),
+                    });
+                }
+            }
+            Ok((owners, installed(&target)?))
+        })
+        .await?;
+    Ok((tree, Owners::for_builder(owners), packages))
+}
+
+async fn bootstrap(shop: &Workshop<'_>, archive: &Path) -> Result<()> {
+    let sources = shop.work.join("debian.list");
+    fs::write(&sources, apt::sources(shop.suite)).map_err(Error::io("write", &sources))?;
+    let root = rustix::process::geteuid().is_root();
+    let mut mmdebstrap = Command::new(tool("mmdebstrap")?);
+    mmdebstrap
+        .args(["--quiet", "--variant=minbase", "--format=tar", "--architectures=amd64"])
+        .arg(if root { "--mode=root" } else { "--mode=unshare" })
+        .arg(format!("--include={INCLUDE}"))
+        .arg("--aptopt=APT::Install-Recommends \"false\"")
+        .args(apt::host_acquire(shop.cancel).await?.iter().map(|line| format!("--aptopt={line}")))
+        .args(LEFT_OUT.map(|name| format!("--dpkgopt=path-exclude=/usr/share/{name}/*")))
+        .arg("--dpkgopt=path-include=/usr/share/doc/*/copyright")
+        .arg(shop.suite.as_str())
+        .arg(archive)
+        .arg(&sources);
+    if root {
+        // Its unfinished system goes where a crashed build's leftovers are found. Without root
+        // the build runs under other user ids, which often cannot enter the store's folder.
+        mmdebstrap.env("TMPDIR", &shop.work);
+    }
+    run(mmdebstrap, LIMIT, shop.cancel).await?;
+    Ok(())
+}
+
+/// Entries of the archive that the image does not take: devices (the guest mounts its own), and
+/// the host's download settings.
+fn left_behind(path: &str) -> bool {
+    path.starts_with("dev/") || path == "etc/apt/apt.conf.d/99mmdebstrap"
+}
+
+/// Unpacks the archive and answers who owns what is not root's. Blocks.
+fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, (u32, u32)>> {
+    let doing = "unpack";
+    fs::create_dir(tree).map_err(Error::io("create", tree))?;
+    fs::set_permissions(tree, fs::Permissions::from_mode(0o755))
+        .map_err(Error::io("chmod", tree))?;
+    let file = File::open(archive).map_err(Error::io("open", archive))?;
+    let mut tar = tar::Archive::new(file);
+    tar.set_preserve_permissions(true);
+    tar.set_preserve_ownerships(rustix::process::geteuid().is_root());
+    tar.set_unpack_xattrs(rustix::process::geteuid().is_root());
+    let mut owners = HashMap::new();
+    for entry in tar.entries().map_err(Error::io(doing, archive))? {
+        let mut entry = entry.map_err(Error::io(doing, archive))?;
+        let path = entry.path().map_err(Error::io(doing, archive))?.into_owned();
+        let name = path.to_string_lossy();
+        let name = name.trim_start_matches("./").trim_end_matches('/');
+        if name.is_empty() || name == "." || left_behind(name) {
+            continue;
+        }
+        let header = entry.header();
+        let owner = (
+            u32::try_from(header.uid().map_err(Error::io(doing, archive))?).unwrap_or(0),
+            u32::try_from(header.gid().map_err(Error::io(doing, archive))?).unwrap_or(0),
+        );
+        if owner != (0, 0) {
+            owners.insert(name.to_owned(), owner);
+        }
+        entry.unpack_in(tree).map_err(Error::io(doing, &path))?;
+    }
+    Ok(owners)
+}
+
+/// The packages dpkg says are installed.
+fn installed(tree: &Path) -> Result<Vec<Package>> {
+    let status = tree.join("var/lib/dpkg/status");
+    let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
+    let field = |stanza: &str, key: &str| {
+        stanza
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
+            .map(str::to_owned)
+    };
+    let mut packages: Vec<_> = text
+        .split("\n\n")
+        .filter_map(|stanza| {
+            Some(Package { name: field(stanza, "Package")?, version: field(stanza, "Version")? })
+        })
+        .collect();
+    packages.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(packages)
+}

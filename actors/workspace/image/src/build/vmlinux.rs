@@ -1,0 +1,119 @@
+//! The ELF kernel inside a bzImage.
+//!
+//! Booting the ELF spares the guest from unpacking it, which software emulation does slowly. The
+//! layout is that of the x86 boot protocol (the kernel's `Documentation/x86/boot.rst`).
+
+use std::io::Read;
+
+use super::elf;
+use crate::{Error, Result};
+
+const SETUP_SECTORS: usize = 0x1f1;
+const MAGIC: usize = 0x202;
+const VERSION: usize = 0x206;
+const PAYLOAD_OFFSET: usize = 0x248;
+const PAYLOAD_LENGTH: usize = 0x24c;
+/// The first boot protocol that says where the payload is.
+const MIN_VERSION: u16 = 0x0208;
+
+const LZ4_LEGACY: [u8; 4] = [0x02, 0x21, 0x4c, 0x18];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The legacy format's fixed block size.
+const LZ4_BLOCK: usize = 8 << 20;
+/// No x86 kernel comes near this; more means a forged or broken file.
+const MAX_KERNEL: usize = 512 << 20;
+
+/// Takes the ELF out of a bzImage and checks that it can be entered the PVH way.
+pub(super) fn extract(image: &[u8]) -> Result<Vec<u8>> {
+    let payload = payload(image)?;
+    let kernel = if elf::is_elf(payload) {
+        payload.to_vec()
+    } else if payload.starts_with(&LZ4_LEGACY) {
+        unpack_lz4(&payload[4..])?
+    } else if payload.starts_with(&ZSTD) {
+        unpack_zstd(payload)?
+    } else {
+        return Err(refuse(format!(
+            "it is compressed in a way that is neither lz4 nor zstd (it starts {:02x?})",
+            &payload[..payload.len().min(6)]
+        )));
+    };
+    check(&kernel)?;
+    Ok(kernel)
+}
+
+/// Refuses a kernel that QEMU could not enter directly.
+pub(super) fn check(kernel: &[u8]) -> Result<()> {
+    match elf::pvh_entry(kernel) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(refuse("it has no PVH entry note (CONFIG_PVH is off)".to_owned())),
+        Err(error) => Err(refuse(format!("it is not a 64-bit ELF: {error}"))),
+    }
+}
+
+fn payload(image: &[u8]) -> Result<&[u8]> {
+    let header = |offset: usize, length: usize| {
+        image
+            .get(offset..offset + length)
+            .ok_or_else(|| refuse("it is shorter than a boot header".to_owned()))
+    };
+    if header(MAGIC, 4)? != b"HdrS" {
+        return Err(refuse("it is not a bzImage".to_owned()));
+    }
+    let version = header(VERSION, 2)?;
+    if u16::from_le_bytes([version[0], version[1]]) < MIN_VERSION {
+        return Err(refuse("its boot protocol is older than 2.08".to_owned()));
+    }
+    let word = |offset| {
+        let bytes = header(offset, 4)?;
+        Ok::<_, Error>(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
+    };
+    let setup = match header(SETUP_SECTORS, 1)?[0] {
+        0 => 4,
+        sectors => usize::from(sectors),
+    };
+    let start = (setup + 1) * 512 + word(PAYLOAD_OFFSET)?;
+    image
+        .get(start..start.saturating_add(word(PAYLOAD_LENGTH)?))
+        .ok_or_else(|| refuse("its payload lies outside of the file".to_owned()))
+}
+
+/// The legacy frame: blocks with a length before each. The last four bytes of a kernel's payload
+/// are its unpacked size, not a block.
+fn unpack_lz4(mut rest: &[u8]) -> Result<Vec<u8>> {
+    let mut kernel = Vec::new();
+    while let Some((length, tail)) =
+        rest.split_first_chunk::<4>().filter(|(_, tail)| !tail.is_empty())
+    {
+        let length = u32::from_le_bytes(*length) as usize;
+        let block =
+            tail.get(..length).ok_or_else(|| refuse("its lz4 data ends too early".to_owned()))?;
+        let plain = lz4_flex::block::decompress(block, LZ4_BLOCK)
+            .map_err(|error| refuse(format!("its lz4 data is damaged: {error}")))?;
+        if kernel.len() + plain.len() > MAX_KERNEL {
+            return Err(refuse("it unpacks to more than 512 MiB".to_owned()));
+        }
+        kernel.extend_from_slice(&plain);
+        rest = &tail[length..];
+    }
+    let size = rest.try_into().map(u32::from_le_bytes);
+    if size.is_ok_and(|size| size as usize == kernel.len()) {
+        Ok(kernel)
+    } else {
+        Err(refuse("its lz4 data is not as long as it says".to_owned()))
+    }
+}
+
+fn unpack_zstd(payload: &[u8]) -> Result<Vec<u8>> {
+    let damaged = |error: std::io::Error| refuse(format!("its zstd data is damaged: {error}"));
+    let mut decoder = zstd::stream::read::Decoder::new(payload).map_err(damaged)?.single_frame();
+    // Kernels are packed with the largest window.
+    decoder.window_log_max(31).map_err(damaged)?;
+    let mut kernel = Vec::new();
+    decoder.take(MAX_KERNEL as u64).read_to_end(&mut kernel).map_err(damaged)?;
+    Ok(kernel)
+}
+
+fn refuse(reason: String) -> Error {
+    Error::Kernel { reason }
+}

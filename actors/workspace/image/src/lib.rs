@@ -1,0 +1,53 @@
+//! The images workspaces boot from: how they are built, kept and handed out.
+//!
+//! An image is a kernel (an ELF with a PVH entry, so that no guest time goes into unpacking), an
+//! initrd that holds only the in-guest daemon and the kernel's modules, and a root filesystem
+//! (raw ext4, never written again). A workspace's disk is a qcow2 overlay over that filesystem.
+//!
+//! ```text
+//! root/
+//!   objects/<blake3>/<file>        a file named by its content
+//!   objects/<blake3>/tree/         a directory, named by the hash of entries.jsonl beside it
+//!   images/<name>.json             the manifest: which objects make the image
+//!   overlays/<key>.qcow2           empty overlays, copied for each new disk
+//!   tmp/                           builds under way; emptied when no build holds the lock
+//!   build.lock                     held (flock) by the one build that may run
+//! ```
+//!
+//! A manifest is written last and by rename, so a crash leaves either the old image or the new
+//! one. Objects are never changed or moved: an overlay records its base by absolute path. For the
+//! same reason nothing here deletes an object; disks of living workspaces may stand on it.
+
+#![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
+
+mod build;
+mod error;
+mod files;
+#[cfg(any(test, feature = "test-util"))]
+pub mod fixture;
+mod hash;
+mod manifest;
+mod names;
+mod objects;
+mod overlay;
+mod refuse;
+mod requirements;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod verify;
+
+pub use build::{BuildRequest, Built, Change, Progress};
+pub use error::Error;
+pub use hash::Hash;
+pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
+pub use names::{ImageName, KernelChoice, Suite};
+pub use objects::ObjectName;
+pub use overlay::MAX_DISK_GB;
+pub use requirements::{Purpose, Remedy, Requirement, requirements};
+pub use store::{ImageState, ImageStore, Listed};
+pub use verify::VerifiedImage;
+
+/// The result of everything in this module.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,159 @@
+//! The content-addressed store. All functions block.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::files::{rename_new, sync_dir};
+use super::tree::{self, Owners};
+use super::{Error, Hash, ObjectRef, Result, TreeRef};
+use hivekeep_trees::remove_tree;
+
+/// The folder of objects in a store.
+pub(super) const OBJECTS: &str = "objects";
+
+/// What an object is called wherever it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    /// Of its content.
+    pub hash: Hash,
+    /// The file.
+    pub file: String,
+}
+
+impl ObjectName {
+    /// The last two parts of its path.
+    pub fn of(path: &Path) -> Option<Self> {
+        let hash = path.parent()?.file_name()?.to_str()?.to_owned().try_into().ok()?;
+        Some(Self { hash, file: path.file_name()?.to_str()?.to_owned() })
+    }
+}
+
+/// The folders objects live in and come from; both on one filesystem.
+#[derive(Debug, Clone)]
+pub(super) struct Objects {
+    root: PathBuf,
+    temp: PathBuf,
+}
+
+impl Objects {
+    pub(super) fn new(store_root: &Path) -> Self {
+        Self { root: store_root.join(OBJECTS), temp: store_root.join("tmp") }
+    }
+
+    /// Where an object's file is, whether or not it exists.
+    pub(super) fn path(&self, object: &ObjectRef) -> PathBuf {
+        self.root.join(object.hash.to_string()).join(&object.file)
+    }
+
+    /// Where a tree object's files are.
+    pub(super) fn tree_path(&self, tree: &TreeRef) -> PathBuf {
+        self.root.join(tree.hash.to_string()).join("tree")
+    }
+
+    /// Where a tree object's list of entries is.
+    pub(super) fn entries_path(&self, tree: &TreeRef) -> PathBuf {
+        self.root.join(tree.hash.to_string()).join("entries.jsonl")
+    }
+
+    /// Takes a finished file into the store under its hash; the file moves.
+    pub(super) fn put_file(
+        &self,
+        source: &Path,
+        name: &str,
+        version: Option<String>,
+    ) -> Result<ObjectRef> {
+        fs::set_permissions(source, Permissions::from_mode(0o444))
+            .map_err(Error::io("chmod", source))?;
+        let file = File::open(source).map_err(Error::io("open", source))?;
+        file.sync_all().map_err(Error::io("sync", source))?;
+        let bytes = file.metadata().map_err(Error::io("stat", source))?.len();
+        let object =
+            ObjectRef { hash: Hash::of_file(source)?, file: name.to_owned(), bytes, version };
+        let target = self.path(&object);
+        if target.exists() && Hash::of_file(&target)? == object.hash {
+            fs::remove_file(source).map_err(Error::io("remove", source))?;
+            return Ok(object);
+        }
+        let folder = self.stage()?;
+        fs::rename(source, folder.join(name)).map_err(Error::io("move", source))?;
+        sync_dir(&folder)?;
+        self.install(&folder, object.hash)?;
+        Ok(object)
+    }
+
+    /// Takes bytes into the store.
+    pub(super) fn put_bytes(
+        &self,
+        bytes: &[u8],
+        name: &str,
+        version: Option<String>,
+    ) -> Result<ObjectRef> {
+        let file = self.temp.join(Uuid::new_v4().simple().to_string());
+        fs::write(&file, bytes).map_err(Error::io("write", &file))?;
+        self.put_file(&file, name, version)
+    }
+
+    /// Takes a directory into the store; it moves. `owners` says who owns what where the files
+    /// on disk cannot (a builder that is not root).
+    pub(super) fn put_tree(&self, source: &Path, owners: &Owners) -> Result<TreeRef> {
+        let list = tree::scan(source, owners)?;
+        let reference = list.reference();
+        if self.entries_path(&reference).exists()
+            && tree::verify(&self.tree_path(&reference), &self.entries_path(&reference), &reference)
+                .is_ok()
+        {
+            remove_tree(source).map_err(Error::io("remove", source))?;
+            return Ok(reference);
+        }
+        let folder = self.stage()?;
+        let entries = folder.join("entries.jsonl");
+        fs::write(&entries, list.text()).map_err(Error::io("write", &entries))?;
+        // The tree may hold set-user-id programs, and they would work on the host.
+        fs::set_permissions(&folder, Permissions::from_mode(0o700))
+            .map_err(Error::io("chmod", &folder))?;
+        fs::rename(source, folder.join("tree")).map_err(Error::io("move", source))?;
+        // One call for thousands of files; a sync of each would take minutes on a slow disk.
+        let handle = File::open(&folder).map_err(Error::io("open", &folder))?;
+        rustix::fs::syncfs(&handle).map_err(Error::io("sync", &folder))?;
+        self.install(&folder, reference.hash)?;
+        Ok(reference)
+    }
+
+    fn stage(&self) -> Result<PathBuf> {
+        let folder = self.temp.join(Uuid::new_v4().simple().to_string());
+        fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
+        Ok(folder)
+    }
+
+    /// Gives a staged folder, whose content is durable, its final name. A folder that has the name
+    /// already holds damaged content (the caller checked); it moves to `tmp`, where the next open
+    /// removes it.
+    fn install(&self, folder: &Path, hash: Hash) -> Result<()> {
+        let target = self.root.join(hash.to_string());
+        if target.exists() {
+            let aside = self.temp.join(format!("damaged-{}", Uuid::new_v4().simple()));
+            fs::rename(&target, &aside).map_err(Error::io("move", &target))?;
+        }
+        rename_new(folder, &target).map_err(Error::io("move", &target))?;
+        sync_dir(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_named_by_the_last_two_parts_of_its_path() {
+        let hash = Hash::of(b"one");
+        let path = format!("/a/objects/{hash}/rootfs.ext4");
+        let name = ObjectName { hash, file: "rootfs.ext4".to_owned() };
+        assert_eq!(ObjectName::of(Path::new(&path)), Some(name));
+        for path in ["/a/objects/rootfs.ext4", "rootfs.ext4", "/", ""] {
+            assert_eq!(ObjectName::of(Path::new(path)), None, "{path}");
+        }
+    }
+}

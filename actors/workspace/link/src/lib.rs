@@ -1,0 +1,213 @@
+//! The host's side of the conversation with a guest.
+//!
+//! ```text
+//!  Link (handle) ── ask/exec/upload/download ──► outbox ──► writer ──► ┐
+//!     ▲                                                               carrier ── guest
+//!     └────── inbox of the call ◄───────────────── reader ◄─────────── ┘
+//! ```
+//! A [`Link`] is one connection; two tasks serve it. Calls share it and do not
+//! wait for each other: each has its own inbox, bounded by the credit that it
+//! granted. The guest is not trusted: whatever breaks the protocol ends the link
+//! with a reason ([`LinkDown`]), and what it may make the host hold is bounded
+//! by the calls in flight (256) times a mebibyte of data, or of reply, each.
+//! A [`LinkKeeper`] keeps one link up and tells its owner how it fares.
+
+mod call;
+mod calls;
+pub mod carrier;
+mod core;
+mod dial;
+mod download;
+mod endpoint;
+mod error;
+mod events;
+mod exec;
+#[cfg(any(test, feature = "test-util"))]
+pub mod fake;
+mod follow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod handshake;
+mod inbox;
+mod keeper;
+mod options;
+mod outbox;
+mod reader;
+mod refuse;
+pub mod tasks;
+#[cfg(test)]
+mod tests;
+mod text;
+mod token;
+mod upload;
+mod writer;
+
+use std::sync::Arc;
+
+use hivekeep_protocol::{Ping, Request, Welcome};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    call::Wait,
+    endpoint::Endpoint,
+    error::{AttemptError, Ending, LinkDown, LinkError, Violation},
+    events::{Events, MAX_EVENT_BYTES},
+    exec::{Asked, Captured, ExecOutput},
+    keeper::{KeeperArgs, KeeperMsg, LinkKeeper, LinkNews},
+    options::{KeeperOptions, LinkOptions},
+    refuse::{guest_code, link_error},
+    text::{Text, capped_text},
+    token::LinkToken,
+};
+use self::{calls::Slot, carrier::Carrier, core::Core, inbox::Exchange, outbox::Outbox};
+
+/// A connection to a guest that let us in. Clones are cheap; when the last is
+/// dropped the connection is closed.
+#[derive(Clone)]
+pub struct Link {
+    handle: Arc<Handle>,
+}
+
+/// Closes the link when the last [`Link`] goes; the tasks hold only the core.
+struct Handle {
+    core: Arc<Core>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.close(LinkDown::Closed);
+    }
+}
+
+impl Link {
+    /// Connects, trying again until the guest is up or the deadline passes.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] and [`LinkError::WrongPeer`] at once;
+    /// [`LinkError::Unreachable`] at the deadline; [`LinkError::Cancelled`].
+    pub async fn connect(
+        endpoint: &Endpoint,
+        token: &LinkToken,
+        options: &LinkOptions,
+        cancel: &CancellationToken,
+    ) -> Result<(Self, Welcome), LinkError> {
+        Self::connect_over(&*endpoint.carrier(), token, options, cancel).await
+    }
+
+    /// [`Link::connect`] over any carrier.
+    ///
+    /// # Errors
+    /// As [`Link::connect`].
+    pub async fn connect_over(
+        carrier: &dyn Carrier,
+        token: &LinkToken,
+        options: &LinkOptions,
+        cancel: &CancellationToken,
+    ) -> Result<(Self, Welcome), LinkError> {
+        let (connection, greeted) = dial::dial(carrier, token, options, cancel).await?;
+        let (outbox, queues) = Outbox::new();
+        let first_id = getrandom::u32().map_err(|error| LinkError::Unreachable {
+            attempts: 1,
+            last: AttemptError::Connect(error.into()),
+        })?;
+        let core =
+            Arc::new(Core::new(outbox, options.clone(), first_id, carrier.has_connections()));
+        let reader = reader::read_until_down(core.clone(), connection.reader, greeted.received);
+        tokio::spawn(reader);
+        tokio::spawn(writer::write_until_down(core.clone(), connection.writer, queues));
+        Ok((Self { handle: Arc::new(Handle { core }) }, greeted.welcome))
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    /// Asks and waits for the answer. A dropped future cancels in the guest.
+    ///
+    /// # Errors
+    /// [`LinkError::Guest`] with the guest's own error; [`LinkError::Deadline`]
+    /// and [`LinkError::Cancelled`], at most the grace after `wait` is over (a
+    /// call that the guest completed meanwhile is answered as completed);
+    /// [`LinkError::Down`]; [`LinkError::Request`] when it is too large to send.
+    pub async fn ask<R: Request>(&self, request: R, wait: Wait) -> Result<R::Reply, LinkError> {
+        self.ask_from(Slot::Ordinary, request, wait).await
+    }
+
+    /// [`Link::ask`] for calls that have to pass when 248 others are in flight:
+    /// liveness, kill, shutdown.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub async fn ask_reserved<R: Request>(
+        &self,
+        request: R,
+        wait: Wait,
+    ) -> Result<R::Reply, LinkError> {
+        self.ask_from(Slot::Reserved, request, wait).await
+    }
+
+    async fn ask_from<R: Request>(
+        &self,
+        slot: Slot,
+        request: R,
+        wait: Wait,
+    ) -> Result<R::Reply, LinkError> {
+        let mut call = self.core().open(request.into_wire(), Exchange::Plain, slot, &wait).await?;
+        let reply = call.reply(&wait).await?;
+        self.core().typed::<R>(reply)
+    }
+
+    /// Whether the guest's daemon answers.
+    ///
+    /// # Errors
+    /// As [`Link::ask`]. A pong that is not the ping's ends the link.
+    pub async fn ping(&self, wait: Wait) -> Result<(), LinkError> {
+        let payload = b"hivekeep".to_vec();
+        let pong = self.ask_reserved(Ping { payload: payload.clone() }, wait).await?;
+        if pong.payload != payload {
+            self.core().close(Violation::WrongReply.into());
+            return Err(self.core().down_error());
+        }
+        Ok(())
+    }
+
+    /// What the guest tells from now on without being asked.
+    pub fn events(&self) -> Events {
+        Events::new(self.core().subscribe())
+    }
+
+    /// Resolves with the reason when the link has ended. Does not keep it open.
+    pub fn closed(&self) -> impl Future<Output = LinkDown> + Send + 'static {
+        let core = self.core().clone();
+        async move { core.closed().await }
+    }
+
+    /// Whether the link has not ended.
+    pub fn is_up(&self) -> bool {
+        self.core().down().is_none()
+    }
+
+    /// Ends the link for all its handles.
+    pub fn close(&self, reason: LinkDown) {
+        self.core().close(reason);
+    }
+
+    /// Calls that the guest has not closed yet.
+    pub fn calls_in_flight(&self) -> usize {
+        self.core().calls.count()
+    }
+
+    /// Milliseconds since anything came from the guest.
+    pub fn silent_ms(&self) -> u64 {
+        self.core().silent_ms()
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("up", &self.is_up())
+            .field("calls_in_flight", &self.calls_in_flight())
+            .finish()
+    }
+}

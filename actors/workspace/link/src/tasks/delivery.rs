@@ -1,0 +1,128 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use hivekeep_kernel::{
+    ToolError,
+    ports::{TaskBoard, TaskOutput, TaskPage, TaskState, TaskTaken, TaskWindow},
+};
+use hivekeep_protocol::{
+    self as wire, TaskAck, TaskCancel, TaskList, TaskPut, TaskRead, TaskResults, limits,
+};
+
+use super::check;
+use crate::{Link, Wait, link_error};
+
+/// How long a guest may take for an answer: some writes to its disk, behind those of others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Speaks with one guest of its tasks. A dropped future gives a call up; what was put or
+/// acknowledged by then may hold, and both may be done again.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    link: Link,
+    /// The guest's folder of tasks.
+    folder: String,
+}
+
+impl Delivery {
+    /// With a guest as it is in a workspace.
+    pub fn over(link: Link) -> Self {
+        Self { link, folder: limits::TASKS_DIR.to_owned() }
+    }
+
+    /// With a guest that keeps its tasks in another folder.
+    pub fn with_folder(link: Link, folder: impl Into<String>) -> Self {
+        Self { link, folder: folder.into() }
+    }
+
+    fn wait() -> Wait {
+        Wait::at_most(PATIENCE)
+    }
+
+    /// Puts a task.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::Tasks::put`].
+    pub async fn put(&self, task: TaskPut) -> Result<TaskTaken, ToolError> {
+        let id = task.task_id.clone();
+        let taken = self.link.ask(task, Self::wait()).await.map_err(link_error)?;
+        check::taken(&id, taken, &self.folder)
+    }
+
+    /// Reads results.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::Tasks::results`].
+    pub async fn results(
+        &self,
+        after: u64,
+        limit: u32,
+        sent: &BTreeMap<String, String>,
+    ) -> Result<TaskPage, ToolError> {
+        let asked = question(after, limit);
+        let page = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
+        check::page(&asked, page, sent, &self.folder)
+    }
+
+    /// Acknowledges results, any number of them.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::Tasks::acknowledge`]. Some may be acknowledged then.
+    pub async fn acknowledge(&self, task_ids: Vec<String>) -> Result<u32, ToolError> {
+        let mut acknowledged = 0_u32;
+        for some in task_ids.chunks(limits::MAX_TASKS) {
+            let ack = TaskAck { task_ids: some.to_vec() };
+            let acked = self.link.ask(ack, Self::wait()).await.map_err(link_error)?;
+            let most = u32::try_from(some.len()).unwrap_or(u32::MAX);
+            acknowledged = acknowledged.saturating_add(acked.acknowledged.min(most));
+        }
+        Ok(acknowledged)
+    }
+
+    /// Ends a task.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::Tasks::cancel`].
+    pub async fn cancel(&self, task_id: String) -> Result<TaskState, ToolError> {
+        let asked = self.link.ask_reserved(TaskCancel { task_id }, Self::wait()).await;
+        Ok(check::state(asked.map_err(link_error)?.state))
+    }
+
+    /// Reads a part of what a task has written.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::TaskOutputs::output`].
+    pub async fn output(&self, window: TaskWindow) -> Result<TaskOutput, ToolError> {
+        let TaskWindow { task_id, stdout_from, stderr_from, max_bytes } = window;
+        let asked = TaskRead { task_id, stdout_from, stderr_from, max_bytes };
+        let told = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
+        check::reading(&asked, told)
+    }
+
+    /// What has no result.
+    ///
+    /// # Errors
+    /// See [`hivekeep_kernel::ports::Tasks::board`].
+    pub async fn board(&self) -> Result<TaskBoard, ToolError> {
+        let tasks = self.link.ask(TaskList, Self::wait()).await.map_err(link_error)?;
+        check::board(tasks)
+    }
+}
+
+fn question(after: u64, limit: u32) -> TaskResults {
+    let most = u32::try_from(limits::MAX_TASK_RESULTS).unwrap_or(u32::MAX);
+    TaskResults { after, limit: limit.clamp(1, most) }
+}
+
+/// Results that the guest told before it was asked for them.
+///
+/// # Errors
+/// As [`Delivery::results`].
+pub fn told(
+    after: u64,
+    limit: u32,
+    page: wire::TaskPage,
+    sent: &BTreeMap<String, String>,
+) -> Result<TaskPage, ToolError> {
+    let page = check::page(&question(after, limit), page, sent, limits::TASKS_DIR)?;
+    Ok(TaskPage { told: true, ..page })
+}

@@ -1,0 +1,146 @@
+use futures::future::join_all;
+use hivekeep_protocol::{
+    FileStat, GuestCode, GuestError, JobList, Ping, limits::MAX_PAYLOAD_BYTES,
+};
+
+use super::*;
+use crate::{Ending, LinkDown, fake::obliging};
+
+fn stalling(request: &ToGuest) -> Act {
+    match request {
+        ToGuest::JobList(_) => Act::Stall,
+        ToGuest::FileStat(_) => Act::Ignore,
+        other => obliging(other),
+    }
+}
+
+fn stat() -> FileStat {
+    FileStat { path: "/x".into() }
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_the_guest_and_is_confirmed() {
+    let (link, mut seen) = link_to(stalling).await;
+    let wait = wait();
+    let cancel = wait.cancel.clone();
+    let asking = tokio::spawn({
+        let link = link.clone();
+        async move { link.ask(JobList, wait).await }
+    });
+    let Some(Seen::Request(id, _)) = seen.recv().await else { panic!("no request") };
+    cancel.cancel();
+    assert_eq!(cancel_seen(&mut seen).await, id);
+    let outcome = asking.await.unwrap();
+    assert!(matches!(outcome, Err(LinkError::Cancelled(Ending::Confirmed))), "{outcome:?}");
+    assert_eq!(link.calls_in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_deadline_cancels_and_says_when_the_guest_did_not_confirm() {
+    let (link, mut seen) = link_to(stalling).await;
+    let outcome = link.ask(stat(), Wait::at_most(Duration::from_millis(20))).await;
+    assert!(matches!(outcome, Err(LinkError::Deadline(Ending::Unconfirmed))), "{outcome:?}");
+    cancel_seen(&mut seen).await;
+    link.ping(wait()).await.unwrap();
+    assert_eq!(link.calls_in_flight(), 1, "the guest still owes its reply");
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_sends_nothing() {
+    let (link, mut seen) = link_to(obliging).await;
+    let over = wait();
+    over.cancel.cancel();
+    let outcome = link.ask(JobList, over).await;
+    assert!(matches!(outcome, Err(LinkError::Cancelled(Ending::NotSent))), "{outcome:?}");
+    link.ping(wait()).await.unwrap();
+    assert!(matches!(seen.recv().await, Some(Seen::Request(_, ToGuest::Ping(_)))));
+}
+
+#[tokio::test]
+async fn a_dropped_future_cancels_in_the_guest() {
+    let (link, mut seen) = link_to(stalling).await;
+    let mut asking = Box::pin(link.ask(JobList, wait()));
+    let id = tokio::select! {
+        outcome = &mut asking => panic!("{outcome:?}"),
+        Some(Seen::Request(id, _)) = seen.recv() => id,
+    };
+    drop(asking);
+    assert_eq!(cancel_seen(&mut seen).await, id);
+    // The confirmation comes before the pong, and closes the call.
+    link.ping(wait()).await.unwrap();
+    while link.calls_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(link.is_up());
+}
+
+#[tokio::test]
+async fn the_guests_error_is_the_callers() {
+    let (link, _seen) =
+        link_to(|_| Act::Reply(Err(GuestError::new(GuestCode::NoSpace, "disk full")))).await;
+    let outcome = link.ask(stat(), wait()).await;
+    assert!(matches!(outcome, Err(LinkError::Guest(e)) if e.code == GuestCode::NoSpace));
+}
+
+#[tokio::test]
+async fn a_request_beyond_the_frame_limit_is_refused_before_it_is_sent() {
+    let (link, _seen) = link_to(obliging).await;
+    let huge = Ping { payload: vec![0; MAX_PAYLOAD_BYTES] };
+    assert!(matches!(link.ask(huge, wait()).await, Err(LinkError::Request(_))));
+    link.ping(wait()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_calls_at_once_all_get_their_own_answer() {
+    let (link, _seen) = link_to(obliging).await;
+    let calls = (0..1000u32).map(|n| {
+        let link = link.clone();
+        tokio::spawn(async move {
+            let payload = n.to_be_bytes().to_vec();
+            assert_eq!(
+                link.ask(Ping { payload: payload.clone() }, wait()).await.unwrap().payload,
+                payload
+            );
+        })
+    });
+    for done in join_all(calls).await {
+        done.unwrap();
+    }
+    assert_eq!(link.calls_in_flight(), 0);
+}
+
+#[tokio::test]
+async fn never_more_calls_than_the_guest_serves_and_a_ping_still_passes() {
+    let (link, mut seen) = link_to(stalling).await;
+    let stuck: Vec<_> = (0..300)
+        .map(|_| {
+            let link = link.clone();
+            tokio::spawn(async move { link.ask(JobList, wait()).await })
+        })
+        .collect();
+    for _ in 0..248 {
+        assert!(matches!(seen.recv().await, Some(Seen::Request(_, ToGuest::JobList(_)))));
+    }
+    link.ping(wait()).await.unwrap();
+    assert_eq!(link.calls_in_flight(), 248);
+    stuck.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn the_end_of_the_link_ends_every_call() {
+    let (link, mut seen) = link_to(|request| match request {
+        ToGuest::FileStat(_) => Act::HangUp,
+        other => stalling(other),
+    })
+    .await;
+    let waiting = tokio::spawn({
+        let link = link.clone();
+        async move { link.ask(JobList, wait()).await }
+    });
+    seen.recv().await;
+    let outcome = link.ask(stat(), wait()).await;
+    assert!(matches!(outcome, Err(LinkError::Down(LinkDown::Ended))), "{outcome:?}");
+    assert!(matches!(waiting.await.unwrap(), Err(LinkError::Down(LinkDown::Ended))));
+    assert!(!link.is_up());
+    assert!(matches!(link.ping(wait()).await, Err(LinkError::Down(LinkDown::Ended))));
+}

@@ -1,0 +1,157 @@
+//! Where a controller's groups can be made.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Controller, Place};
+use crate::facts::CgroupVersion;
+
+/// The leaf that systemd's `DelegateSubgroup=daemon` puts the daemon into.
+const DAEMON_LEAF: &str = "daemon";
+
+/// What the kernel says about mounts and about our own groups.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// `/proc/self/mountinfo`.
+    pub mountinfo: String,
+    /// `/proc/self/cgroup`.
+    pub own: String,
+    /// Whether groups may be made at the top of the unified hierarchy.
+    pub root: bool,
+}
+
+impl Host {
+    /// Of this process.
+    pub fn read() -> Self {
+        Self {
+            mountinfo: fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
+            own: fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
+            root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
+        self.mountinfo.lines().filter_map(Mount::parse)
+    }
+
+    /// Our group in the hierarchy with this controller; `""` means the unified one.
+    fn own_path(&self, controller: &str) -> Option<&str> {
+        self.own.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (_, names, path) = (parts.next()?, parts.next()?, parts.next()?);
+            names.split(',').any(|name| name == controller).then_some(path)
+        })
+    }
+}
+
+/// A cgroup mount.
+struct Mount<'a> {
+    /// The part of the hierarchy that is mounted.
+    root: &'a str,
+    point: PathBuf,
+    unified: bool,
+    /// v1: the controllers are among these.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, point) = (left.next()?, left.next()?);
+        let mut right = right.split(' ');
+        let (kind, _, options) = (right.next()?, right.next()?, right.next()?);
+        let unified = match kind {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => return None,
+        };
+        // Blanks are written as octal escapes.
+        Some(Self { root, point: point.replace("\\040", " ").into(), unified, options })
+    }
+
+    /// The folder of a group. A group outside the mounted part (a container's view) is taken as
+    /// the mounted part itself.
+    fn folder(&self, group: &str) -> PathBuf {
+        let inside = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new(""));
+        self.point.join(inside.strip_prefix("/").unwrap_or(inside))
+    }
+}
+
+/// Finds the controller, v2 first, and makes `hivekeep-TAG` there.
+pub(super) fn place(host: &Host, controller: Controller, tag: &str) -> Result<Place, String> {
+    let mut why = format!("no cgroup hierarchy with the {} controller", controller.name());
+    if let Some(mount) = host.mounts().find(|mount| mount.unified) {
+        match unified(host, &mount, controller, tag) {
+            Ok(Some(base)) => return Ok(Place { version: CgroupVersion::V2, base }),
+            Ok(None) => {}
+            Err(reason) => why = reason,
+        }
+    }
+    let v1 = host
+        .mounts()
+        .find(|mount| !mount.unified && mount.options.split(',').any(|o| o == controller.name()));
+    let Some(mount) = v1 else { return Err(why) };
+    let own = host.own_path(controller.name()).unwrap_or("/");
+    let base = mount.folder(own).join(format!("hivekeep-{tag}"));
+    make_dir(&base)?;
+    Ok(Place { version: CgroupVersion::V1, base })
+}
+
+/// `Ok(None)` if the unified hierarchy does not have the controller at all.
+fn unified(
+    host: &Host,
+    mount: &Mount<'_>,
+    controller: Controller,
+    tag: &str,
+) -> Result<Option<PathBuf>, String> {
+    let has = |dir: &Path, file: &str| {
+        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+        text.split_ascii_whitespace().any(|name| name == controller.name())
+    };
+    if !has(&mount.point, "cgroup.controllers") {
+        return Ok(None);
+    }
+    // Root makes its groups at the top, where processes and sub-groups may stand side by side.
+    // Others need a delegated group, with the daemon in a leaf of it.
+    let parent = match (host.root, host.own_path("")) {
+        (true, _) => mount.point.clone(),
+        (false, Some(own)) => {
+            let own = mount.folder(own);
+            if own.file_name().is_some_and(|leaf| leaf == DAEMON_LEAF) {
+                own.parent().unwrap_or(&own).to_owned()
+            } else {
+                own
+            }
+        }
+        (false, None) => return Err("the daemon is in no group of the unified hierarchy".into()),
+    };
+    let enable = |dir: &Path| -> Result<(), String> {
+        if has(dir, "cgroup.subtree_control") {
+            return Ok(());
+        }
+        let file = dir.join("cgroup.subtree_control");
+        fs::write(&file, format!("+{}", controller.name())).map_err(|error| {
+            format!(
+                "{}: {error}; run the daemon in a delegated cgroup \
+                 (systemd: Delegate=yes, DelegateSubgroup={DAEMON_LEAF})",
+                file.display()
+            )
+        })
+    };
+    enable(&parent)?;
+    let base = parent.join(format!("hivekeep-{tag}"));
+    make_dir(&base)?;
+    enable(&base)?;
+    Ok(Some(base))
+}
+
+fn make_dir(dir: &Path) -> Result<(), String> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(format!("{}: {error}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,136 @@
+//! The qcow2 files that a disk is made of.
+//!
+//! A layer holds only what differs from what it stands on; which file that is, is told to QEMU
+//! with each start ([`super::Disk`]) and written nowhere in the file. A new layer is therefore
+//! nothing but its size: 256 KiB of address space of which three pages are written.
+
+pub mod header;
+mod merge;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use super::Error;
+pub use merge::merge;
+
+/// QEMU's default.
+const CLUSTER_BYTES: u64 = 64 << 10;
+/// What one entry of the first-level table covers: a second-level table's 8192 clusters.
+const L1_COVERS_BYTES: u64 = CLUSTER_BYTES * (CLUSTER_BYTES / 8);
+/// Header, reference count table and reference count block: a cluster each, before the L1 table.
+const L1_AT: u64 = 3 * CLUSTER_BYTES;
+
+/// The name of a layer's node in QEMU: at most 31 characters, of which the file's node needs five.
+pub(super) fn node(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    format!("l{}", &blake3::hash(path.as_os_str().as_bytes()).to_hex()[..24])
+}
+
+/// Makes an empty layer: complete and synced under its name, or not there. Does nothing if it is
+/// there already. Blocks.
+pub fn make_top(path: &Path, size_bytes: u64) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    publish(path, |fresh| write_empty(fresh, size_bytes))
+}
+
+/// Bytes that a layer takes on the disk. Blocks.
+pub fn layer_bytes(path: &Path) -> Result<u64, Error> {
+    let meta = fs::metadata(path).map_err(Error::io("look at", path))?;
+    Ok(meta.blocks() * 512)
+}
+
+/// Lets `make` write a file beside `path`, syncs it and renames it.
+pub(super) fn publish(
+    path: &Path,
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), Error> {
+    let fresh = path.with_extension("new");
+    let _ = fs::remove_file(&fresh);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let made = make(&fresh)
+        .and_then(|()| File::open(&fresh)?.sync_all())
+        .and_then(|()| fs::rename(&fresh, path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    if made.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    made.map_err(Error::io("make the disk layer", path))
+}
+
+/// An image in which every cluster is unallocated. Version 3, as `qemu-img create` makes it.
+fn write_empty(path: &Path, size_bytes: u64) -> io::Result<()> {
+    let l1_entries = size_bytes.div_ceil(L1_COVERS_BYTES);
+    let l1_clusters = (l1_entries * 8).div_ceil(CLUSTER_BYTES);
+    let clusters = 3 + l1_clusters;
+    let mut header = Vec::with_capacity(112);
+    let mut put = |bytes: &[u8]| header.extend_from_slice(bytes);
+    put(b"QFI\xfb");
+    put(&3_u32.to_be_bytes());
+    // No backing file is named.
+    put(&[0; 12]);
+    put(&CLUSTER_BYTES.ilog2().to_be_bytes());
+    put(&size_bytes.to_be_bytes());
+    // No encryption.
+    put(&0_u32.to_be_bytes());
+    put(&u32::try_from(l1_entries).map_err(io::Error::other)?.to_be_bytes());
+    put(&L1_AT.to_be_bytes());
+    // The reference count table: where, and how many clusters.
+    put(&CLUSTER_BYTES.to_be_bytes());
+    put(&1_u32.to_be_bytes());
+    // No internal snapshots, no feature bits.
+    put(&[0; 4 + 8 + 24]);
+    // Reference counts of 2^4 bits, the header's length, and compression by deflate.
+    put(&4_u32.to_be_bytes());
+    put(&112_u32.to_be_bytes());
+    put(&[0; 8]);
+    let file = File::options().write(true).create_new(true).open(path)?;
+    file.set_len(clusters * CLUSTER_BYTES)?;
+    file.write_all_at(&header, 0)?;
+    file.write_all_at(&(2 * CLUSTER_BYTES).to_be_bytes(), CLUSTER_BYTES)?;
+    let counts: Vec<u8> = (0..clusters).flat_map(|_| 1_u16.to_be_bytes()).collect();
+    file.write_all_at(&counts, 2 * CLUSTER_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_layer_is_sound_and_small() {
+        let dir = tempfile::tempdir().unwrap();
+        for size_gb in [1_u64, 10, 1024] {
+            let path = dir.path().join(format!("{size_gb}.qcow2"));
+            make_top(&path, size_gb << 30).unwrap();
+            assert!(layer_bytes(&path).unwrap() <= 64 << 10, "{size_gb}");
+            let run = |command: &str| {
+                std::process::Command::new("qemu-img").arg(command).arg(&path).output()
+            };
+            let Ok(checked) = run("check") else { return eprintln!("SKIPPED: no qemu-img") };
+            assert!(checked.status.success(), "{checked:?}");
+            let said = String::from_utf8(run("info").unwrap().stdout).unwrap();
+            assert!(said.contains(&format!("({} bytes)", size_gb << 30)), "{said}");
+            assert!(said.contains("compat: 1.1") && !said.contains("backing"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_layer_that_is_there_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("layer");
+        fs::write(&path, "content").unwrap();
+        make_top(&path, 1 << 30).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        assert!(layer_bytes(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn nodes_have_names_that_qemu_takes() {
+        let name = format!("{}-file", node(Path::new("/a/b")));
+        assert!(name.len() <= 31 && name.starts_with('l'), "{name}");
+        assert_ne!(node(Path::new("/a/b")), node(Path::new("/a/c")));
+    }
+}

@@ -1,0 +1,160 @@
+//! Machine drivers: what starts, watches and ends the process behind a workspace.
+//!
+//! ```text
+//!  owner ── Plan ──► prepare ──► launch ──► MachineHandle ──► journal
+//!                                              │
+//!            after a daemon restart: reattach ─┤
+//!                                              ├─► watch ─► MachineExit   (a message to the owner)
+//!                                              ├─► power_down / kill
+//!  release (run folder, sockets, cgroup) ◄─────┘      discard (the disk too)
+//! ```
+//!
+//! Two real drivers stand behind [`Driver`]: [`vm::VmDriver`] runs QEMU, [`sandbox::SandboxDriver`]
+//! runs bubblewrap. A machine is its own session, outlives the daemon, and is only ever addressed
+//! through a pidfd whose start time was checked, so a recycled pid is never touched.
+//!
+//! The owner journals its intent (the [`Plan`]) before `launch` and the handle after it. What lies
+//! between is found by [`sweep::Sweeper`] at the next start.
+
+pub mod cgroup;
+pub mod console;
+pub mod doctor;
+mod error;
+mod facts;
+#[cfg(any(test, feature = "test-util"))]
+pub mod fake;
+mod folders;
+mod ground;
+mod handle;
+mod kvm;
+mod landlock;
+pub mod layer;
+mod memory;
+mod nic;
+mod options;
+mod pidfd;
+mod plan;
+mod process;
+pub mod qmp;
+mod refuse;
+pub mod sandbox;
+pub mod snapshot;
+mod sockets;
+mod spawn;
+pub mod sweep;
+mod tools;
+mod trash;
+pub mod vm;
+
+use async_trait::async_trait;
+use hivekeep_kernel::ports::PortForward;
+
+pub use error::{Error, Gone};
+pub use facts::{
+    AcceleratorKind, AppliedLimits, Capabilities, CgroupVersion, Confinement, Enforcement, Facts,
+    HostUser, Isolation, Support,
+};
+pub use folders::{Folders, Logs, LogsOnDiscard};
+pub use ground::Ground;
+pub use handle::{Endpoint, MachineHandle, ProcessId};
+pub use kvm::{KvmVerdict, probe_kvm};
+pub use landlock::{Extent, Landlock};
+pub use memory::Memory;
+pub use nic::{Nic, NicEnd};
+pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
+pub use plan::{Carrier, Disk, Images, Plan};
+pub use process::{ExitHow, MachineExit};
+pub use refuse::host_disk_full;
+pub use snapshot::{
+    Held, Ram, SaveRequest, Saved, SavedMemory, SavedNic, Shape, SnapshotFolder, Snapshots,
+};
+pub use spawn::raise_open_files;
+
+/// A started machine.
+#[derive(Debug, Clone)]
+pub struct Launched {
+    /// To be journalled by the owner before it answers anyone.
+    pub handle: MachineHandle,
+    /// Which of the asked limits hold, and how.
+    pub limits: AppliedLimits,
+}
+
+/// What every kind of machine can be asked. Object safe: owners hold an `Arc<dyn Driver>`.
+///
+/// No method blocks the calling thread, and each bounds its own waiting.
+#[async_trait]
+pub trait Driver: Send + Sync {
+    /// The isolation this driver gives.
+    fn isolation(&self) -> Isolation;
+
+    /// What was found at start: accelerator, versions, carrier, what cannot be done.
+    fn facts(&self) -> &Facts;
+
+    /// What a machine of this kind can do at all.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Makes the run folder, the log folder and the disk where they are missing. Legal to repeat
+    /// at any time, also after a crash in the middle; never touches an existing disk.
+    async fn prepare(&self, plan: &Plan) -> Result<(), Error>;
+
+    /// Starts the machine. Legal after [`Driver::prepare`] while no machine of this plan runs.
+    /// A failure leaves no process and no cgroup; the logs stay.
+    async fn launch(&self, plan: &Plan) -> Result<Launched, Error>;
+
+    /// Takes a journalled machine up again, after checking that it is the very process that was
+    /// launched. Starts nothing and ends nothing.
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone>;
+
+    /// Resolves when the machine's process is gone, at once if it already is. May be called by
+    /// several owners, for children and for machines launched by an earlier daemon. Dropping the
+    /// future has no effect on the machine.
+    async fn watch(&self, handle: &MachineHandle) -> MachineExit;
+
+    /// Asks the machine to shut down by itself; returns when it was asked, not when it is down.
+    async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error>;
+
+    /// SIGKILL, then waits until the process and everything in its cgroup is gone. Success if it
+    /// already was.
+    async fn kill(&self, handle: &MachineHandle) -> Result<(), Error>;
+
+    /// Removes run folder, sockets and cgroup. Legal once the machine is gone. Logs and disk stay.
+    async fn release(&self, plan: &Plan) -> Result<(), Error>;
+
+    /// [`Driver::release`], then removes the disk, and the logs if asked.
+    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error>;
+
+    /// Pausing, saving and forking, where machines of this kind can do it.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+
+    /// Lets frames pass between the machine and its cable. A machine that boots is plugged in; one
+    /// from a memory image is not, see [`Snapshots::launch_from`]. Success if it is already.
+    async fn plug(&self, handle: &MachineHandle) -> Result<(), Error> {
+        Err(Error::NoInterface { workspace: handle.workspace.clone() })
+    }
+
+    /// Brings the forwards of a running machine whose cable ends in [`NicEnd::User`] to these,
+    /// whatever it has: all others end first. After a failure it can be asked for again.
+    async fn set_forwards(
+        &self,
+        handle: &MachineHandle,
+        wanted: &[PortForward],
+    ) -> Result<(), Error> {
+        let _there_are_none = wanted;
+        Err(Error::NoInterface { workspace: handle.workspace.clone() })
+    }
+
+    /// How the guest link reaches the machine.
+    fn endpoint(&self, handle: &MachineHandle) -> Endpoint {
+        handle.endpoint.clone()
+    }
+
+    /// Memory that the machine's processes use now.
+    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error>;
+
+    /// The kept console and stderr of a machine that runs, stopped, or failed to start.
+    async fn logs(&self, folders: &Folders) -> Result<Logs, Error> {
+        folders::read_logs(folders).await
+    }
+}

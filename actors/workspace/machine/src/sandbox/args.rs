@@ -1,0 +1,111 @@
+//! Bubblewrap's command line. Pure.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use crate::plan::Plan;
+
+/// What the command line needs besides the plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sandbox<'a> {
+    pub(super) guest: &'a Path,
+    pub(super) tree: &'a Path,
+    pub(super) overlay: &'a Path,
+    /// The bound socket that the guest daemon serves.
+    pub(super) link_fd: RawFd,
+    /// Where bubblewrap tells the pid of process 1.
+    pub(super) info_fd: RawFd,
+    /// The pipe that the guest daemon speaks to once it is confined.
+    pub(super) console_fd: RawFd,
+    /// The daemon's uid where bubblewrap is started; the guest daemon translates it into its
+    /// namespace.
+    pub(super) peer_uid: u32,
+    /// Processes and threads.
+    pub(super) max_processes: u32,
+    /// Most inotify instances; where the user is the sandbox's own, the host's limit does.
+    pub(super) inotify_instances: Option<u32>,
+}
+
+/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on the last three and it are
+/// counted for the sandbox's user namespace, and so not taken from others of the same user.
+const RLIMITS: [(&str, u64); 5] = [
+    // As commands have in a VM.
+    ("nofile", 65_536),
+    // No files; and not 0, for which the kernel still runs the host's handler of cores.
+    ("core", 1),
+    // The kernel's own defaults.
+    ("memlock", 8 << 20),
+    ("msgqueue", 819_200),
+    // A small part of what the kernel gives a user of the host.
+    ("sigpending", 4096),
+];
+
+const NAMESPACES: [&str; 6] = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+];
+
+/// The whole command line, without the program.
+pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = NAMESPACES.iter().map(OsString::from).collect();
+    let mut add = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        words.extend(more.iter().map(|word| word.as_ref().to_owned()));
+    };
+    add(&[&"--uid", &"0", &"--gid", &"0", &"--hostname", &plan.hostname]);
+    // The guest daemon is process 1, may mount, and gives up what a contained root does not need.
+    add(&[&"--as-pid-1", &"--new-session", &"--cap-add", &"ALL"]);
+    add(&[&"--clearenv", &"--setenv", &"PATH", &"/usr/sbin:/usr/bin:/sbin:/bin"]);
+    add(&[&"--setenv", &crate::sweep::TAG_VARIABLE, &plan.tag()]);
+    add(&[&"--ro-bind", &sandbox.tree, &"/lower"]);
+    add(&[&"--bind", &sandbox.overlay, &"/overlay"]);
+    add(&[&"--ro-bind", &sandbox.guest, &"/hivekeep-guest"]);
+    add(&[&"--proc", &"/proc", &"--dev", &"/dev", &"--chdir", &"/"]);
+    add(&[&"--info-fd", &sandbox.info_fd.to_string(), &"--"]);
+    add(&[&"/hivekeep-guest", &"sandbox", &"--lower", &"/lower"]);
+    add(&[&"--upper", &"/overlay/upper", &"--work", &"/overlay/work"]);
+    add(&[&"--unix-fd", &sandbox.link_fd.to_string()]);
+    add(&[&"--token-hash", &plan.token_hash_hex, &"--peer-uid", &sandbox.peer_uid.to_string()]);
+    add(&[&"--machine-id", &plan.uuid.simple().to_string()]);
+    // Where its user is another than the daemon's, who is not root, its environment is not read.
+    add(&[&"--tag", &plan.tag()]);
+    add(&[&"--console-fd", &sandbox.console_fd.to_string()]);
+    // Two of them: together no more than the workspace's memory.
+    add(&[&"--tmpfs-mb", &(plan.memory_mb / 2).to_string()]);
+    for (name, value) in RLIMITS.into_iter().chain([("nproc", sandbox.max_processes.into())]) {
+        add(&[&"--rlimit", &format!("{name}={value}")]);
+    }
+    if let Some(most) = sandbox.inotify_instances {
+        add(&[&"--inotify-instances", &most.to_string()]);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_to_the_letter() {
+        let plan = crate::fake::plan("ws_golden", Path::new("/r"));
+        let sandbox = Sandbox {
+            guest: Path::new("/g"),
+            tree: Path::new("/t"),
+            overlay: Path::new("/r/disk/ws_golden/overlay"),
+            link_fd: 8,
+            info_fd: 9,
+            console_fd: 10,
+            peer_uid: 0,
+            max_processes: 2048,
+            inotify_instances: Some(32),
+        };
+        let line = command_line(&plan, &sandbox);
+        let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();
+        let expected = include_str!("args.golden").replace('\n', " ");
+        assert_eq!(line.join(" "), expected.trim_end());
+    }
+}

@@ -1,0 +1,221 @@
+//! What a sandbox is made of, laid out where its unprivileged user can reach it.
+//!
+//! The image's tree is root's, so that no machine can change it or run its
+//! set-user-id programs. Inside a sandbox's user namespace only the machine's own
+//! user exists, and a contained root has no rights over files of anybody else. So
+//! the tree is mounted with an id map (mount_setattr(2), MOUNT_ATTR_IDMAP) in
+//! which root's files are that user's, read-only. A daemon that is not root has a copy of the tree
+//! for each such user instead, see [`super::copies`]. This, the overlay and the guest
+//! daemon are bound below `/run` of a mount namespace of the sandbox alone:
+//! nothing of it is left on the host when the sandbox ends, however it ends, and
+//! the modes of the daemon's own folders do not matter.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null;
+
+use super::idmap::user_namespace;
+use super::subordinates::Within;
+use super::user::User;
+
+/// Where the parts are seen.
+pub(super) const TREE: &str = "/run/lower";
+pub(super) const OVERLAY: &str = "/run/overlay";
+pub(super) const GUEST: &str = "/run/guest";
+
+/// Done between fork and exec, while still root, or its like in the subordinate users' namespace.
+pub(crate) struct Layout {
+    tree: CString,
+    overlay: CString,
+    guest: CString,
+    rights: Rights,
+}
+
+/// What gives the machine's user its rights over the tree.
+enum Rights {
+    /// Root's files are mapped to the user that this namespace maps.
+    Mapped(OwnedFd),
+    /// They are the user's.
+    Own(Within),
+}
+
+impl Layout {
+    /// Blocks for some system calls.
+    pub(super) fn new(tree: &Path, overlay: &Path, guest: &Path, user: &User) -> io::Result<Self> {
+        let c_string =
+            |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+        let rights = match &user.within {
+            Some(within) => Rights::Own(within.clone()),
+            None => Rights::Mapped(user_namespace(user.host)?),
+        };
+        let (tree, overlay, guest) = (c_string(tree)?, c_string(overlay)?, c_string(guest)?);
+        Ok(Self { tree, overlay, guest, rights })
+    }
+
+    /// What the machine's user is called in the namespace that is entered, user and group alike.
+    pub(crate) fn id_within(&self) -> Option<u32> {
+        match &self.rights {
+            Rights::Own(within) => Some(within.id),
+            Rights::Mapped(_) => None,
+        }
+    }
+
+    /// Mounts. Makes system calls on data made before the fork; takes no lock, allocates nothing.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        if let Rights::Own(within) = &self.rights {
+            let namespace = within.namespace.as_raw_fd();
+            // SAFETY: takes no pointers; the child has one thread.
+            done(unsafe { libc::setns(namespace, libc::CLONE_NEWUSER) }.into())?;
+        }
+        // SAFETY: takes no pointers; the child has one thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
+        mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+        // The sources are looked up before the mount that may cover them.
+        let tree = self.read_only_tree()?;
+        let overlay = open_tree(&self.overlay)?;
+        let guest = open_tree(&self.guest)?;
+        mount(Some(c"tmpfs"), c"/run", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
+        // SAFETY: the paths are static C strings.
+        unsafe {
+            done(libc::chmod(c"/run".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/lower".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/overlay".as_ptr(), 0o755).into())?;
+            done(libc::mknod(c"/run/guest".as_ptr(), libc::S_IFREG | 0o755, 0).into())?;
+        }
+        move_mount(tree, c"/run/lower")?;
+        move_mount(overlay, c"/run/overlay")?;
+        move_mount(guest, c"/run/guest")?;
+        match &self.rights {
+            Rights::Mapped(_) => Ok(()),
+            Rights::Own(within) => give_overlay(within.id),
+        }
+    }
+
+    fn read_only_tree(&self) -> io::Result<libc::c_long> {
+        let view = open_tree(&self.tree)?;
+        let walls = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        let (mapped, map) = match &self.rights {
+            Rights::Mapped(map) => (libc::MOUNT_ATTR_IDMAP, map.as_raw_fd()),
+            Rights::Own(_) => (0, 0),
+        };
+        let attributes = libc::mount_attr {
+            attr_set: walls | mapped,
+            attr_clr: 0,
+            propagation: 0,
+            userns_fd: u64::try_from(map).unwrap_or(u64::MAX),
+        };
+        // SAFETY: the structure and its size are those of this call; the path is a static C string.
+        done(unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                view,
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                &raw const attributes,
+                size_of::<libc::mount_attr>(),
+            )
+        })?;
+        Ok(view)
+    }
+}
+
+/// Makes what of the overlay is missing, and gives it to the machine's user: the folder first, so
+/// that what is begun is known to be that user's.
+fn give_overlay(id: u32) -> io::Result<()> {
+    let folders = [
+        (c"/run/overlay", 0o700),
+        // The upper folder becomes the guest's root.
+        (c"/run/overlay/upper", 0o755),
+        (c"/run/overlay/work", 0o700),
+    ];
+    for (folder, mode) in folders {
+        // SAFETY: the paths are static C strings. A folder that is there stays as it is.
+        let made = unsafe { libc::mkdir(folder.as_ptr(), mode) };
+        if made == 0 {
+            // Whatever the umask is. SAFETY: as above.
+            done(unsafe { libc::chmod(folder.as_ptr(), mode) }.into())?;
+        } else if io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        done(unsafe { libc::lchown(folder.as_ptr(), id, id) }.into())?;
+    }
+    Ok(())
+}
+
+fn open_tree(path: &CStr) -> io::Result<libc::c_long> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: the path is a C string that lives on.
+    done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+}
+
+fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
+    // SAFETY: both paths are C strings that live on.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree,
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    })
+    .map(drop)
+}
+
+fn mount(
+    source: Option<&CStr>,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+) -> io::Result<()> {
+    let (source, kind) = (source.map_or(null(), CStr::as_ptr), kind.map_or(null(), CStr::as_ptr));
+    // SAFETY: the paths are C strings or null; these mounts take no data.
+    done(unsafe { libc::mount(source, target.as_ptr(), kind, flags, null()) }.into()).map(drop)
+}
+
+fn done(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::MachineUser;
+    use std::fs;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn roots_files_become_the_machine_users_and_stay_read_only() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root maps ids");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("tree")).unwrap();
+        fs::create_dir(at("overlay")).unwrap();
+        fs::write(at("guest"), "g").unwrap();
+        fs::write(at("tree").join("file"), "x").unwrap();
+        let host = MachineUser { uid: 64_777, gid: 64_777, switch: true };
+        let user = User { host, within: None };
+        let layout = Layout::new(&at("tree"), &at("overlay"), &at("guest"), &user).unwrap();
+        let mut command = Command::new("sh");
+        let script = "stat -c %u:%g /run/lower/file; echo y > /run/lower/file || echo refused; \
+            touch /run/overlay/made; cat /run/guest";
+        command.args(["-c", script]);
+        // SAFETY: `enter` is made for this place.
+        unsafe { command.pre_exec(move || layout.enter()) };
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "64777:64777\nrefused\ng");
+        assert!(!Path::new(TREE).exists(), "the mount is seen on the host");
+        assert!(at("overlay").join("made").exists());
+        assert_eq!(fs::read_to_string(at("tree").join("file")).unwrap(), "x");
+    }
+}

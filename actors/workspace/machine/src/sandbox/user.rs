@@ -1,0 +1,59 @@
+//! Whom a sandbox runs as.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::overlay_dir;
+use super::subordinates::Within;
+use crate::ground::Ground;
+use crate::options::MachineUser;
+use crate::{Error, Plan};
+
+/// A user of the host.
+#[derive(Debug, Clone)]
+pub(super) struct User {
+    pub(super) host: MachineUser,
+    /// Where it is a subordinate of the daemon's.
+    pub(super) within: Option<Within>,
+}
+
+/// One of the machine's own where the daemon may give it one: by number when it is root, else a
+/// subordinate. Whoever owns the sandbox's files stays its user.
+///
+/// # Errors
+/// When its files are those of a user that the daemon has no longer.
+pub(super) fn of(ground: &Ground, plan: &Plan) -> Result<User, Error> {
+    let own = ground.options.machine_user(plan.slot)?;
+    let shared = User { host: own, within: None };
+    if own.switch {
+        return Ok(shared);
+    }
+    let overlay = overlay_dir(plan);
+    let owner = std::fs::metadata(&overlay).ok().map(|meta| meta.uid());
+    let subordinates = ground.subordinates.as_ref();
+    let given = match owner {
+        // Begun when the daemon had no others.
+        Some(owner) if owner == own.uid && overlay.join("upper").exists() => return Ok(shared),
+        Some(owner) if owner != own.uid => match subordinates.map(|users| users.user_of(owner)) {
+            Ok(Some(user)) => user,
+            Ok(None) | Err(_) => {
+                let why = format!(
+                    "the sandbox's files are user {owner}'s, who is not, or no \
+                    longer, a subordinate of the daemon's user: see /etc/subuid"
+                );
+                return Err(Error::NoSubordinate(why));
+            }
+        },
+        _ => match subordinates.map(|users| users.user(plan.slot)) {
+            Ok(Some(user)) => user,
+            Ok(None) => {
+                let slot = plan.slot;
+                return Err(Error::NoSubordinate(format!(
+                    "slot {slot} is beyond the range in /etc/subuid"
+                )));
+            }
+            Err(_) => return Ok(shared),
+        },
+    };
+    let within = subordinates.ok().and_then(|users| users.within(given));
+    Ok(User { host: given, within })
+}

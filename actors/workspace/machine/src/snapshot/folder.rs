@@ -1,0 +1,169 @@
+//! A memory image at rest.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{SavedMemory, Shape};
+use crate::Error;
+
+/// Raised when a daemon could not read what another one wrote.
+const FORMAT: u32 = 1;
+/// Read no further: a damaged file is not taken into memory.
+const DESCRIPTION_BYTES: u64 = 64 << 10;
+
+/// A folder with `ram`, `device` and `shape.json`. It is complete once it has the last of them,
+/// which is written when the others are on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SnapshotFolder(PathBuf);
+
+/// `shape.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Description {
+    format: u32,
+    /// Tells a memory image from a later one in a folder of the same name.
+    pub(crate) id: Uuid,
+    pub(crate) shape: Shape,
+    pub(crate) memory: SavedMemory,
+}
+
+impl Description {
+    pub(crate) fn new(shape: Shape, memory: SavedMemory) -> Self {
+        Self { format: FORMAT, id: Uuid::new_v4(), shape, memory }
+    }
+}
+
+impl SnapshotFolder {
+    /// The folder at this path, which should be absolute.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whether everything is there. Blocks.
+    pub fn is_complete(&self) -> bool {
+        self.describe().is_ok()
+    }
+
+    /// Bytes that it takes on the disk. Blocks.
+    pub fn bytes(&self) -> Result<u64, Error> {
+        let mut sum = 0;
+        for entry in fs::read_dir(&self.0).map_err(Error::io("list", &self.0))? {
+            let meta = entry.and_then(|entry| entry.metadata());
+            sum += meta.map_err(Error::io("look at", &self.0))?.blocks() * 512;
+        }
+        Ok(sum)
+    }
+
+    /// The guest's memory, page for page; zero pages are holes.
+    pub(crate) fn ram(&self) -> PathBuf {
+        self.0.join("ram")
+    }
+
+    /// Processor and devices, in QEMU's format.
+    pub(crate) fn device(&self) -> PathBuf {
+        self.0.join("device")
+    }
+
+    fn description(&self) -> PathBuf {
+        self.0.join("shape.json")
+    }
+
+    /// Makes the folder, for nobody but the daemon.
+    pub(crate) fn begin(&self) -> Result<(), Error> {
+        let made = fs::DirBuilder::new().mode(0o700).create(&self.0);
+        made.map_err(Error::io("make the snapshot", &self.0))
+    }
+
+    /// Says that the other files are there, which the caller has synced.
+    pub(crate) fn complete(&self, description: &Description) -> Result<(), Error> {
+        let fresh = self.0.join("shape.new");
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&fresh)?;
+            file.write_all(&serde_json::to_vec_pretty(description)?)?;
+            file.sync_all()?;
+            fs::rename(&fresh, self.description())?;
+            sync_dir(&self.0)?;
+            self.0.parent().map_or(Ok(()), sync_dir)
+        };
+        write().map_err(Error::io("complete the snapshot", &self.0))
+    }
+
+    pub(crate) fn describe(&self) -> Result<Description, Error> {
+        use std::io::Read;
+        let damaged = |why: String| Error::SnapshotDamaged { folder: self.0.clone(), why };
+        let path = self.description();
+        let mut text = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(DESCRIPTION_BYTES).read_to_end(&mut text))
+            .map_err(|error| damaged(format!("shape.json: {error}")))?;
+        let description: Description =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if description.format != FORMAT {
+            return Err(damaged(format!("format {} is not {FORMAT}", description.format)));
+        }
+        let size = |path: PathBuf| fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
+        let (ram, device) = (description.shape.memory_mb << 20, description.memory.device_bytes);
+        if size(self.ram()) != ram || size(self.device()) != device {
+            return Err(damaged("a file has not the size that was written".into()));
+        }
+        Ok(description)
+    }
+
+    /// Removes the folder. What says that it is complete goes first, so an interrupted removal
+    /// leaves something that is seen to be incomplete. Only files of ours are removed.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        let gone_is_fine = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        let new = self.0.join("shape.new");
+        for path in [self.description(), new, self.device(), self.ram()] {
+            gone_is_fine(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
+        }
+        gone_is_fine(fs::remove_dir(&self.0)).map_err(Error::io("remove", &self.0))?;
+        let parent = self.0.parent().filter(|parent| parent.exists());
+        parent.map_or(Ok(()), sync_dir).map_err(Error::io("sync", &self.0))
+    }
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_complete_only_with_everything_in_it_and_removed_without_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshot = SnapshotFolder::new(dir.path().join("one"));
+        snapshot.remove().unwrap();
+        snapshot.begin().unwrap();
+        assert!(matches!(snapshot.begin(), Err(Error::Io { .. })), "never into an older one");
+        File::create(snapshot.ram()).unwrap().set_len(256 << 20).unwrap();
+        fs::write(snapshot.device(), "state").unwrap();
+        assert!(!snapshot.is_complete());
+        let memory = SavedMemory { ram_bytes: 0, device_bytes: 5, copied_in_pause_bytes: 0 };
+        let description = Description::new(super::super::tests::shape(), memory);
+        snapshot.complete(&description).unwrap();
+        assert_eq!(snapshot.describe().unwrap(), description);
+        fs::write(snapshot.device(), "stat").unwrap();
+        assert!(matches!(snapshot.describe(), Err(Error::SnapshotDamaged { .. })));
+        fs::write(snapshot.path().join("foreign"), "").unwrap();
+        assert!(snapshot.remove().is_err() && !snapshot.is_complete());
+        fs::remove_file(snapshot.path().join("foreign")).unwrap();
+        snapshot.remove().unwrap();
+        assert!(!snapshot.path().exists());
+    }
+}

@@ -1,0 +1,306 @@
+//! From a plan to a QEMU that answers.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::args::{self, Fds, Machine};
+use super::ram::{self, Sealed};
+use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
+use crate::cgroup::Limits;
+use crate::ground::{Ground, Newborn};
+use crate::handle::{Endpoint, ProcessId, boot_id};
+use crate::options::MachineUser;
+use crate::spawn::{self, Spawn};
+use crate::{
+    AcceleratorKind, AppliedLimits, Carrier, Enforcement, Error, Held, Isolation, Launched,
+    MachineHandle, NicEnd, Plan, Ram, Shape, sockets,
+};
+
+/// The kernel's side of AF_VSOCK guests.
+pub(super) const VHOST_VSOCK: &str = "/dev/vhost-vsock";
+/// Where the guest daemon listens for requests.
+const GUEST_PORT: u32 = 5000;
+/// QEMU with its translation and I/O threads stays far below.
+const MAX_THREADS: u32 = 256;
+/// Between a QMP connection that broke and the news that QEMU ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A running QEMU that did not yet answer.
+struct Started {
+    newborn: Newborn,
+    process: ProcessId,
+    helpers: Vec<ProcessId>,
+    uid: u32,
+    cgroup_dirs: Vec<std::path::PathBuf>,
+    limits: AppliedLimits,
+    endpoint: Endpoint,
+}
+
+/// Where a machine's memory and state come from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// It boots.
+    Boot,
+    /// From a memory image that others share, and the state of its devices.
+    Fork { image: Arc<Sealed>, device: OwnedFd },
+    /// From a state that has the memory in it, into memory that is shared with the daemon.
+    Full { ram: OwnedFd, state: OwnedFd },
+}
+
+impl Origin {
+    /// The memory to be mapped, and whether it is the machine's to write.
+    fn ram(&self, plan: &Plan) -> std::io::Result<(OwnedFd, bool)> {
+        match self {
+            Self::Boot => Ok((ram::make(plan.memory_mb)?, true)),
+            Self::Fork { image, .. } => Ok((image.fd()?, false)),
+            Self::Full { ram, .. } => Ok((ram.try_clone()?, true)),
+        }
+    }
+}
+
+/// What a machine of this plan has in common with those whose memory it can take.
+pub(super) fn shape(driver: &VmDriver, plan: &Plan) -> Shape {
+    let mut words = blake3::Hasher::new();
+    for word in args::shape_words(plan, driver.accelerator) {
+        words.update(word.as_encoded_bytes()).update(&[0]);
+    }
+    Shape {
+        program: driver.facts.program.clone(),
+        machine: words.finalize().to_hex().to_string(),
+        vcpus: plan.vcpus,
+        memory_mb: plan.memory_mb,
+        carrier: plan.carrier,
+        tsc_khz: driver.tsc_khz,
+        nic: nic::saved(plan),
+    }
+}
+
+pub(super) async fn launch(
+    driver: &VmDriver,
+    plan: &Plan,
+    origin: Origin,
+) -> Result<Launched, Error> {
+    plan.check()?;
+    if let Some(NicEnd::Tap(tap)) = plan.nic.as_ref().map(|nic| &nic.end) {
+        tap::check(tap)?;
+    }
+    driver.ground.check_limits()?;
+    let (ram, shared_ram) =
+        origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
+    let held = if shared_ram { Ram::Shared { fd: ram.as_raw_fd() } } else { Ram::Private };
+    let starter = Starter {
+        ground: driver.ground.clone(),
+        program: driver.qemu.clone(),
+        accelerator: driver.accelerator,
+        tsc_khz: driver.tsc_khz,
+        plan: plan.clone(),
+        ram,
+        shared_ram,
+        incoming: !matches!(origin, Origin::Boot),
+    };
+    // Runs to its end even if this future is dropped; its result then kills what it started.
+    let started = tokio::task::spawn_blocking(move || starter.start());
+    let started = started.await.map_err(Error::lost_task)??;
+    let (socket, timeout) = (plan.folders.qmp(), driver.ground.options.launch_timeout());
+    let up = control::come_up(&socket, origin, plan.nic.is_some(), timeout);
+    await_control(driver, plan, started.process, up).await?;
+    let Started { newborn, process, helpers, uid, cgroup_dirs, limits, endpoint } = started;
+    newborn.keep();
+    let handle = MachineHandle {
+        workspace: plan.workspace.clone(),
+        isolation: Isolation::Vm,
+        process,
+        helpers,
+        boot_id: boot_id(),
+        uuid: plan.uuid,
+        uid,
+        folders: plan.folders.clone(),
+        cgroup_dirs,
+        endpoint,
+        memory: Some(Held { shape: shape(driver, plan), ram: held }),
+        nic: plan.nic.is_some(),
+    };
+    Ok(Launched { handle, limits })
+}
+
+/// Until QEMU is `up`, or ended.
+async fn await_control(
+    driver: &VmDriver,
+    plan: &Plan,
+    process: ProcessId,
+    up: impl Future<Output = Result<(), qmp::Error>>,
+) -> Result<(), Error> {
+    let exited = driver.ground.watcher.exited(process);
+    tokio::pin!(exited);
+    let broken = tokio::select! {
+        how = &mut exited => {
+            let stderr_tail = folders::stderr_tail(&plan.folders);
+            return Err(Error::DiedAtStart { how, stderr_tail });
+        }
+        up = up => match up {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        },
+    };
+    let stderr_tail = || folders::stderr_tail(&plan.folders);
+    if let qmp::Error::Timeout { after, .. } = broken {
+        return Err(Error::StartTimeout { after, stderr_tail: stderr_tail() });
+    }
+    // QEMU closes its sockets before its exit can be seen.
+    match tokio::time::timeout(LAST_WORDS, exited).await {
+        Ok(how) => Err(Error::DiedAtStart { how, stderr_tail: stderr_tail() }),
+        Err(_) => Err(broken.into()),
+    }
+}
+
+/// The blocking part of a launch.
+struct Starter {
+    ground: Ground,
+    program: std::path::PathBuf,
+    accelerator: AcceleratorKind,
+    tsc_khz: u64,
+    plan: Plan,
+    ram: OwnedFd,
+    shared_ram: bool,
+    incoming: bool,
+}
+
+impl Starter {
+    fn start(self) -> Result<Started, Error> {
+        let plan = &self.plan;
+        let user = self.ground.options.machine_user(plan.slot)?;
+        let mut newborn = Newborn::new(&self.ground, &plan.workspace);
+        let overhead_mb = self.ground.options.vm_memory_overhead_mb;
+        let limits = Limits {
+            memory_bytes: (plan.memory_mb + overhead_mb) << 20,
+            vcpus: plan.vcpus,
+            pids: MAX_THREADS,
+        };
+        let group = self.ground.cgroups.create(&plan.workspace, &limits);
+        if self.ground.options.cgroup_required {
+            group.require()?;
+        }
+        let (link_fd, endpoint, helpers) = self.link(user, &mut newborn)?;
+        let groups = self.groups()?;
+        let mut inherited = Inherited::default();
+        let fds = inherited.open(plan, self.ram, link_fd)?;
+        let mut listen = vec![fds.qmp, fds.console];
+        if plan.carrier == Carrier::VirtioSerial {
+            listen.push(fds.link);
+        }
+        let machine = Machine {
+            accelerator: self.accelerator,
+            tsc_khz: self.tsc_khz,
+            direct: spawn::takes_direct(&plan.disk().top),
+            shared_ram: self.shared_ram,
+            incoming: self.incoming,
+            fds,
+        };
+        let stderr = spawn::append_log(&plan.folders.stderr_log())?;
+        let process = Spawn {
+            program: self.program.clone(),
+            args: args::command_line(plan, &machine),
+            fds: inherited.0,
+            listen,
+            user,
+            groups,
+            door: group.door()?,
+            layout: None,
+            stdout: spawn::append_log(&plan.folders.stderr_log())?,
+            stderr,
+        }
+        .start()?;
+        newborn.add(process);
+        let by = format!("virtual size of the overlay = {} GiB", plan.disk_gb);
+        let cgroup_dirs = group.dirs.clone();
+        let limits = group.applied(Enforcement::Yes { by });
+        Ok(Started { newborn, process, helpers, uid: user.uid, cgroup_dirs, limits, endpoint })
+    }
+
+    /// The descriptor of the link's device, and what it takes on the host.
+    fn link(
+        &self,
+        user: MachineUser,
+        newborn: &mut Newborn,
+    ) -> Result<(OwnedFd, Endpoint, Vec<ProcessId>), Error> {
+        let plan = &self.plan;
+        let peer_uid = user.uid;
+        let cid = || match plan.cid {
+            Some(cid) if cid >= 3 && cid != u32::MAX => Ok(cid),
+            other => Err(Error::BadPlan(format!("{other:?} is no context id of a guest"))),
+        };
+        match plan.carrier {
+            Carrier::VirtioSerial => {
+                let path = plan.folders.link_socket();
+                let socket = sockets::bind(&path)?;
+                Ok((socket, Endpoint::VirtioSerial { path, peer_uid }, Vec::new()))
+            }
+            Carrier::Vsock => {
+                let endpoint = Endpoint::Vsock { cid: cid()?, port: GUEST_PORT };
+                let (device, _) = spawn::open_for(VHOST_VSOCK.as_ref(), true)?;
+                Ok((device, endpoint, Vec::new()))
+            }
+            Carrier::VhostUserVsock => {
+                let helper = vhost::start(&self.ground, plan, cid()?, user, newborn)?;
+                let uds_path = vhost::uds_path(&plan.folders);
+                let endpoint = Endpoint::VhostUserVsock { uds_path, port: GUEST_PORT, peer_uid };
+                Ok((helper.device, endpoint, vec![helper.process]))
+            }
+            Carrier::Unix => Err(Error::BadPlan("a VM has no Unix socket carrier".into())),
+        }
+    }
+
+    /// `/dev/kvm` usually belongs to a group; the machine's user needs it for as long as it runs.
+    fn groups(&self) -> Result<Vec<u32>, Error> {
+        use std::os::unix::fs::MetadataExt;
+        if self.accelerator != AcceleratorKind::Kvm {
+            return Ok(Vec::new());
+        }
+        let kvm = std::path::Path::new("/dev/kvm");
+        let meta = std::fs::metadata(kvm).map_err(Error::io("look at", kvm))?;
+        Ok(vec![meta.gid()])
+    }
+}
+
+/// The descriptors that QEMU gets.
+#[derive(Default)]
+struct Inherited(Vec<OwnedFd>);
+
+impl Inherited {
+    fn open(&mut self, plan: &Plan, ram: OwnedFd, link: OwnedFd) -> Result<Fds, Error> {
+        let images = &plan.images;
+        let base = Plan::image(&images.rootfs_ext4, "root file system")?;
+        let kernel = Plan::image(&images.kernel, "kernel")?;
+        let initrd = Plan::image(&images.initrd, "initrd")?;
+        let disk = plan.disk();
+        let mut layers = Vec::with_capacity(disk.layers.len());
+        for layer in &disk.layers {
+            layers.push(self.add(spawn::open_for(layer, false)?.0));
+        }
+        Ok(Fds {
+            layers,
+            ram: self.add(ram),
+            qmp: self.add(sockets::bind(&plan.folders.qmp())?),
+            console: self.add(sockets::bind(&plan.folders.console_socket())?),
+            top: self.add(spawn::open_for(&disk.top, true)?.0),
+            base: self.add(spawn::open_for(base, false)?.0),
+            kernel: self.add(spawn::open_for(kernel, false)?.0),
+            initrd: self.add(spawn::open_for(initrd, false)?.0),
+            link: self.add(link),
+            tap: match plan.nic.as_ref().map(|nic| &nic.end) {
+                Some(NicEnd::Tap(tap)) => {
+                    let tap = tap.try_clone();
+                    self.add(tap.map_err(Error::io("duplicate the", "tap".as_ref()))?)
+                }
+                Some(NicEnd::Unplugged | NicEnd::User { .. }) | None => -1,
+            },
+        })
+    }
+
+    fn add(&mut self, fd: OwnedFd) -> RawFd {
+        let number = fd.as_raw_fd();
+        self.0.push(fd);
+        number
+    }
+}

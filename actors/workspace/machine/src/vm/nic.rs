@@ -1,0 +1,105 @@
+//! The network interface in QEMU's command line, and in saved states.
+//!
+//! What a guest was offered depends on the host's end: only a tap's frames come with the header
+//! that leaves checksums and segments to the other side. A state that was saved with it can only
+//! be loaded where there is such an end again. One without can be loaded with any.
+
+use std::net::Ipv4Addr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::{Attachment, PortForward, Transport};
+
+use super::tap;
+use crate::nic::{mac_text, network};
+use crate::snapshot::SavedNic;
+use crate::{Error, Nic, NicEnd, Plan};
+
+/// QEMU's names of the cable and of the device.
+pub(super) const CABLE: &str = "net";
+pub(super) const NIC: &str = "nic";
+/// The kind of device, which is part of a machine's shape. The guest is not asked to announce
+/// itself after a restore: it would do so as the machine that was saved.
+pub(super) const DEVICE: &str = "virtio-net-device,guest_announce=off";
+/// Of an interface that is there for the sake of a saved state alone.
+const UNUSED_MAC: [u8; 6] = [0x02, 0x68, 0, 0, 0, 0];
+
+/// The values of `-netdev` and `-device`. `tap` is the number of the end's descriptor.
+pub(super) fn words(nic: &Nic, tap: RawFd) -> (String, String) {
+    let cable = match &nic.end {
+        NicEnd::Unplugged => format!("hubport,id={CABLE},hubid=0"),
+        NicEnd::Tap(_) => format!("tap,id={CABLE},fd={tap},vhost=off"),
+        NicEnd::User { attachment, forwards } => user(attachment, forwards),
+    };
+    (cable, format!("{DEVICE},id={NIC},netdev={CABLE},mac={}", mac_text(nic.mac)))
+}
+
+fn user(place: &Attachment, forwards: &[PortForward]) -> String {
+    let Attachment { address, prefix_len, gateway, .. } = *place;
+    let net = network(address, prefix_len);
+    // Its name server answers nobody, but needs an address.
+    let mut others = (2..).map(|offset| Ipv4Addr::from_bits(net.to_bits() | offset));
+    let dns = others.find(|one| *one != address && *one != gateway);
+    let dns = dns.expect("two of three addresses are taken at most");
+    let mut value = format!(
+        "user,id={CABLE},restrict=on,ipv6=off,net={net}/{prefix_len},host={gateway},\
+         dhcpstart={address},dns={dns}"
+    );
+    for forward in forwards {
+        value.push_str(",hostfwd=");
+        value.push_str(&rule(forward, address));
+    }
+    value
+}
+
+/// What of a forward is the host's, as QEMU writes it.
+pub(super) fn host_end(forward: &PortForward) -> String {
+    let transport = match forward.transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+    };
+    format!("{transport}:{}:{}", forward.host_ip, forward.host_port)
+}
+
+/// `guest` may be empty for the guest that QEMU was started with.
+pub(super) fn rule(forward: &PortForward, guest: impl std::fmt::Display) -> String {
+    format!("{}-{guest}:{}", host_end(forward), forward.guest_port)
+}
+
+/// What a machine of this plan is saved with.
+pub(super) fn saved(plan: &Plan) -> SavedNic {
+    match plan.nic.as_ref().map(|nic| &nic.end) {
+        None => SavedNic::None,
+        Some(NicEnd::Tap(_)) => SavedNic::Tap,
+        Some(NicEnd::Unplugged | NicEnd::User { .. }) => SavedNic::Plain,
+    }
+}
+
+/// The plan with the interface that a saved state needs: none, or one whose cable ends in nothing
+/// where the plan has none.
+pub(super) fn fit(plan: &Plan, saved: SavedNic) -> Result<Plan, Error> {
+    let wished = plan.nic.clone();
+    let nic = match saved {
+        SavedNic::None => None,
+        SavedNic::Plain => wished.or(Some(Nic { mac: UNUSED_MAC, end: NicEnd::Unplugged })),
+        SavedNic::Tap => {
+            let mac = wished.as_ref().map_or(UNUSED_MAC, |nic| nic.mac);
+            let end = match wished.map(|nic| nic.end) {
+                Some(NicEnd::User { .. }) => {
+                    return Err(Error::ShapeDiffers {
+                        what: "the end of the network cable",
+                        saved: "a tap".into(),
+                        here: "QEMU's own network".into(),
+                    });
+                }
+                Some(NicEnd::Tap(tap)) => tap,
+                None | Some(NicEnd::Unplugged) => Arc::new(tap::lost()?),
+            };
+            Some(Nic { mac, end: NicEnd::Tap(end) })
+        }
+    };
+    Ok(Plan { nic, ..plan.clone() })
+}
+
+#[cfg(test)]
+mod tests;

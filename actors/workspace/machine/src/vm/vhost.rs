@@ -1,0 +1,98 @@
+//! `vhost-device-vsock`: AF_VSOCK for a guest without help of the host's kernel.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::folders::Folders;
+use crate::ground::{self, Ground, Newborn};
+use crate::handle::ProcessId;
+use crate::options::MachineUser;
+use crate::process::Watcher;
+use crate::spawn::{self, Spawn};
+use crate::{Error, Plan, folders, tools};
+use hivekeep_trees::remove_tree;
+
+pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
+/// How long it may take to make its socket.
+const START_WAIT: Duration = Duration::from_secs(5);
+
+/// A running helper, and QEMU's connection to it.
+pub(super) struct Helper {
+    pub(super) process: ProcessId,
+    pub(super) device: OwnedFd,
+}
+
+/// Where the host connects; the helper makes it.
+pub(super) fn uds_path(folders: &Folders) -> PathBuf {
+    folders.vsock_dir().join("host")
+}
+
+/// What the guest may have on its way to the host: as much as the guest's own buffer, Linux's
+/// default. More would stall: newer guest kernels never have more on the way than their own
+/// buffer holds, while the helper frees room only once three quarters of this were used.
+const TX_BUFFER_BYTES: u32 = 256 << 10;
+
+/// Starts the helper as the machine's user, in a folder of that user, and connects to it.
+pub(super) fn start(
+    ground: &Ground,
+    plan: &Plan,
+    cid: u32,
+    user: MachineUser,
+    newborn: &mut Newborn,
+) -> Result<Helper, Error> {
+    let program = tools::find(&ground.options.vhost_device_vsock_path, REMEDY)?;
+    let dir = plan.folders.vsock_dir();
+    remove_tree(&dir).map_err(Error::io("remove", &dir))?;
+    std::fs::create_dir(&dir).map_err(Error::io("make the folder", &dir))?;
+    ground::give(&dir, user)?;
+    let device = dir.join("device");
+    spawn::reachable(&device, user)?;
+    let uds = uds_path(&plan.folders);
+    let vm = format!(
+        "guest-cid={cid},socket={},uds-path={},tx-buffer-size={TX_BUFFER_BYTES}",
+        device.display(),
+        uds.display()
+    );
+    let process = Spawn {
+        program,
+        args: vec!["--vm".into(), vm.into()],
+        fds: Vec::new(),
+        listen: Vec::new(),
+        user,
+        groups: Vec::new(),
+        door: Default::default(),
+        layout: None,
+        stdout: spawn::append_log(&plan.folders.stderr_log())?,
+        stderr: spawn::append_log(&plan.folders.stderr_log())?,
+    }
+    .start()?;
+    newborn.add(process);
+    let end = Instant::now() + START_WAIT;
+    loop {
+        match UnixStream::connect(&device) {
+            Ok(stream) => return Ok(Helper { process, device: stream.into() }),
+            Err(_) if process.verify().is_ok() && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(source) => {
+                tracing::warn!(stderr = folders::stderr_tail(&plan.folders), "vhost-device-vsock");
+                return Err(Error::io("connect to", &device)(source));
+            }
+        }
+    }
+}
+
+/// A machine whose helper died cannot be reached any more, and QEMU cannot be given a new one: it
+/// is ended, so that its owner learns of it.
+pub(super) async fn end_with_helper(watcher: Watcher, machine: ProcessId, helper: ProcessId) {
+    let how = watcher.exited(helper).await;
+    if machine.verify().is_err() {
+        return;
+    }
+    tracing::warn!(pid = machine.pid, %how, "vhost-device-vsock ended; ending its machine");
+    if let Err(error) = watcher.kill(machine, Duration::from_secs(10)).await {
+        tracing::error!(pid = machine.pid, %error, "machine without a link");
+    }
+}
