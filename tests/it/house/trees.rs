@@ -7,7 +7,9 @@ use super::{assert_none, sources::sources};
 fn workspaces_are_removed_by_the_walk_that_no_depth_ends() {
     let code = sources(&[".rs"]);
     let is_host = |path: &str| {
-        path.starts_with("actors/workspace/") && !path.starts_with("actors/workspace/guest/")
+        path.starts_with("actors/workspace/")
+            && path.contains("/src/")
+            && !path.starts_with("actors/workspace/guest/")
     };
     let places = code.iter().filter(|source| is_host(&source.path));
     // A fake machine's files are a test's.

@@ -140,7 +140,8 @@ impl Driver for VmDriver {
     }
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
-        let launched = launch::launch(self, plan, launch::Origin::Boot).await?;
+        let launched =
+            launch::launch(self, plan, launch::Origin::Boot, args::Processor::Current).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }

@@ -42,10 +42,25 @@ pub(super) struct Fds {
     pub(super) tap: RawFd,
 }
 
+/// The emulated processor.
+///
+/// QEMU before 8.0 computes the flags after CMPXCHG16B from operands instead of flags where it has
+/// not written down yet how the ones before were made: an interrupt that comes then restores a
+/// pointer as EFLAGS, and the guest's kernel, which allocates memory with that instruction, ends in
+/// a double fault. So the processor has none, and the kernel does without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Processor {
+    /// Without CMPXCHG16B.
+    Current,
+    /// As earlier daemons booted machines: memory that was saved of those uses it.
+    WithCx16,
+}
+
 /// What the command line needs besides the plan.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     pub(super) accelerator: AcceleratorKind,
+    pub(super) processor: Processor,
     pub(super) tsc_khz: u64,
     /// The disk's file system takes `O_DIRECT`.
     pub(super) direct: bool,
@@ -81,7 +96,11 @@ pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
 
 /// The words that decide whether saved memory fits: processor, memory size, devices and their
 /// order. Names, paths, descriptors and how the memory is held are the same in all of them.
-pub(super) fn shape_words(plan: &Plan, accelerator: AcceleratorKind) -> Vec<OsString> {
+pub(super) fn shape_words(
+    plan: &Plan,
+    accelerator: AcceleratorKind,
+    processor: Processor,
+) -> Vec<OsString> {
     let neutral = Plan {
         uuid: uuid::Uuid::nil(),
         is_fork: false,
@@ -91,6 +110,7 @@ pub(super) fn shape_words(plan: &Plan, accelerator: AcceleratorKind) -> Vec<OsSt
     };
     let machine = Machine {
         accelerator,
+        processor,
         tsc_khz: 0,
         direct: false,
         shared_ram: true,
@@ -117,12 +137,12 @@ fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
     line.pair("-name", format!("guest={}", comma_safe(&plan.tag())));
     line.pair("-uuid", plan.uuid.to_string());
     line.pair("-machine", "microvm,memory-backend=ram,usb=off");
-    let (accelerator, processor) = match machine.accelerator {
-        AcceleratorKind::Kvm => ("kvm", "host"),
+    let tcg = "tcg,thread=multi,tb-size=64";
+    let (accelerator, processor) = match (machine.accelerator, machine.processor) {
+        (AcceleratorKind::Kvm, _) => ("kvm", "host"),
         // arat: without it an idle guest keeps ticking at 250 Hz.
-        AcceleratorKind::Tcg | AcceleratorKind::Namespaces => {
-            ("tcg,thread=multi,tb-size=64", "qemu64,+arat")
-        }
+        (_, Processor::Current) => (tcg, "qemu64,+arat,-cx16"),
+        (_, Processor::WithCx16) => (tcg, "qemu64,+arat"),
     };
     line.pair("-accel", accelerator);
     line.pair("-cpu", processor);
@@ -274,6 +294,7 @@ mod tests {
     fn line(plan: &Plan, accelerator: AcceleratorKind) -> String {
         let machine = Machine {
             accelerator,
+            processor: Processor::Current,
             tsc_khz: 2_500_000,
             direct: true,
             shared_ram: true,
@@ -323,6 +344,7 @@ mod tests {
         plan.disk = Some(crate::Disk { layers: vec![old, new], top });
         let machine = Machine {
             accelerator: AcceleratorKind::Tcg,
+            processor: Processor::Current,
             tsc_khz: 2_500_000,
             direct: true,
             shared_ram: false,
@@ -352,7 +374,8 @@ mod tests {
         other.uuid = uuid::Uuid::from_u128(7);
         other.token_hash_hex = "cd".repeat(32);
         other.is_fork = true;
-        let shape = |plan: &Plan| text(&shape_words(plan, AcceleratorKind::Tcg));
+        let shape =
+            |plan: &Plan| text(&shape_words(plan, AcceleratorKind::Tcg, Processor::Current));
         assert_eq!(shape(&one), shape(&other));
         other.memory_mb += 1;
         assert_ne!(shape(&one), shape(&other));

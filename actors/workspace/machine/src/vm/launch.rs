@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::args::{self, Fds, Machine};
+use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
 use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
 use crate::cgroup::Limits;
@@ -60,14 +60,10 @@ impl Origin {
 }
 
 /// What a machine of this plan has in common with those whose memory it can take.
-pub(super) fn shape(driver: &VmDriver, plan: &Plan) -> Shape {
-    let mut words = blake3::Hasher::new();
-    for word in args::shape_words(plan, driver.accelerator) {
-        words.update(word.as_encoded_bytes()).update(&[0]);
-    }
+pub(super) fn shape(driver: &VmDriver, plan: &Plan, processor: Processor) -> Shape {
     Shape {
         program: driver.facts.program.clone(),
-        machine: words.finalize().to_hex().to_string(),
+        machine: devices(driver, plan, processor),
         vcpus: plan.vcpus,
         memory_mb: plan.memory_mb,
         carrier: plan.carrier,
@@ -76,10 +72,28 @@ pub(super) fn shape(driver: &VmDriver, plan: &Plan) -> Shape {
     }
 }
 
+/// A hash of processor and devices.
+fn devices(driver: &VmDriver, plan: &Plan, processor: Processor) -> String {
+    let mut words = blake3::Hasher::new();
+    for word in args::shape_words(plan, driver.accelerator, processor) {
+        words.update(word.as_encoded_bytes()).update(&[0]);
+    }
+    words.finalize().to_hex().to_string()
+}
+
+/// The processor that saved memory of this shape needs.
+pub(super) fn processor_of(driver: &VmDriver, plan: &Plan, saved: &Shape) -> Processor {
+    match saved.machine == devices(driver, plan, Processor::WithCx16) {
+        true => Processor::WithCx16,
+        false => Processor::Current,
+    }
+}
+
 pub(super) async fn launch(
     driver: &VmDriver,
     plan: &Plan,
     origin: Origin,
+    processor: Processor,
 ) -> Result<Launched, Error> {
     plan.check()?;
     if let Some(NicEnd::Tap(tap)) = plan.nic.as_ref().map(|nic| &nic.end) {
@@ -93,6 +107,7 @@ pub(super) async fn launch(
         ground: driver.ground.clone(),
         program: driver.qemu.clone(),
         accelerator: driver.accelerator,
+        processor,
         tsc_khz: driver.tsc_khz,
         plan: plan.clone(),
         ram,
@@ -118,7 +133,7 @@ pub(super) async fn launch(
         folders: plan.folders.clone(),
         cgroup_dirs,
         endpoint,
-        memory: Some(Held { shape: shape(driver, plan), ram: held }),
+        memory: Some(Held { shape: shape(driver, plan, processor), ram: held }),
         nic: plan.nic.is_some(),
     };
     Ok(Launched { handle, limits })
@@ -159,6 +174,7 @@ struct Starter {
     ground: Ground,
     program: std::path::PathBuf,
     accelerator: AcceleratorKind,
+    processor: Processor,
     tsc_khz: u64,
     plan: Plan,
     ram: OwnedFd,
@@ -191,6 +207,7 @@ impl Starter {
         }
         let machine = Machine {
             accelerator: self.accelerator,
+            processor: self.processor,
             tsc_khz: self.tsc_khz,
             direct: spawn::takes_direct(&plan.disk().top),
             shared_ram: self.shared_ram,

@@ -66,12 +66,13 @@ impl Snapshots for VmDriver {
         let open = move || {
             let description = folder.describe()?;
             let plan = nic::fit(&wished, description.shape.nic)?;
-            launch::shape(&driver, &plan).must_fit(&description.shape)?;
+            let processor = launch::processor_of(&driver, &plan, &description.shape);
+            launch::shape(&driver, &plan, processor).must_fit(&description.shape)?;
             let device = folder.device();
             let state = std::fs::File::open(&device).map_err(Error::io("open", &device))?;
-            Ok::<_, Error>((plan, description, OwnedFd::from(state)))
+            Ok::<_, Error>((plan, processor, description, OwnedFd::from(state)))
         };
-        let (plan, description, device) =
+        let (plan, processor, description, device) =
             tokio::task::spawn_blocking(open).await.map_err(Error::lost_task)??;
         let (ram, memory_mb) = (snapshot.ram(), plan.memory_mb);
         let load = async {
@@ -79,7 +80,8 @@ impl Snapshots for VmDriver {
             tokio::task::spawn_blocking(load).await.map_err(Error::lost_task)?
         };
         let image = self.images.get(description.id, load).await?;
-        let launched = launch::launch(self, &plan, Origin::Fork { image, device }).await?;
+        let launched =
+            launch::launch(self, &plan, Origin::Fork { image, device }, processor).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }

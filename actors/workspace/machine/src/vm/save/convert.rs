@@ -30,7 +30,8 @@ impl Saving<'_> {
     }
 
     async fn convert_with(&self, plan: &Plan, origin: Origin) -> Result<(), Error> {
-        let launched = launch::launch(self.driver, plan, origin).await?;
+        let processor = launch::processor_of(self.driver, plan, &self.held.shape);
+        let launched = launch::launch(self.driver, plan, origin, processor).await?;
         let saved = async {
             let control = Control::of(&launched.handle).await?;
             control.prepare_save(create(self.folder.device()).await?, true).await?;

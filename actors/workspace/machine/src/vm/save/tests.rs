@@ -6,12 +6,17 @@ use std::time::{Duration, SystemTime};
 use hivekeep_protocol::{Argv, Configure, Exec, JobStart, Quiesce, Reidentified, Reidentify, Thaw};
 use tokio_util::sync::CancellationToken;
 
+use super::super::args::Processor;
+use super::super::launch::{self, Origin};
 use super::super::tests::{bootable, open, tcg};
 use super::*;
 use crate::{Disk, Driver, ExitHow, LogsOnDiscard, ProcessId, Snapshots};
 use hivekeep_link::{Link, LinkError, LinkOptions, LinkToken, Wait};
 
 const SLOW: Duration = Duration::from_secs(120);
+
+/// Processors that have CMPXCHG16B.
+const CX16: &str = "grep -cw cx16 /proc/cpuinfo || :";
 
 /// A driver, and a running machine whose guest counts in a background job.
 struct Bench {
@@ -89,14 +94,16 @@ fn unix_ms() -> u64 {
 }
 
 impl Bench {
-    async fn start() -> Result<Self, String> {
+    /// `processor` is that of earlier daemons where a test is about their machines.
+    async fn start(processor: Processor) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = bootable(dir.path()).await?;
         let token = LinkToken::generate().unwrap();
         plan.token_hash_hex = token.hash_hex();
         let driver = open(dir.path(), tcg());
         driver.prepare(&plan).await.unwrap();
-        let handle = driver.launch(&plan).await.unwrap().handle;
+        let launched = launch::launch(&driver, &plan, Origin::Boot, processor).await;
+        let handle = launched.unwrap().handle;
         let living = Mutex::new(vec![handle.process]);
         let link = connect(&handle, &token).await.unwrap();
         let configure = Configure {
@@ -202,7 +209,10 @@ fn hash(path: &Path) -> blake3::Hash {
 
 macro_rules! bench_or_skip {
     () => {
-        match Bench::start().await {
+        bench_or_skip!(Processor::Current)
+    };
+    ($processor:expr) => {
+        match Bench::start($processor).await {
             Ok(bench) => bench,
             Err(why) => return eprintln!("SKIPPED: {why}"),
         }
@@ -229,6 +239,7 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
     assert!(memory.copied_in_pause_bytes < memory.ram_bytes / 2, "most was copied before");
     assert!(snapshot.is_complete() && snapshot.bytes().unwrap() < 2 * memory.ram_bytes);
     let at_source = counter(&bench.link).await;
+    assert_eq!(run(&bench.link, CX16).await, "0", "see `Processor`");
 
     let frozen = bench.plan.disk().top;
     let parts = [snapshot.ram(), snapshot.device(), frozen.clone()];
@@ -284,7 +295,7 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_guest_daemon() {
-    let bench = bench_or_skip!();
+    let bench = bench_or_skip!(Processor::WithCx16);
     let (snapshot, _) = bench.save(&bench.handle, &bench.plan, "one").await;
     let frozen = bench.plan.disk().top;
     let fork = bench.fork(1, vec![frozen.clone()], &snapshot, &bench.token).await;
@@ -303,6 +314,8 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
     let told = "cat /sys/class/dmi/id/product_uuid 2>/dev/null || echo none";
     assert_eq!(run(&grandchild.link, told).await, "none");
     assert!(counter(&grandchild.link).await > 0);
+    // It was saved as an earlier daemon booted it, and has its processor.
+    assert_eq!(run(&grandchild.link, CX16).await, "1");
     assert_eq!(run(&fork.link, "cat /root/mine").await, "later");
 
     // The guest's daemon dies; its successor was started with the template's token.
