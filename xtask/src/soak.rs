@@ -108,6 +108,11 @@ fn soak(kit: &Kit<'_>, time: Duration, vms: bool) -> Result<Soaked> {
         }
         sampled.map(|()| samples)
     });
+    if samples.is_err() {
+        let kept = kit.repo.target.join("soak");
+        house.keep_logs(&kept)?;
+        println!("the logs of the daemon and its machines are in {}", kept.display());
+    }
     Ok(Soaked { time, series: sample::series(&samples?)?, deeds })
 }
 

@@ -95,6 +95,19 @@ impl House {
         Client::start(command).with_context(|| format!("the daemon said: {}", self.stderr()))
     }
 
+    /// Keeps what the daemon and its machines said, where the next run finds nothing of it: the
+    /// house takes its folder along.
+    pub(crate) fn keep_logs(&self, into: &Path) -> Result<()> {
+        let _none_before = fs::remove_dir_all(into);
+        fs::create_dir_all(into)?;
+        let status = Command::new("cp")
+            .arg("-r")
+            .args([self.path().join("logs"), self.path().join("stderr"), into.to_owned()])
+            .status()?;
+        ensure!(status.success(), "the logs could not be copied to {}", into.display());
+        Ok(())
+    }
+
     fn stderr(&self) -> String {
         fs::read_to_string(self.path().join("stderr")).unwrap_or_default()
     }
