@@ -1,4 +1,4 @@
 //! What a guest's git prints, and addresses of repositories.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hivekeep_git::fuzzing::git_output(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hivekeep_git::fuzzing::output(bytes));

@@ -161,7 +161,7 @@ async fn a_sandbox_outlives_the_death_of_its_daemon() {
     let bench = or_skip!(stand_in(""));
     let file = bench.dir.path().join("handle.json");
     let died = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "driver::sandbox::tests::launch_and_die", "--ignored"])
+        .args(["--exact", "sandbox::tests::launch_and_die", "--ignored"])
         .env(ORPHANED, &file)
         .status()
         .unwrap();

@@ -198,7 +198,7 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let plan = bootable_or_skip!(dir.path());
     let died = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "driver::vm::tests::launch_and_die", "--ignored"])
+        .args(["--exact", "vm::tests::launch_and_die", "--ignored"])
         .env(ORPHANED, dir.path())
         .status()
         .unwrap();

@@ -52,7 +52,7 @@ fn as_ordinary_user(test: &str, subuid: &str) -> Result<(), String> {
     let tested = Command::new("unshare")
         .args(["--mount", "sh", "-c", &script, "sh"])
         .args([dir.path(), &std::env::current_exe().unwrap()])
-        .arg(format!("driver::sandbox::tests::ordinary::{test}"))
+        .arg(format!("sandbox::tests::ordinary::{test}"))
         .env(FOLDER, dir.path())
         .output()
         .unwrap();
