@@ -41,7 +41,9 @@ impl Incoming {
     /// As configured: eight of the longest messages that any door takes.
     pub fn new(config: &Config) -> Self {
         let longest_mb = config.daemon.max_message_mb.max(config.mcp_http.max_body_mb);
-        let longest_kib = u32::try_from(longest_mb.saturating_mul(1024)).unwrap_or(u32::MAX / 16);
+        // Eight of them are counted in the same type.
+        let longest_kib = u32::try_from(longest_mb.saturating_mul(1024)).unwrap_or(u32::MAX);
+        let longest_kib = longest_kib.min(u32::MAX / LONGEST);
         let kib = Arc::new(Semaphore::new((longest_kib * LONGEST) as usize));
         Self { kib, longest_kib }
     }
@@ -65,6 +67,16 @@ impl Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_for_messages_of_any_length_can_be_configured() {
+        for megabytes in [1, 4 << 20, usize::MAX] {
+            let mut config = Config::default();
+            config.daemon.max_message_mb = megabytes;
+            let incoming = Incoming::new(&config);
+            assert!(incoming.kib.available_permits() >= incoming.longest_kib as usize * 8);
+        }
+    }
 
     #[tokio::test]
     async fn eight_of_the_longest_fit_or_many_that_turned_out_short() {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Entity, Fault, JobId, Me};
+use hivekeep_link::{LinkError, Wait};
 use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{records::Record, shared::Desk, workspace::Line};
-use hivekeep_link::{LinkError, Wait};
 
 /// A job whose end was not told is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

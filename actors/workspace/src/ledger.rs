@@ -7,6 +7,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
+use hivekeep_machine::{AppliedLimits, MachineHandle};
 use hivekeep_store::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,6 @@ use crate::{
     records::{Planned, Record},
     snapshots::{Disk, Merge, Node, Piece, Tree},
 };
-use hivekeep_machine::{AppliedLimits, MachineHandle};
 
 /// The durable state of one workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]

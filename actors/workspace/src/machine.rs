@@ -4,10 +4,10 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Address, Entity, Fault, Me, Room};
+use hivekeep_machine::{Driver, MachineHandle};
 use tokio::sync::watch;
 
 use crate::workspace::{self, Line};
-use hivekeep_machine::{Driver, MachineHandle};
 
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);

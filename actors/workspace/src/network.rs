@@ -6,12 +6,12 @@ use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{Attachment, GroupChange, NetworkMode, NetworkView, NetworkWish},
 };
+use hivekeep_machine::Isolation;
 
 use crate::{
     shared::Shared,
     tools::network::{Forwarded, NetworkKind, NetworkState},
 };
-use hivekeep_machine::Isolation;
 
 /// A network that is still testing itself is described without its mode after this.
 const MODE_PATIENCE: Duration = Duration::from_millis(500);

@@ -5,9 +5,16 @@ use std::{
     sync::Arc,
 };
 
+use hivekeep_image::{ImageName, ImageStore};
 use hivekeep_kernel::{
     Census, Layer, Room, ToolError,
     ports::{Network, Sessions},
+};
+use hivekeep_machine::{
+    Driver, Ground, probe_kvm,
+    sandbox::SandboxDriver,
+    sweep::Sweeper,
+    vm::{OverlayMaker, VmDriver},
 };
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
@@ -16,13 +23,6 @@ use crate::{
     Options,
     shared::{Folders, Hide, Shared},
     workspace::TransferQuota,
-};
-use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_machine::{
-    Driver, Ground, probe_kvm,
-    sandbox::SandboxDriver,
-    sweep::Sweeper,
-    vm::{OverlayMaker, VmDriver},
 };
 
 /// The folder of disks in the state folder: one a workspace.

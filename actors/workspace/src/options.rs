@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use hivekeep_kernel::{Backoff, GiveUp, Policy, Restart};
+use hivekeep_link::KeeperOptions;
+use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::pool::PoolOptions;
-use hivekeep_link::KeeperOptions;
-use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 
 /// Section `[workspace]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

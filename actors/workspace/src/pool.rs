@@ -18,6 +18,7 @@ mod work;
 use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{Address, Entity, Fault, Me, SessionId, ToolError, WorkspaceId};
+use hivekeep_machine::Support;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -35,7 +36,6 @@ use crate::{
     tools::pool::{PoolClass, PoolMachine, PoolReport, Production},
     workspace, workspaces,
 };
-use hivekeep_machine::Support;
 
 /// How often it is looked whether images or programs have changed.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);

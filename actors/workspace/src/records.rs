@@ -12,6 +12,8 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId, ports::NetworkWish,
 };
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +25,6 @@ use crate::{
     pool::Pooled,
     snapshots::{Merge, Node},
 };
-use hivekeep_link::LinkToken;
-use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
 
 /// One entry of the stream `workspace/<id>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

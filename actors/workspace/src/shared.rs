@@ -2,10 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use hivekeep_image::ImageStore;
 use hivekeep_kernel::{
     Address, Census, Layer, Room, ToolError, WorkspaceId,
     ports::{Network, Sessions},
 };
+use hivekeep_machine::{Driver, Isolation, MachineHandle, sweep::Sweeper};
 use hivekeep_store::{Events, Journal, NewEvent, Seq, StreamId};
 use serde_json::Value;
 
@@ -19,8 +21,6 @@ use crate::{
     snapshots::Holds,
     workspace::{self, TransferQuota},
 };
-use hivekeep_image::ImageStore;
-use hivekeep_machine::{Driver, Isolation, MachineHandle, sweep::Sweeper};
 
 /// Kind of the streams that hold workspaces.
 pub(crate) const STREAM: &str = "workspace";

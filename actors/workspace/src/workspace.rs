@@ -39,6 +39,8 @@ use hivekeep_kernel::{
     Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, SessionId, ToolCall,
     ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
 };
+use hivekeep_link::{Link, LinkNews, LinkToken};
+use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
@@ -63,8 +65,6 @@ use crate::{
     tasks::{Pace, Told},
     tools,
 };
-use hivekeep_link::{Link, LinkNews, LinkToken};
-use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 
 /// What a workspace can be told.
 pub enum Msg {

@@ -10,8 +10,7 @@ use std::{
 };
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
-use hivekeep_link::tasks::Delivery;
-use hivekeep_link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait};
+use hivekeep_link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait, tasks::Delivery};
 use hivekeep_protocol::{
     Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart,
     TaskPut, Usage,

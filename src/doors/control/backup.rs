@@ -55,15 +55,13 @@ async fn prepare(core: Arc<Core>, disks: bool) -> Result<Prepared, ToolError> {
     };
     let journal = folder.join("journal");
     made(&journal).await?;
-    let (disks, frozen) = match (disks, &core.disks) {
-        (true, Some(disks)) => {
-            let (contents, frozen) = freeze(&core, disks, &folder, &journal).await?;
-            (Some(contents), Some(frozen))
-        }
-        _ => {
-            core.journal.backup(journal.clone()).await.map_err(failed)?;
-            (None, None)
-        }
+    let (disks, frozen) = if disks {
+        let disks = core.disks.as_ref().ok_or_else(no_disks)?;
+        let (contents, frozen) = freeze(&core, disks, &folder, &journal).await?;
+        (Some(contents), Some(frozen))
+    } else {
+        core.journal.backup(journal.clone()).await.map_err(failed)?;
+        (None, None)
     };
     let made = BackupMade { journal, disks };
     Ok(Prepared { made, _staging: staging, _frozen: frozen, _one_at_a_time: turn })
@@ -116,6 +114,11 @@ async fn blocking<T: Send + 'static>(
 fn failed(error: impl std::fmt::Display) -> ToolError {
     ToolError::new(Layer::Store, "backup_failed", error.to_string())
         .next("look at the free space of the state folder, and at `hivekeep logs`")
+}
+
+fn no_disks() -> ToolError {
+    ToolError::new(Layer::Door, "no_disks", "this daemon has no workspaces, and so no disks")
+        .next("leave --disks out")
 }
 
 /// Has the folder removed off the async threads.

@@ -50,8 +50,8 @@ impl House {
         Ok(())
     }
 
-    /// Takes what another session holds and is about to give up: only where that one's is not
-    /// counted there is anything to be checked.
+    /// Takes what another session holds and is about to give up. The user's limit is checked only
+    /// when the other session is another user's, and the host's never: there it is counted already.
     pub(super) fn take_over(
         &self,
         face: &Face,

@@ -52,6 +52,9 @@ pub enum Msg {
     /// A session could not be ended. From its actor.
     #[doc(hidden)]
     Stayed(SessionId),
+    /// An ended session could not be forgotten. From the supervisor's own worker.
+    #[doc(hidden)]
+    Remembered(SessionId),
     /// Time to forget ended sessions.
     Sweep,
 }
@@ -115,6 +118,8 @@ impl Entity for Sessions {
             Msg::Written(written) => return self.written(written),
             Msg::Ended(id) => self.ended(id),
             Msg::Stayed(id) => drop(self.leaving.remove(&id)),
+            // The next sweep tries again, and not at once: the disk may be full for a while.
+            Msg::Remembered(id) => self.house.get(id).into_iter().for_each(|face| self.know(face)),
             Msg::Sweep => {
                 self.sweep_later();
                 self.house.tell_summaries();
@@ -336,7 +341,7 @@ impl Sessions {
                     Err(error) => {
                         tracing::warn!(session = %id, %error, "not forgotten; tried again");
                         // Nobody there: the next incarnation finds it.
-                        let _ = me.send(Msg::Ended(id));
+                        let _ = me.send(Msg::Remembered(id));
                     }
                 }
             }

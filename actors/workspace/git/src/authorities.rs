@@ -3,9 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};
-
-use hivekeep_link::link_error;
-use hivekeep_link::{Link, Wait};
+use hivekeep_link::{Link, Wait, link_error};
 
 /// Where the guest's git finds them.
 pub(super) const PLACE: &str = "/run/hivekeep/git-authorities.pem";

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::{LinkError, Wait, link_error};
 use hivekeep_protocol::{FileList, GuestCode};
 
 use super::{
@@ -10,8 +11,6 @@ use super::{
     run::{Asked, GitDone},
 };
 use crate::api::GitCloned;
-use hivekeep_link::link_error;
-use hivekeep_link::{LinkError, Wait};
 
 /// Time for a look at the destination, or at the server's branches.
 const LOOK: Duration = Duration::from_secs(30);

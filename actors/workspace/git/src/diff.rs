@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hivekeep_kernel::ToolError;
+use hivekeep_link::capped_text;
 
 use super::Git;
 use crate::api::GitDiffed;
-use hivekeep_link::capped_text;
 
 /// Most bytes of a diff that are returned.
 const MAX_BYTES: u64 = 2 * 1024 * 1024;

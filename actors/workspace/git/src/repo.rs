@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::Link;
 
 use super::{
     Hider, Login, authorities,
     run::{self, Asked, GitCall, GitDone},
 };
-use hivekeep_link::Link;
 
 /// Time for what reaches no server.
 const LOCAL: Duration = Duration::from_secs(60);

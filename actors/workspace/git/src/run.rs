@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::{ExecOutput, Link, LinkError, Wait, link_error};
 use hivekeep_protocol::{Argv, Credential, Exec, ExecAsking, Exit, GuestCode};
 
 pub use hivekeep_link::Asked;
-use hivekeep_link::link_error;
-use hivekeep_link::{ExecOutput, Link, LinkError, Wait};
 
 /// How much longer than git's own limit the guest's answer is awaited.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use hivekeep_trees::remove_tree;
 use uuid::Uuid;
 
 use super::files::{rename_new, sync_dir};
 use super::tree::{self, Owners};
 use super::{Error, Hash, ObjectRef, Result, TreeRef};
-use hivekeep_trees::remove_tree;
 
 /// The folder of objects in a store.
 pub(super) const OBJECTS: &str = "objects";

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hivekeep_trees::remove_tree;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,6 @@ use super::files::{has_mounts, sweep};
 use super::objects::{OBJECTS, ObjectName, Objects};
 use super::verify::Verified;
 use super::{Error, ImageName, Manifest, Result, VerifiedImage, overlay};
-use hivekeep_trees::remove_tree;
 
 /// A folder of images. Cheap to clone; clones share what was verified.
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use hivekeep_kernel::ports::PortForward;
+use hivekeep_link::fake::FakeGuest;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::handle::{ProcessId, boot_id};
-use hivekeep_link::fake::FakeGuest;
 
 use super::{
     AcceleratorKind, AppliedLimits, Capabilities, Carrier, Driver, Endpoint, Enforcement, Error,

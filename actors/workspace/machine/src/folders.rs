@@ -5,12 +5,12 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use hivekeep_trees::remove_tree;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::plan::Plan;
 use super::{Error, console};
-use hivekeep_trees::remove_tree;
 
 /// Says whose folder it is; only a folder that holds it is ever removed. A link to the machine's
 /// uuid: made whole or not at all, also where the host crashes. Earlier daemons made a file.

@@ -14,11 +14,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hivekeep_trees::remove_tree;
 use uuid::Uuid;
 
 use super::sandbox::Subordinates;
 use super::{Error, folders};
-use hivekeep_trees::remove_tree;
 
 /// The folder's name; no workspace has one that begins so.
 pub(super) const TRASH: &str = ".hivekeep-trash";

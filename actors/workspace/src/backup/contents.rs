@@ -7,6 +7,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, LayerId, ToolError, WorkspaceId};
+use hivekeep_machine::Isolation;
 use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,6 @@ use crate::{
     ledger::Ledger,
     shared::{STREAM, load, store_error},
 };
-use hivekeep_machine::Isolation;
 
 /// What a backup holds of disks, and what not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
-use super::*;
-use crate::records::{Spec, StopHow};
 use hivekeep_link::LinkToken;
 use hivekeep_machine::Isolation;
+
+use super::*;
+use crate::records::{Spec, StopHow};
 use proptest::prelude::*;
 
 fn plan() -> Planned {

@@ -1,11 +1,11 @@
 //! What a machine of the pool was made from.
 
+use hivekeep_image::ImageName;
 use hivekeep_kernel::{ToolError, ports::NetworkMode};
 use serde::{Deserialize, Serialize};
 
 use super::Spec;
 use crate::{shared::Shared, workspace::unknown_image};
-use hivekeep_image::ImageName;
 
 /// A digest of everything besides its size that a machine of the pool was made from: the image's
 /// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two

@@ -1,12 +1,12 @@
 //! What the pool is configured to keep.
 
+use hivekeep_image::ImageName;
+use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Spec;
 use crate::Options;
-use hivekeep_image::ImageName;
-use hivekeep_machine::Isolation;
 
 /// Most machines of one class.
 const MAX_READY: u32 = 100;

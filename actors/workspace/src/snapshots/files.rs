@@ -7,12 +7,12 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_machine::layer;
+use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
 use super::{Holds, Merge, Node, Piece};
 use crate::shared::Folders;
-use hivekeep_machine::layer;
-use hivekeep_trees::remove_tree;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
 pub(crate) fn bytes(path: &Path) -> io::Result<u64> {

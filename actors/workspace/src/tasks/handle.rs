@@ -8,6 +8,7 @@ use hivekeep_kernel::{
         TaskTaken, TaskWindow, Tasks,
     },
 };
+use hivekeep_link::tasks::{self, Delivery};
 use hivekeep_protocol::TaskPut;
 use tokio::sync::oneshot;
 
@@ -15,7 +16,6 @@ use crate::{
     shared::Shared,
     workspace::{self, TaskAsk, Way, usable},
 };
-use hivekeep_link::tasks::{self, Delivery};
 
 /// A workspace's actor answers at once, unless it is being started anew.
 const ACTOR_PATIENCE: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Handle, Reply, SessionId, ToolError, WorkspaceId, tools};
+use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,6 @@ use crate::{
     workspace::{MachineProcess, Workspace},
     workspaces::Workspaces,
 };
-use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation};
 
 /// Create and start a new isolated workspace. Returns once a command can be run
 /// in it. Sizes left out come from the daemon's configuration.

@@ -1,11 +1,11 @@
 //! Looking at the warm pool. hivekeep's own.
 
 use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, WorkspaceId, tools};
+use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{tools::lifecycle::Size, workspaces::Workspaces};
-use hivekeep_machine::Isolation;
 
 /// Show the machines that are kept ready, so that workspace_create need not wait
 /// for a boot: how many of each class there are, how they are made, and what

@@ -1,11 +1,11 @@
 //! Workspaces that are made to be forked.
 
 use hivekeep_kernel::{CallCx, Handle, Reply, SnapshotId, ToolError, WorkspaceId, tools};
+use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::workspaces::Workspaces;
-use hivekeep_machine::Isolation;
 
 /// Most time for the start, the snapshot, and undoing both.
 const AROUND_SECS: u64 = 600;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{Fault, Policy, supervise::Verdict};
+use hivekeep_link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken};
+use hivekeep_machine::{MachineExit, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
 use super::{Line, Msg, Workspace};
@@ -11,9 +13,6 @@ use crate::{
     phase::Phase,
     records::Record,
 };
-use hivekeep_link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken};
-use hivekeep_machine::host_disk_full;
-use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 
 const MACHINE: &str = "machine";
 const LINK: &str = "link";

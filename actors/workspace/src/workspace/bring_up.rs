@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_image::{ImageName, ImageStore};
 use hivekeep_kernel::{CallCx, Layer, Reply, SnapshotId, ToolError, fault_point};
+use hivekeep_link::{Link, LinkToken};
+use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -19,9 +22,6 @@ use crate::{
     snapshots::{Disk, Piece, files},
     tools::lifecycle::WorkspaceStarted,
 };
-use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_link::{Link, LinkToken};
-use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
 
 /// When a restart that came at a bad time is tried again.
 const RESTART_AGAIN_IN: Duration = Duration::from_millis(500);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError, fault_point, ports::NetworkWish};
+use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Argv, Exec, Exit};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -14,7 +15,6 @@ use crate::{
     shared::Desk,
     workspaces::{Claims, inherited, over},
 };
-use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to take its new name. One that needs longer is no quick machine.
 const GUEST_PATIENCE: Duration = Duration::from_secs(3);

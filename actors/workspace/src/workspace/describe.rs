@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_link::Wait;
 use hivekeep_protocol::Usage;
 
 use super::{Line, Workspace, take_down};
@@ -15,7 +16,6 @@ use crate::{
         snapshots::ForkedFrom,
     },
 };
-use hivekeep_link::Wait;
 
 /// A guest that does not answer within this is described without its figures.
 const GUEST_PATIENCE: Duration = Duration::from_secs(3);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::Reservation};
+use hivekeep_machine::LogsOnDiscard;
 use serde_json::json;
 
 use super::{Workspace, take_down};
@@ -14,7 +15,6 @@ use crate::{
     tools::lifecycle::WorkspaceDestroyed,
     workspaces,
 };
-use hivekeep_machine::LogsOnDiscard;
 
 impl Workspace {
     /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The quota goes into

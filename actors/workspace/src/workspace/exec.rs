@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, ToolError};
+use hivekeep_link::{ExecOutput, Wait};
 use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, line};
 use crate::tools::execution::{Exec, ExecResult};
-use hivekeep_link::{ExecOutput, Wait};
 
 /// Longest command.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;

@@ -3,6 +3,7 @@
 use std::{io::Cursor, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_link::{Link, link_error};
 use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
@@ -11,8 +12,6 @@ use crate::tools::files::{
     FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
     FileWritten, MAX_TEXT_BYTES,
 };
-use hivekeep_link::Link;
-use hivekeep_link::link_error;
 
 impl Workspace {
     /// A link, once there is one, for a call that may be made now.

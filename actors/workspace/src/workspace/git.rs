@@ -1,9 +1,9 @@
 //! A workspace's git, and who one is when a server asks it.
 
+use hivekeep_git::{Git, GitOptions, GitUrl, Given, Login};
 use hivekeep_kernel::{CallCx, ToolError};
 
 use super::Workspace;
-use hivekeep_git::{Git, GitOptions, GitUrl, Given, Login};
 
 impl Workspace {
     /// The guest's git in a folder, once there is a link.

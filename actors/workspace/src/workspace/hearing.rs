@@ -7,6 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hivekeep_link::{Events, Link};
 use hivekeep_protocol::GuestEvent;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -14,7 +15,6 @@ use tokio::{
 };
 
 use super::{Msg, Workspace};
-use hivekeep_link::{Events, Link};
 
 /// Events of one link that wait in the mailbox.
 const WAITING: usize = 16;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Configure, Reidentify};
 
 use crate::records::Planned;
-use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to take its host name, clock and disk size. Growing a file
 /// system to 100 GiB under emulation takes seconds.

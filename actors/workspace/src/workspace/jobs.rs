@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Policy, Reply, ToolError, fault_point};
+use hivekeep_link::{LinkError, link_error};
 use hivekeep_protocol::{
     Argv, JobKill, JobPoll, JobReport, JobStart,
     limits::{DEFAULT_SPOOL_BYTES, MAX_JOBS},
@@ -15,8 +16,6 @@ use crate::{
     records::Record,
     tools::execution::JobView,
 };
-use hivekeep_link::LinkError;
-use hivekeep_link::link_error;
 
 /// Bytes of each stream in one poll. Both fit one frame of the link.
 const POLL_BYTES: u64 = 256 * 1024;

@@ -15,12 +15,12 @@ use hivekeep_kernel::{
     Layer, ToolError,
     ports::{Attachment, Cable, NetworkMode, NetworkPolicy},
 };
+use hivekeep_link::{Link, Wait};
+use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use super::policy::has_its_forwards;
 use crate::{network::mac_text, records::Planned, shared::Desk, workspaces::later};
-use hivekeep_link::{Link, Wait};
-use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);

@@ -6,6 +6,7 @@ use hivekeep_kernel::{
     Layer, Reply, ToolError, WorkspaceId,
     ports::{NetworkMode, NetworkView, NetworkWish},
 };
+use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
     workspaces::later,
 };
-use hivekeep_machine::{Driver, MachineHandle};
 
 /// Ports of the host below are for its own services.
 const FIRST_PORT: u16 = 1024;

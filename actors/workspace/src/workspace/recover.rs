@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ToolError;
+use hivekeep_machine::{Gone, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
 use super::{
@@ -19,8 +20,6 @@ use crate::{
     shared::Desk,
     snapshots::Disk,
 };
-use hivekeep_machine::host_disk_full;
-use hivekeep_machine::{Gone, MachineHandle, ProcessId};
 
 /// Between two questions to a machine that does not answer; each waits a while itself.
 const ASK_AGAIN_IN: Duration = Duration::from_millis(500);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hivekeep_kernel::{CallCx, LayerId, Reply, ToolError, fault_point};
+use hivekeep_machine::MachineHandle;
 use serde_json::json;
 
 use super::{
@@ -19,7 +20,6 @@ use crate::{
     snapshots::{Disk, Node, Piece, files},
     tools::snapshots::SnapshotResult,
 };
-use hivekeep_machine::MachineHandle;
 
 impl Workspace {
     /// `snapshot` with action `restore`. Goes on to the end whether or not the caller waits.

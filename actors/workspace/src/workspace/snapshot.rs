@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, fault_point};
+use hivekeep_machine::{Isolation, MachineHandle, SaveRequest, host_disk_full};
 use serde_json::json;
 
 use super::{
@@ -24,8 +25,6 @@ use crate::{
     snapshots::{Disk, Memory, Node, Piece, files},
     tools::snapshots::SnapshotResult,
 };
-use hivekeep_machine::host_disk_full;
-use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 
 /// Longest name of a snapshot.
 const MAX_NAME: usize = 128;

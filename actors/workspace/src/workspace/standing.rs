@@ -3,13 +3,13 @@
 //! workspace is `crashed` then, but no word of it says that nothing runs.
 
 use hivekeep_kernel::Fault;
+use hivekeep_machine::{MachineExit, ProcessId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Msg, Workspace};
 use crate::{phase::Phase, pool, records::Record, workspaces};
-use hivekeep_machine::{MachineExit, ProcessId};
 
 /// What is known of the machine's process on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Reply, ToolError, fault_point};
+use hivekeep_link::Wait;
+use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use hivekeep_protocol::Shutdown;
 use serde_json::json;
 
@@ -14,8 +16,6 @@ use crate::{
     snapshots::{Disk, Piece},
     tools::lifecycle::WorkspaceStopped,
 };
-use hivekeep_link::Wait;
-use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 
 impl Workspace {
     /// `workspace_stop`. Goes on to the end whether or not the caller waits.

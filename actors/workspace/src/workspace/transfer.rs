@@ -13,6 +13,7 @@ use std::{
 };
 
 use hivekeep_kernel::{CallCx, Layer, Progress, Reply, ToolError, fault_point};
+use hivekeep_link::{Link, LinkError, link_error};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
@@ -22,8 +23,6 @@ pub(crate) use self::quota::TransferQuota;
 use self::sink::DiskSink;
 use super::{Workspace, line};
 use crate::tools::files::{Direction, FileTransfer, FileTransferred};
-use hivekeep_link::link_error;
-use hivekeep_link::{Link, LinkError};
 
 impl Workspace {
     /// `file_transfer`.

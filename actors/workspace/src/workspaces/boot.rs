@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use hivekeep_kernel::Fault;
+use hivekeep_machine::sweep::Leftover;
 use hivekeep_store::StreamId;
 use serde_json::json;
 
 use super::Workspaces;
 use crate::{backup, ledger::Ledger, records::Record, shared::STREAM, snapshots::files};
-use hivekeep_machine::sweep::Leftover;
 
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.

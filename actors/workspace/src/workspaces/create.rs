@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hivekeep_image::ImageName;
 use hivekeep_kernel::{
     Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
@@ -16,7 +17,6 @@ use crate::{
     tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     workspace,
 };
-use hivekeep_image::ImageName;
 
 /// Failed creations that are kept for their logs.
 const MAX_FAILED: usize = 20;

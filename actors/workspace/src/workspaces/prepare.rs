@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use dashmap::DashSet;
+use hivekeep_git::GitUrl;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
+use hivekeep_machine::{Isolation, Support};
 
 use super::{Claims, Workspaces, adopt, create};
 use crate::{
@@ -18,8 +20,6 @@ use crate::{
     },
     workspace::{self, prepare as ask},
 };
-use hivekeep_git::GitUrl;
-use hivekeep_machine::{Isolation, Support};
 
 /// Most commands of one preparation.
 const MAX_COMMANDS: usize = 64;

@@ -12,6 +12,8 @@ mod tasks;
 mod wires;
 
 use hivekeep_kernel::WorkspaceId;
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{ExitHow, Gone, Isolation};
 use hivekeep_store::StreamId;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -21,8 +23,6 @@ use crate::{
     records::{Planned, Record, Spec},
     shared::STREAM,
 };
-use hivekeep_link::LinkToken;
-use hivekeep_machine::{ExitHow, Gone, Isolation};
 use stage::Stage;
 
 /// A workspace whose machine could be neither taken up nor ended after a restart.

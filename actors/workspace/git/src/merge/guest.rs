@@ -8,11 +8,11 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_link::{Link, Wait, link_error};
 use hivekeep_protocol::{Argv, Exec, Exit, FileList};
 
 use super::repository::Repository;
 use crate::run::{GitCall, GitDone, git};
-use hivekeep_link::{Link, Wait, link_error};
 
 /// Most output of one run of git. Ten thousand commits with their parents are a tenth of it.
 const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;

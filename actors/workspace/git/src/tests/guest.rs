@@ -5,11 +5,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use hivekeep_link::{Endpoint, Link, LinkOptions, LinkToken};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::Git;
-use hivekeep_link::{Endpoint, Link, LinkOptions, LinkToken};
 
 /// That of the environment, else the newest below the target folder.
 fn guest_binary() -> Option<PathBuf> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
+use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -16,7 +17,6 @@ use crate::tree::{self, Owners};
 use crate::{
     Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Package, Purpose, Result, Suite,
 };
-use hivekeep_trees::remove_tree;
 
 /// What the parts of a build work with.
 pub(super) struct Workshop<'a> {

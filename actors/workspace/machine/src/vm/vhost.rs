@@ -1,5 +1,6 @@
 //! `vhost-device-vsock`: AF_VSOCK for a guest without help of the host's kernel.
 
+use hivekeep_trees::remove_tree;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,7 +13,6 @@ use crate::options::MachineUser;
 use crate::process::Watcher;
 use crate::spawn::{self, Spawn};
 use crate::{Error, Plan, folders, tools};
-use hivekeep_trees::remove_tree;
 
 pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
 /// How long it may take to make its socket.

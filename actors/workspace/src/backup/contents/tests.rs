@@ -2,6 +2,7 @@
 
 use chrono::Utc;
 use hivekeep_kernel::{SessionId, SnapshotId};
+use hivekeep_link::LinkToken;
 
 use super::*;
 use crate::{
@@ -9,7 +10,6 @@ use crate::{
     records::{Planned, Spec},
     snapshots::{Memory, Node},
 };
-use hivekeep_link::LinkToken;
 
 fn ledger(isolation: Isolation, layers: &[LayerId]) -> Ledger {
     let id = WorkspaceId::new();

@@ -1,7 +1,7 @@
+use hivekeep_machine::Isolation;
 use proptest::prelude::*;
 
 use super::*;
-use hivekeep_machine::Isolation;
 
 fn spec() -> Spec {
     Spec { image: "base".into(), isolation: Isolation::Vm, vcpus: 1, memory_mb: 256, disk_gb: 1 }

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use hivekeep_git::{self as git, CloneWish, Git, GitUrl, Login};
 use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_link::{Link, LinkError, Wait};
 use hivekeep_protocol::{Argv, Exec};
 use tokio::{sync::watch, time::Instant};
 
@@ -11,8 +13,6 @@ use crate::{
     tools::prepare::{PrepareStep, StepKind},
     workspace::{Line, exec::exit_code, line},
 };
-use hivekeep_git::{self as git, CloneWish, Git, GitUrl, Login};
-use hivekeep_link::{Link, LinkError, Wait};
 
 /// Where a repository goes, as commands without a working directory expect it.
 const INTO: &str = "/workspace";

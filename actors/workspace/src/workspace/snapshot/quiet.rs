@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Quiesce, Thaw};
 
 use crate::workspace::Line;
-use hivekeep_link::{Link, Wait};
 
 /// Time for the guest to write its cache to its disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);

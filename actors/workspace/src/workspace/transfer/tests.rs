@@ -1,11 +1,11 @@
 use hivekeep_kernel::{CallId, Door, SessionId};
-use tokio_util::sync::CancellationToken;
-
-use super::*;
 use hivekeep_link::{
     LinkOptions, LinkToken,
     fake::{Act, FakeGuest, Seen},
 };
+use tokio_util::sync::CancellationToken;
+
+use super::*;
 
 fn host(root: &Path, inside: &str) -> HostFile {
     HostFile { root: root.to_owned(), inside: inside.into() }

@@ -9,14 +9,14 @@ use std::{
 };
 
 use hivekeep_kernel::ports::NetworkMode;
+use hivekeep_link::{KeeperOptions, fake::Act};
+use hivekeep_machine::Gone;
 use hivekeep_protocol::ToGuest;
 use serde_json::json;
 
 use super::stage::{FLOOR, Stage, guest};
 use super::wires::Wires;
 use crate::Options;
-use hivekeep_link::{KeeperOptions, fake::Act};
-use hivekeep_machine::Gone;
 
 /// A workspace whose guest is silent while its machine stands still. Pings are quick, and few
 /// enough for the slots that a link has for them: this guest never closes those that it ignored.

@@ -14,6 +14,7 @@ use hivekeep_kernel::{
     WorkspaceId,
     ports::{NetworkMode, TaskAssignment, Tasks},
 };
+use hivekeep_link::fake::Act;
 use hivekeep_protocol::{
     self as wire, Argv, Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, TaskOutput, TaskPage,
     ToGuest, encode,
@@ -27,7 +28,6 @@ use super::{
     wires::Wires,
 };
 use crate::tasks::TasksHandle;
-use hivekeep_link::fake::Act;
 
 /// Bytes in place of the answer to the call with this id.
 type Attack = fn(u32) -> Vec<u8>;

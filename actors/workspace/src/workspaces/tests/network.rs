@@ -6,6 +6,8 @@ use std::sync::{
 };
 
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
+use hivekeep_link::fake::Act;
+use hivekeep_machine::{Error, ExitHow, Gone, Isolation};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 
@@ -14,8 +16,6 @@ use super::{
     wires::Wires,
 };
 use crate::workspaces::later;
-use hivekeep_link::fake::Act;
-use hivekeep_machine::{Error, ExitHow, Gone, Isolation};
 
 /// What the guest's interface is not as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use hivekeep_kernel::{WorkspaceId, ports::NetworkMode};
+use hivekeep_machine::{Error, ExitHow};
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use crate::{
     shared::STREAM,
     workspaces::Msg,
 };
-use hivekeep_machine::{Error, ExitHow};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

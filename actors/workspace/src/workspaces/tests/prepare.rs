@@ -1,11 +1,11 @@
 //! `workspace_prepare`, with guests that do what the test says.
 
 use hivekeep_kernel::{Progress, SessionId, ToolError, ports::NetworkMode};
+use hivekeep_machine::Error;
 use hivekeep_protocol::Argv;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
-use hivekeep_machine::Error;
 
 fn recipe() -> Value {
     json!({

@@ -9,12 +9,15 @@ use std::{
 };
 
 use async_trait::async_trait;
+use hivekeep_image::fixture::{Fixture, fixture};
 use hivekeep_kernel::{
     Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, Room, SessionId,
     ToolCall, ToolError,
     entity::spawn_root,
     ports::{Hold, NetworkMode, Sessions, Standing},
 };
+use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
+use hivekeep_machine::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
     Stream, Thawed, ToGuest,
@@ -30,9 +33,6 @@ use crate::{
     tools,
     workspaces::{Msg, Workspaces},
 };
-use hivekeep_image::fixture::{Fixture, fixture};
-use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
-use hivekeep_machine::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

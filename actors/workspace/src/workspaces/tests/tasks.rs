@@ -12,6 +12,7 @@ use hivekeep_kernel::{
     WorkspaceId,
     ports::{NetworkMode, TaskAssignment, TaskOutputs, TaskState, TaskWindow, Tasks},
 };
+use hivekeep_link::fake::Act;
 use hivekeep_protocol::{
     Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, Spool, TaskAcked, TaskNews, TaskPage,
     TaskProgress, TaskPut, TaskReading, TaskTaken, ToGuest, encode,
@@ -24,7 +25,6 @@ use super::{
     wires::Wires,
 };
 use crate::tasks::TasksHandle;
-use hivekeep_link::fake::Act;
 
 type Puts = Arc<Mutex<Vec<TaskPut>>>;
 

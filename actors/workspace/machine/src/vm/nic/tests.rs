@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, PortForward, Transport};
+use hivekeep_link::{Link, LinkError, Wait};
 use hivekeep_protocol::{GuestCode, NetworkSet, SetNetwork};
 
 use self::bench::{Bench, HOST, Net};
 use super::*;
 use crate::Driver;
-use hivekeep_link::{Link, LinkError, Wait};
 
 const SLOW: Duration = Duration::from_secs(120);
 const BITS: u8 = 16;

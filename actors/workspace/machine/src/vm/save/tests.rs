@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use hivekeep_link::{Link, LinkError, LinkOptions, LinkToken, Wait};
 use hivekeep_protocol::{Argv, Configure, Exec, JobStart, Quiesce, Reidentified, Reidentify, Thaw};
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,6 @@ use super::super::launch::{self, Origin};
 use super::super::tests::{bootable, open, tcg};
 use super::*;
 use crate::{Disk, Driver, ExitHow, LogsOnDiscard, ProcessId, Snapshots};
-use hivekeep_link::{Link, LinkError, LinkOptions, LinkToken, Wait};
 
 const SLOW: Duration = Duration::from_secs(120);
 

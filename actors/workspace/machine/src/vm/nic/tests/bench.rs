@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use hivekeep_link::{Link, LinkToken, Wait};
 use hivekeep_protocol::{Argv, Configure, JobStart};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth};
 
@@ -19,7 +20,6 @@ use crate::fake::EndsWithTest;
 use crate::{
     Disk, Driver, LogsOnDiscard, MachineHandle, Nic, Plan, SaveRequest, SnapshotFolder, Snapshots,
 };
-use hivekeep_link::{Link, LinkToken, Wait};
 
 /// The host's end of each network.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);

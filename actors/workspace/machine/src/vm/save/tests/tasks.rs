@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
+use hivekeep_link::tasks::Delivery;
 use hivekeep_protocol::TaskPut;
 
 use super::*;
-use hivekeep_link::tasks::Delivery;
 
 fn task(id: &str, command: &str) -> TaskPut {
     TaskPut {
