@@ -28,7 +28,7 @@ pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
 
 /// Builds the program that tests the host's vsock carrier in a machine, and returns where it is.
 pub(crate) fn build_vsock_probe(repo: &Repo) -> Result<PathBuf> {
-    build_static(repo, "hivekeep-workspace", "--example", "vsock_probe")
+    build_static(repo, "hivekeep-link", "--example", "vsock_probe")
 }
 
 /// Where [`build_vsock_probe`] leaves the program.

@@ -47,7 +47,7 @@ pub(crate) struct Soak {
 impl Soak {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let kit = Kit::new(repo, false, self.dev, Vec::new());
-        kit.build()?;
+        kit.build_daemon()?;
         let outcome = soak(&kit, Duration::from_secs(60 * self.minutes), !self.no_vm)?;
         println!("\n{}", outcome.table());
         if self.write {

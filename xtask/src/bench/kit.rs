@@ -24,15 +24,26 @@ impl<'r> Kit<'r> {
     /// Builds everything that is measured, and the image that is booted.
     pub(crate) fn build(&self) -> Result<()> {
         let shell = &self.repo.shell;
-        guest::build(self.repo)?;
-        let profile = if self.dev { "dev" } else { "release" };
+        let profile = self.profile();
         let packages = ["--package", "hivekeep", "--package", "hivekeep-store"];
         let examples = ["--example", "bare_mcp_server", "--example", "journal_bench"];
-        cmd!(shell, "cargo build --profile {profile} {packages...} --bin hivekeep {examples...}")
-            .run()?;
+        cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
+        self.build_daemon()
+    }
+
+    /// Builds the daemon, and the image that it boots.
+    pub(crate) fn build_daemon(&self) -> Result<()> {
+        let shell = &self.repo.shell;
+        guest::build(self.repo)?;
+        let profile = self.profile();
+        cmd!(shell, "cargo build --profile {profile} --package hivekeep --bin hivekeep").run()?;
         let hivekeep = self.hivekeep();
         cmd!(shell, "{hivekeep} image build base").envs(image::environment(self.repo)).run()?;
         Ok(())
+    }
+
+    fn profile(&self) -> &'static str {
+        if self.dev { "dev" } else { "release" }
     }
 
     fn folder(&self) -> PathBuf {

@@ -23,6 +23,10 @@ pub(super) const CONFIG: &str = "isolation = \"sandbox\"\n\
 /// Workers with sandboxes, and sandboxes of each.
 const HOLDERS: usize = 4;
 const HELD: usize = 10;
+/// What takes a guest once through its file system's own journal: 16 MiB that are written for the
+/// first time, a few KiB with each sync, and over again from then on.
+const THROUGH_THE_JOURNAL: &str =
+    "for n in $(seq 1200); do echo $n > /root/round; sync; done";
 /// How long a machine stands, for its layers to be merged.
 const STANDS: Duration = Duration::from_secs(3);
 /// Some stops after each other have merged enough within this.
@@ -117,6 +121,8 @@ fn machines(house: &House) -> Result<Round<'_>> {
     let mut client = house.attach()?;
     for name in ["vm-0", "vm-1"] {
         client.call("workspace_create", &json!({ "name": name, "isolation": "vm" }))?;
+        let through = json!({ "command": THROUGH_THE_JOURNAL, "timeout_secs": 300 });
+        client.call("exec", &with(name, through))?;
     }
     Ok(Box::new(move |nth| {
         let name = format!("vm-{}", nth % 2);

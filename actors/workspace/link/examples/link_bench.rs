@@ -2,7 +2,7 @@
 //! socket. With `TEST_HIVEKEEP_GUEST` the guest is the real daemon, else the
 //! scripted one in this process. Prints one JSON object.
 //!
-//! `cargo run --release -p hivekeep-workspace --features test-util --example link_bench`
+//! `cargo run --release -p hivekeep-link --features test-util --example link_bench`
 
 use std::{
     error::Error,

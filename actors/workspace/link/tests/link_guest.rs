@@ -23,7 +23,7 @@ fn guest_binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TEST_HIVEKEEP_GUEST") {
         return Some(path.into());
     }
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
     ["guest/x86_64-unknown-linux-gnu/guest", "release", "debug"]
         .iter()
         .map(|folder| target.join(folder).join("hivekeep-guest"))
