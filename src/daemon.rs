@@ -10,7 +10,6 @@
 
 mod boot;
 mod folders;
-mod heap;
 mod journal;
 mod lock;
 mod logging;

@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders, heap,
+    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders,
     lock::{Lock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
@@ -175,7 +175,6 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     let ended_by_itself = tokio::select! {
         _ = stopped.wait_for(|order| *order != StopOrder::None) => false,
         _ = &mut tree.ended => true,
-        () = heap::give_back() => false,
     };
     let order = *stopped.borrow();
     let with_workspaces = match order {

@@ -25,8 +25,7 @@ const HOLDERS: usize = 4;
 const HELD: usize = 10;
 /// What takes a guest once through its file system's own journal: 16 MiB that are written for the
 /// first time, a few KiB with each sync, and over again from then on.
-const THROUGH_THE_JOURNAL: &str =
-    "for n in $(seq 1200); do echo $n > /root/round; sync; done";
+const THROUGH_THE_JOURNAL: &str = "for n in $(seq 1200); do echo $n > /root/round; sync; done";
 /// How long a machine stands, for its layers to be merged.
 const STANDS: Duration = Duration::from_secs(3);
 /// Some stops after each other have merged enough within this.
