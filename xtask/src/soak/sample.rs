@@ -17,20 +17,31 @@ pub(super) struct Sample {
     values: [f64; QUANTITIES.len()],
 }
 
-/// A quantity, its unit, and what may come and go by chance, in that unit.
-const QUANTITIES: [(&str, &str, f64); 6] = [
-    // Its caches take minutes to fill: about 10 MiB after the first half minute, and no more after
-    // the second one.
-    ("memory", "MiB", 20.0),
-    ("descriptors", "", 16.0),
-    // Those of blocking work come and go with the load.
-    ("threads", "", 16.0),
+/// A quantity and its unit.
+struct Quantity {
+    name: &'static str,
+    unit: &'static str,
+    /// What may come and go by chance, in that unit.
+    chance: f64,
+    /// The same in a run whose first tenth is too short for caches to fill and whose last one is
+    /// shorter than what comes and goes in minutes.
+    chance_in_short: f64,
+}
+
+/// From which time on a run is no short one: its tenths are of two minutes and more.
+const LONG_SECS: f64 = 20.0 * 60.0;
+
+const QUANTITIES: [Quantity; 6] = [
+    Quantity { name: "memory", unit: "MiB", chance: 0.0, chance_in_short: 20.0 },
+    Quantity { name: "descriptors", unit: "", chance: 0.0, chance_in_short: 16.0 },
+    // As many for blocking work as were ever busy at once; each goes on while there is some work.
+    Quantity { name: "threads", unit: "", chance: 8.0, chance_in_short: 16.0 },
     // Its own bound is three times what lives in it and a constant: between two compactions it
     // grows.
-    ("journal", "MiB", 64.0),
-    ("state", "MiB", 64.0),
+    Quantity { name: "journal", unit: "MiB", chance: 64.0, chance_in_short: 64.0 },
+    Quantity { name: "state", unit: "MiB", chance: 64.0, chance_in_short: 64.0 },
     // What sandboxes write, and the layers of machines, which become one when a machine stands.
-    ("disks", "MiB", 32.0),
+    Quantity { name: "disks", unit: "MiB", chance: 0.0, chance_in_short: 32.0 },
 ];
 
 impl Sample {
@@ -94,10 +105,11 @@ pub(super) struct Series {
 /// When there are too few to be compared.
 pub(super) fn series(samples: &[Sample]) -> Result<Vec<Series>> {
     ensure!(samples.len() >= 20, "{} samples are too few to compare", samples.len());
-    let one = |(nth, (name, unit, chance)): (usize, &(&'static str, &'static str, f64))| Series {
-        name,
-        unit,
-        chance: *chance,
+    let short = samples.last().is_none_or(|last| last.at.as_secs_f64() < LONG_SECS);
+    let one = |(nth, quantity): (usize, &Quantity)| Series {
+        name: quantity.name,
+        unit: quantity.unit,
+        chance: if short { quantity.chance_in_short } else { quantity.chance },
         points: samples.iter().map(|it| (it.at.as_secs_f64(), it.values[nth])).collect(),
     };
     Ok(QUANTITIES.iter().enumerate().map(one).collect())
