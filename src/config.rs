@@ -20,8 +20,11 @@ mod shipped;
 #[cfg(test)]
 mod tests;
 
+use hivekeep_runtime::{Family, FamilyOptions as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::families::families;
 
 pub use daemon::DaemonOptions;
 pub use folders::Folders;
@@ -31,28 +34,37 @@ pub use mcp_http::McpHttpOptions;
 pub use problem::{Problem, Problems, Source};
 pub use shipped::shipped;
 
-/// All options of the daemon.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The process itself: folders, socket, logs, stopping.
-    pub daemon: DaemonOptions,
-    /// MCP over streamable HTTP.
-    pub mcp_http: McpHttpOptions,
-    /// The journal.
-    pub store: hivekeep_store::Options,
-    /// The registry: sessions, rates, quotas, admission.
-    pub registry: hivekeep_registry::Options,
-    /// The network of the workspaces: who may reach whom, port forwards, names.
-    pub network: hivekeep_network::Options,
-    /// Workspaces: machines, images, guests.
-    pub workspace: hivekeep_workspace::Options,
-    /// The git tools: who one is for which server.
-    pub git: hivekeep_workspace::GitOptions,
-    /// Teams: how many, how deep, and what their inboxes hold.
-    pub team: hivekeep_team::Options,
-    /// Swarms: how many run, and how long their results are kept.
-    pub swarm: hivekeep_team::SwarmOptions,
-    /// The vault: notes that outlive workspaces and sessions.
-    pub vault: hivekeep_vault::Options,
+macro_rules! config {
+    ($($(#[$doc:meta])* $name:ident: $family:ty,)+) => {
+        /// All options of the daemon.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Config {
+            /// The process itself: folders, socket, logs, stopping.
+            pub daemon: DaemonOptions,
+            /// MCP over streamable HTTP.
+            pub mcp_http: McpHttpOptions,
+            /// The journal.
+            pub store: hivekeep_store::Options,
+            /// The registry: sessions, rates, quotas, admission.
+            pub registry: hivekeep_registry::Options,
+            $($(#[$doc])* pub $name: <$family as Family>::Options,)+
+        }
+
+        impl Config {
+            /// What families cannot work with: whole keys, with why.
+            fn problems_of_families(&self) -> Vec<(String, String)> {
+                let mut wrong = Vec::new();
+                $({
+                    let own = self.$name.problems().into_iter();
+                    let named = |(key, why)| (format!("{}.{key}", stringify!($name)), why);
+                    wrong.extend(own.map(named));
+                    let store = self.$name.store_problems(&self.store).into_iter();
+                    wrong.extend(store.map(|(key, why)| (format!("store.{key}"), why)));
+                })+
+                wrong
+            }
+        }
+    };
 }
+families!(config);

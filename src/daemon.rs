@@ -9,6 +9,7 @@
 //! journal.
 
 mod boot;
+mod catalogue;
 mod folders;
 mod journal;
 mod lock;
@@ -16,7 +17,6 @@ mod logging;
 mod notify;
 mod open_doors;
 mod root;
-mod roster;
 mod shutdown;
 mod socket;
 
@@ -25,8 +25,8 @@ pub use folders::FolderError;
 pub use lock::{Holder, Lock, LockError};
 
 use crate::config::Folders;
+pub use catalogue::catalogue;
 pub use logging::LoggingError;
-pub use roster::catalogue;
 
 /// Makes the folders and takes the lock of the one daemon, for a command that works on its state.
 ///

@@ -7,3 +7,4 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod doors;
+mod families;

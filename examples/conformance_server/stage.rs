@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result, anyhow};
 use hivekeep::{
-    config::{self, Given, Loaded},
+    config::{self, Given},
     doors::{Core, StopOrder, incoming::Incoming, mcp::Listing},
 };
 use hivekeep_kernel::{
@@ -15,7 +15,6 @@ use hivekeep_registry::{
     SessionsSeed, View, registry, sessions,
 };
 use hivekeep_store::Journal;
-use hivekeep_vault::VaultHandle;
 use tokio::{sync::watch, time::Instant};
 
 use crate::fixtures::{Fixtures, tools};
@@ -62,7 +61,6 @@ impl Stage {
             sessions_place.clone(),
         )?;
         let catalogue = Arc::new(Catalogue::new(tools())?);
-        let notes = no_notes(&loaded, &census);
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let seed = Seed {
             census: census.clone(),
@@ -88,14 +86,13 @@ impl Stage {
             catalogue,
             dispatcher,
             sessions,
-            notes,
-            teams: None,
+            ports: Default::default(),
+            documents: Vec::new(),
             census,
             journal,
             since: Instant::now(),
             connections: Default::default(),
             http: Default::default(),
-            disks: None,
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
             everything,
@@ -111,18 +108,6 @@ impl Stage {
         }
         self.core.journal.close().await;
     }
-}
-
-/// What the door needs of the vault, in which nothing is kept here.
-fn no_notes(loaded: &Loaded, census: &Census) -> VaultHandle {
-    let place = census.probe("root/vault", "fixture", Policy::ESSENTIAL);
-    hivekeep_vault::open(hivekeep_vault::Parts {
-        options: loaded.config.vault.clone(),
-        state_dir: loaded.folders.state.clone(),
-        room: Default::default(),
-        address: Address::vacant(place),
-    })
-    .0
 }
 
 /// The supervisor of the three.

@@ -3,6 +3,8 @@
 mod distribution;
 mod findings;
 
+use hivekeep_runtime::Finding;
+
 use super::{Context, Failure, output};
 use crate::doors::plain;
 
@@ -27,7 +29,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     if sound { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn readable(found: &[findings::Finding]) -> String {
+fn readable(found: &[Finding]) -> String {
     let paint = output::Paint::stdout();
     let width = found.iter().map(|finding| finding.what.chars().count()).max().unwrap_or_default();
     let mut text = String::new();

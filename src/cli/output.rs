@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+pub(super) use hivekeep_runtime::bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -79,21 +80,6 @@ pub(super) fn age(age: Duration) -> String {
         3_600..86_400 => format!("{}h{:02}m", secs / 3_600, secs / 60 % 60),
         _ => format!("{}d{:02}h", secs / 86_400, secs / 3_600 % 24),
     }
-}
-
-/// `812 B`, `3.4 MiB`.
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut size = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while size >= 1024.0 && unit + 1 < UNITS.len() {
-        size /= 1024.0;
-        unit += 1;
-    }
-    format!("{size:.1} {}", UNITS[unit])
 }
 
 /// Words in colour when a terminal shows them and `NO_COLOR` is not set.

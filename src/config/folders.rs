@@ -40,6 +40,12 @@ impl Folders {
         Self { state, run, logs, socket, token_file }
     }
 
+    /// Those that families know.
+    pub fn shared(&self) -> hivekeep_runtime::Folders {
+        let Self { state, run, logs, .. } = self.clone();
+        hivekeep_runtime::Folders { state, run, logs }
+    }
+
     /// What cannot work, as key and reason.
     pub(super) fn check(&self) -> impl Iterator<Item = (&'static str, String)> {
         let mut wrong = Vec::new();

@@ -194,19 +194,12 @@ impl Config {
         };
         add("daemon", self.daemon.check());
         add("mcp_http", self.mcp_http.check());
-        add("workspace", self.workspace.problems());
-        add("git", self.git.problems());
-        add("team", self.team.problems());
-        add("swarm", self.swarm.problems());
-        add("vault", self.vault.problems());
-        add("store", hivekeep_team::SwarmOptions::store_problems(&self.store));
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }
         let registry = self.registry.problems().into_iter();
         wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
-        let network = self.network.problems().into_iter();
-        wrong.extend(network.map(|(key, reason)| (format!("network.{key}"), reason)));
+        wrong.extend(self.problems_of_families());
         wrong
     }
 }

@@ -3,32 +3,32 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    ActorRow, Census, Fault, Resources, Room, ToolError, entity::spawn_root, ports::LateTools,
+    ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
-use hivekeep_network::NetworkHandle;
 use hivekeep_registry::{
     DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle,
     SessionsSeed, View, host_room, registry,
 };
+use hivekeep_runtime::{Daemon, Mounted, Ports};
 use hivekeep_store::{Journal, Recovered};
-use hivekeep_team::{House, TeamsHandle};
-use hivekeep_vault::VaultHandle;
-use hivekeep_workspace::{Parts, Shared, TasksHandle, backup::DisksHandle};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE, folders,
+    EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
+    catalogue::catalogue,
+    folders,
     lock::{Lock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
     root::{Places, Root, Seed},
-    roster, shutdown,
+    shutdown,
 };
 use crate::{
     backup,
     config::{Config, Loaded},
     doors::{Core, StopOrder, incoming::Incoming, mcp::Listing, mcp_http},
+    families,
 };
 
 /// How long the actors may take to start: re-attaching machines included.
@@ -72,12 +72,14 @@ pub enum Error {
     /// The sessions in the journal cannot be read.
     #[error(transparent)]
     Sessions(#[from] SessionsError),
-    /// There has to be a bridge, and cannot be.
-    #[error("network.mode is \"bridge\": {0}; `hivekeep check` looks at what is missing")]
-    Network(#[from] hivekeep_network::Error),
-    /// The workspaces cannot be opened.
-    #[error("workspaces: {}", .0.to_text())]
-    Workspaces(Box<ToolError>),
+    /// A family cannot be mounted.
+    #[error("{family}: {}", .error.to_text())]
+    Family {
+        /// Its section of the configuration.
+        family: &'static str,
+        /// Why.
+        error: Box<ToolError>,
+    },
     /// A pattern of `registry.redaction` is none.
     #[error("registry.redaction.extra_patterns: {0}")]
     Redaction(String),
@@ -239,14 +241,6 @@ async fn sessions(
     Ok(blocking(restore).await??)
 }
 
-fn member_size(of: &hivekeep_workspace::Options) -> Resources {
-    Resources::workspace(of.default_memory_mb, of.default_disk_gb)
-}
-
-fn room(config: &Config) -> Room {
-    Room::with_floor_mb(config.daemon.free_space_floor_mb)
-}
-
 fn redactor(config: &Config) -> Result<Redactor, Error> {
     Redactor::new(&config.registry.redaction).map_err(|error| Error::Redaction(error.to_string()))
 }
@@ -256,12 +250,11 @@ struct Tree {
     places: Places,
     census: Census,
     sessions: SessionsHandle,
-    network: NetworkHandle,
-    workspaces: Arc<Shared>,
-    teams: TeamsHandle,
-    notes: VaultHandle,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
+    /// What families offer, to the doors too.
+    ports: Ports,
+    families: Vec<Mounted>,
     /// Fires before anything is stopped.
     closing: CancellationToken,
     cell: ractor::ActorCell,
@@ -269,86 +262,55 @@ struct Tree {
 }
 
 impl Tree {
-    /// Wires the actors to each other and spawns the root.
+    /// Mounts the families and spawns the root.
     async fn grow(loaded: &Loaded, journal: &Journal) -> Result<Self, Error> {
-        let (config, folders) = (&loaded.config, &loaded.folders);
+        let config = &loaded.config;
         let census = Census::default();
         let places = Places::new(&census);
         let (sessions, sessions_seed) = sessions(loaded, journal, &census, &places).await?;
-        let (network, network_seed) = hivekeep_network::open(hivekeep_network::Parts {
-            options: config.network.clone(),
-            state_dir: folders.state.clone(),
+        let (tools, redactor) = (LateTools::default(), redactor(config)?);
+        let daemon = Daemon {
+            folders: loaded.folders.shared(),
             journal: journal.clone(),
-            address: places.network.clone(),
-        })
-        .await?;
-        let (closing, room) = (CancellationToken::new(), room(config));
-        let redactor = redactor(config)?;
-        let workspaces = Shared::open(Parts {
-            options: config.workspace.clone(),
-            git: config.git.clone(),
-            state_dir: folders.state.clone(),
-            run_dir: folders.run.clone(),
-            log_dir: folders.logs.clone(),
-            journal: journal.clone(),
-            hide: Arc::new(move |text| redactor.text(text).into_owned()),
-            sessions: Arc::new(sessions.clone()),
-            network: Arc::new(network.clone()),
-            room: room.clone(),
             census: census.clone(),
-            closing: closing.clone(),
-        })
-        .await
-        .map_err(|error| Error::Workspaces(Box::new(error)))?;
-        let (notes, vault_seed) = hivekeep_vault::open(hivekeep_vault::Parts {
-            options: config.vault.clone(),
-            state_dir: folders.state.clone(),
-            room,
-            address: places.vault.clone(),
-        });
-        let tools = LateTools::default();
-        let teams = House::new(hivekeep_team::Parts {
-            options: config.team.clone(),
-            swarm: config.swarm.clone(),
-            rates: config.registry.rate.enabled,
-            journal: journal.clone(),
             sessions: Arc::new(sessions.clone()),
-            member_size: member_size(&config.workspace),
             tools: Arc::new(tools.clone()),
-            tasks: Arc::new(TasksHandle::new(workspaces.clone())),
-            network: Arc::new(network.clone()),
-            vault: Arc::new(notes.clone()),
-            census: census.clone(),
-            closing: closing.clone(),
-        });
+            ports: Ports::default(),
+            room: Room::with_floor_mb(config.daemon.free_space_floor_mb),
+            redact: Arc::new(move |text| redactor.text(text).into_owned()),
+            rate_limits: config.registry.rate.enabled,
+            closing: CancellationToken::new(),
+        };
+        let families = families::mount(&daemon, config)
+            .await
+            .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
         let seed = Seed {
             places: places.clone(),
             census: census.clone(),
             journal: journal.clone(),
             registry: RegistrySeed { admission: config.registry.admission.clone() },
             sessions: sessions_seed,
-            network: network_seed,
-            workspaces: workspaces.clone(),
-            teams: teams.clone(),
-            vault: vault_seed,
+            families: families.iter().flat_map(|family| family.children.clone()).collect(),
         };
         let (cell, ended) = spawn_root::<Root>(&places.root, seed)
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
-        let teams = TeamsHandle::new(places.teams.clone(), teams);
-        Ok(Self {
-            places,
-            census,
-            sessions,
-            network,
-            workspaces,
-            teams,
-            notes,
-            tools,
-            closing,
-            cell,
-            ended,
-        })
+        let Daemon { ports, closing, .. } = daemon;
+        Ok(Self { places, census, sessions, tools, ports, families, closing, cell, ended })
+    }
+
+    /// Who serves what.
+    fn routes(&self) -> Routes {
+        let mut routes = Routes::default();
+        for family in &self.families {
+            for (name, target) in &family.singletons {
+                routes = routes.singleton(name.clone(), target.clone());
+            }
+            for (kind, directory) in &family.directories {
+                routes = routes.directory(kind, directory.clone());
+            }
+        }
+        routes
     }
 
     /// What the doors need.
@@ -358,13 +320,8 @@ impl Tree {
         journal: Journal,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<Core>, Error> {
-        let catalogue = Arc::new(roster::catalogue());
-        let routes = Routes::default()
-            .singleton("workspaces", Arc::new(self.places.workspaces.clone()))
-            .singleton("teams", Arc::new(self.places.teams.clone()))
-            .singleton("swarms", Arc::new(self.places.swarms.clone()))
-            .singleton("vault", Arc::new(self.places.vault.clone()))
-            .directory("workspace", Arc::new(self.workspaces.directory.clone()));
+        let catalogue = Arc::new(catalogue());
+        let routes = self.routes();
         let unserved = routes.unserved(&catalogue);
         if !unserved.is_empty() {
             return Err(Error::Tree(format!("nobody serves {}", unserved.join(", "))));
@@ -388,14 +345,13 @@ impl Tree {
             catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
-            teams: Some(self.teams.clone()),
-            notes: self.notes.clone(),
+            ports: self.ports.clone(),
+            documents: self.families.iter().filter_map(|family| family.documents.clone()).collect(),
             census: self.census.clone(),
             journal,
             since: Instant::now(),
             connections: Default::default(),
             http: Default::default(),
-            disks: Some(DisksHandle::new(self.workspaces.clone())),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything,
@@ -440,13 +396,11 @@ impl Tree {
     /// Stops the tree, bottom-up.
     async fn fell(self, with_workspaces: bool) {
         if with_workspaces {
-            let patience = Duration::from_secs(120);
-            let stop = |done| hivekeep_workspace::Msg::StopAll(done);
-            if let Err(error) = self.places.workspaces.ask(patience, stop).await {
-                tracing::error!(%error, "not all workspaces are stopped");
+            for family in self.families.into_iter().rev() {
+                if let Some(tear_down) = family.tear_down {
+                    tear_down().await;
+                }
             }
-            // Machines that did not stop hold their cables, and keep it.
-            self.network.take_down().await;
         }
         self.cell.stop(Some("the daemon stops".to_owned()));
         // Each rank waits for the one below it with its own patience of 20 s.

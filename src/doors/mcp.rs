@@ -3,9 +3,9 @@
 //! and what they do is the registry's.
 
 mod answer;
+mod documents;
 mod excerpt;
 mod listing;
-mod notes;
 mod progress;
 mod receipts;
 #[cfg(test)]
@@ -13,7 +13,7 @@ mod tests;
 mod watch;
 mod wire;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, User, View};
@@ -39,24 +39,24 @@ pub use receipts::Written;
 pub use wire::Wire;
 
 use super::{Core, lines::Lines, pace::Pace};
+use crate::families;
 use receipts::Receipts;
 use wire::Ticket;
 
 /// What a model is told before it sees the tools.
-const INSTRUCTIONS: &str = "\
-hivekeep gives you workspaces: isolated Linux machines of your own.
-- workspace_create makes one; use its workspace_id, or its name, in all other calls. \
-workspace_list shows what there is.
-- exec runs a shell command and returns exit_code, stdout and stderr; a non-zero exit_code is a \
-result, not an error. For anything longer than its timeout use exec_background and poll the job.
-- file_write, file_read, file_edit and file_list work inside a workspace; file_transfer copies \
-files between the host and a workspace.
-- vault keeps Markdown notes on the host that outlive every workspace and session. Notes are \
-also resources, as vault:///path/to/note.md.
-- A failed call returns an error object with a code, what to do next, and whether the same call \
-may succeed later (retryable, retry_after_ms).
-- Workspaces live until workspace_destroy. If one belongs to a session that is gone, \
-workspace_adopt takes it over.";
+static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
+    let mut told =
+        String::from("hivekeep gives you workspaces: isolated Linux machines of your own.");
+    for family in families::INSTRUCTIONS.iter().filter(|family| !family.is_empty()) {
+        told.push('\n');
+        told.push_str(family);
+    }
+    told.push_str(
+        "\n- A failed call returns an error object with a code, what to do next, and whether the \
+         same call may succeed later (retryable, retry_after_ms).",
+    );
+    told
+});
 
 /// Tools with more than this in an answer wait for a turn.
 const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
@@ -91,7 +91,7 @@ struct Inside {
     origin: Origin,
     /// Of answers that are on their way to the connection.
     receipts: Receipts,
-    /// Notes that a client with a handshake hears of.
+    /// Documents that a client with a handshake hears of.
     hearing: OnceLock<watch::Hearing>,
 }
 
@@ -188,11 +188,13 @@ impl ServerHandler for Handler {
             // living attachment, which only the pump of `hivekeep mcp` survives.
             tools.list_changed = Some(true);
         }
-        capabilities.resources = self.offers_notes().then(notes::capability);
+        capabilities.resources = (!self.offered().is_empty()).then(documents::capability);
         let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
             .with_title("hivekeep")
             .with_description(env!("CARGO_PKG_DESCRIPTION"));
-        ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities)
+            .with_server_info(about)
+            .with_instructions(INSTRUCTIONS.as_str())
     }
 
     async fn initialize(
@@ -265,10 +267,7 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        match self.offers_notes() {
-            true => self.list_notes(request.and_then(|request| request.cursor), &context).await,
-            false => Ok(ListResourcesResult::default()),
-        }
+        self.list_documents(request.and_then(|request| request.cursor), &context).await
     }
 
     async fn list_resource_templates(
@@ -276,8 +275,8 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = self.offers_notes().then(notes::template);
-        Ok(ListResourceTemplatesResult::with_all_items(templates.into_iter().collect()))
+        let templates = self.offered().iter().map(documents::template).collect();
+        Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 
     async fn read_resource(
@@ -285,16 +284,14 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        if !self.offers_notes() {
+        if self.offered().is_empty() {
             return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
         }
-        self.read_note(request.uri, &context).await.map(ReadResourceResponse::Complete)
+        self.read_document(request.uri, &context).await.map(ReadResourceResponse::Complete)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        if self.offers_notes() {
-            self.hearing(&context.peer);
-        }
+        self.hearing(&context.peer);
     }
 
     async fn subscribe(
@@ -302,10 +299,10 @@ impl ServerHandler for Handler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if !self.offers_notes() {
-            return Err(ErrorData::method_not_found::<SubscribeRequestMethod>());
+        match self.hearing(&context.peer) {
+            Some(hearing) => hearing.add(request.uri).await,
+            None => Err(ErrorData::method_not_found::<SubscribeRequestMethod>()),
         }
-        self.hearing(&context.peer).add(&self.0.core.notes, request.uri).await
     }
 
     async fn unsubscribe(
@@ -313,10 +310,10 @@ impl ServerHandler for Handler {
         request: UnsubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if !self.offers_notes() {
-            return Err(ErrorData::method_not_found::<UnsubscribeRequestMethod>());
+        match self.hearing(&context.peer) {
+            Some(hearing) => hearing.remove(&request.uri),
+            None => return Err(ErrorData::method_not_found::<UnsubscribeRequestMethod>()),
         }
-        self.hearing(&context.peer).remove(&request.uri);
         Ok(())
     }
 
@@ -328,15 +325,16 @@ impl ServerHandler for Handler {
         // The tools do not change while this daemon lives; when another takes over, the
         // subscription ends and its client asks for them again.
         accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
-        if self.offers_notes() {
+        let offered = self.offered();
+        if !offered.is_empty() {
             accepted.resources_list_changed = Some(true);
-            accepted.resource_subscriptions = watch::acceptable(&self.0.core.notes, requested);
+            accepted.resource_subscriptions = watch::acceptable(&offered, requested);
         }
         (accepted != SubscriptionFilter::new()).then_some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        watch::listen(self.0.core.notes.clone(), &context).await;
+        watch::listen(self.offered(), &context).await;
         Ok(())
     }
 }

@@ -10,10 +10,8 @@ use std::{
 
 use hivekeep_kernel::Census;
 use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
+use hivekeep_runtime::{Ports, documents::Documents};
 use hivekeep_store::Journal;
-use hivekeep_team::TeamsHandle;
-use hivekeep_vault::VaultHandle;
-use hivekeep_workspace::backup::DisksHandle;
 use tokio::{
     sync::{Semaphore, watch},
     time::Instant,
@@ -46,10 +44,10 @@ pub struct Core {
     pub dispatcher: Dispatcher,
     /// Who is here.
     pub sessions: SessionsHandle,
-    /// The teams, for whoever runs the daemon; without them there are none.
-    pub teams: Option<TeamsHandle>,
-    /// The notes, for whoever wants to hear when they change.
-    pub notes: VaultHandle,
+    /// What families offer.
+    pub ports: Ports,
+    /// What families have for clients to read by URI.
+    pub documents: Vec<Arc<dyn Documents>>,
     /// How the actors are.
     pub census: Census,
     /// The journal, for its events and numbers.
@@ -62,8 +60,6 @@ pub struct Core {
     pub connections: AtomicUsize,
     /// Address of the HTTP door, once it is open.
     pub http: OnceLock<SocketAddr>,
-    /// The disks, for backups.
-    pub disks: Option<DisksHandle>,
     /// One permit: backups are made one at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.

@@ -77,6 +77,16 @@ impl Probe {
         &self.path
     }
 
+    /// The last name of its path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(self.path.as_str(), |(_, name)| name)
+    }
+
+    /// What its supervisor does when it ends.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// What the actor says of itself.
     pub fn set_state(&self, state: impl Into<String>) {
         let state = state.into();

@@ -33,6 +33,6 @@ pub use nursery::{ChildNews, Nursery};
 pub use receipt::{Receipt, ReceiptPad};
 pub use resources::Resources;
 pub use room::{Room, Shortage};
-pub use serve::{Family, Handle, Reply, Target, ToolCall};
+pub use serve::{Handle, Reply, Target, ToolCall, ToolGroup};
 pub use supervise::{Backoff, GiveUp, Policy, Restart};
 pub use tool::{Addressing, Effect, RateClass, Risk, Spec, Tier, Tool, ToolInfo};

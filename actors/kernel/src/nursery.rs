@@ -121,6 +121,19 @@ impl Nursery {
         self.take_in(name, policy, address.probe().clone(), starter::<E>(address.clone(), seed))
     }
 
+    /// Starts a child at an address whose place in the tree has its name and its policy already.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at<E: Entity>(
+        &mut self,
+        address: &Address<E::Msg>,
+        seed: E::Seed,
+    ) -> Result<(), Fault> {
+        let probe = address.probe().clone();
+        self.start::<E>(probe.name(), probe.policy(), address, seed)
+    }
+
     /// The vital signs of a place below this supervisor.
     pub fn probe(&self, name: &str, kind: &'static str, policy: Policy) -> Arc<Probe> {
         self.census.probe(&join(&self.path, name), kind, policy)

@@ -60,6 +60,10 @@ impl std::fmt::Debug for Hold {
     }
 }
 
+/// What a workspace takes that is made from the default image with default sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultSize(pub Resources);
+
 /// The keeper of sessions and their quotas.
 #[async_trait]
 pub trait Sessions: Send + Sync {

@@ -78,12 +78,12 @@ pub trait Handle<T: Tool>: Entity {
     fn handle_tool(&mut self, cx: &CallCx, input: T) -> Result<Reply<T::Output>, ToolError>;
 }
 
-/// Decodes and handles one tool; a row of [`Family`].
+/// Decodes and handles one tool; a row of [`ToolGroup`].
 pub type Dispatch<E> = fn(&mut E, &CallCx, Value) -> Result<Reply<Value>, ToolError>;
 
 /// The tools that an actor of type `E` serves.
 #[derive(Debug)]
-pub struct Family<E: Entity> {
+pub struct ToolGroup<E: Entity> {
     /// Declarations with their handlers.
     pub rows: &'static [(ToolInfo, Dispatch<E>)],
 }
@@ -113,7 +113,7 @@ fn encode<T: Serialize>(output: T) -> Result<Value, ToolError> {
 /// panics is answered as `internal` and takes nothing else with it.
 pub fn serve<E: Entity>(
     entity: &mut E,
-    families: &[&Family<E>],
+    families: &[&ToolGroup<E>],
     workers: &Workers,
     call: ToolCall,
 ) {
@@ -159,7 +159,7 @@ macro_rules! tools {
                 let _ = |input: &$input| { let _ = &input.$field; };
                 stringify!($field)
             } }, $($key: $value),+);)+
-        $vis const $family: $crate::Family<$entity> = $crate::Family {
+        $vis const $family: $crate::ToolGroup<$entity> = $crate::ToolGroup {
             rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
         };
     };
@@ -167,7 +167,7 @@ macro_rules! tools {
      $($name:ident: $input:ty => $output:ty { $($key:ident: $value:expr),+ $(,)? };)+) => {
         $($crate::tools!(@tool $title, $name, $input, $output,
             $crate::Addressing::Singleton(stringify!($singleton)), $($key: $value),+);)+
-        $vis const $family: $crate::Family<$entity> = $crate::Family {
+        $vis const $family: $crate::ToolGroup<$entity> = $crate::ToolGroup {
             rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
         };
     };

@@ -3,46 +3,22 @@
 use std::path::Path;
 use std::time::Instant;
 
+use hivekeep_runtime::Finding;
+
 use crate::apply::Nft;
 use crate::capability::{self, Means};
 use crate::plan::{Network, Subnet, Tag};
-use crate::selftest::{self, Finding, Report};
+use crate::selftest::{self, Report};
 use crate::{Enforcer, Error, Mode, Options};
 
-/// One thing looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// What.
-    pub what: &'static str,
-    /// Whether it is as a bridge needs it, or none is wanted.
-    pub ok: bool,
-    /// For people.
-    pub detail: String,
-    /// What mends it.
-    pub remedy: Option<String>,
-    /// The package that mends it, named as Debian names it.
-    pub package: Option<&'static str>,
-}
-
-impl Line {
-    fn good(what: &'static str, detail: impl Into<String>) -> Self {
-        Self { what, ok: true, detail: detail.into(), remedy: None, package: None }
-    }
-
-    fn bad(what: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
-        let remedy = Some(remedy.to_owned());
-        Self { what, ok: false, detail: detail.into(), remedy, package: None }
-    }
-}
-
 /// Looks, and runs the self-test anew, which takes some seconds. Touches nothing of the host's.
-/// The lines are about a daemon that keeps its state there.
-pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Line> {
+/// The findings are about a daemon that keeps its state there.
+pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Finding> {
     match options.mode {
-        Mode::Off => return vec![Line::good("network", "off, by network.mode")],
+        Mode::Off => return vec![Finding::good("network", "off, by network.mode")],
         Mode::User => {
             let detail = "user mode, by network.mode: each machine alone with its port forwards";
-            return vec![Line::good("network", detail)];
+            return vec![Finding::good("network", detail)];
         }
         Mode::Auto | Mode::Bridge => {}
     }
@@ -57,21 +33,20 @@ pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Line> {
         let nft = Nft::find(&access.nft_path).err().map(|error| error.to_string());
         let line = |what: String| {
             let package = (nft.as_ref() == Some(&what)).then_some("nftables");
-            let line = Line::bad("network", format!("{what}; {instead}"), remedy);
-            Line { package, ..line }
+            Finding::bad("network", format!("{what}; {instead}"), remedy).package(package)
         };
         return found.missing.into_iter().map(line).collect();
     }
     let nft = found.nft.unwrap_or_default();
-    let mut lines = vec![Line::good("network", format!("a bridge is possible, with {nft}"))];
+    let mut lines = vec![Finding::good("network", format!("a bridge is possible, with {nft}"))];
     lines.push(match subnet(options, options.tag(state_dir)).await {
-        Ok(subnet) => Line::good("network subnet", format!("{subnet} is free")),
-        Err(error) => Line::bad("network subnet", error.to_string(), "set network.subnet"),
+        Ok(subnet) => Finding::good("network subnet", format!("{subnet} is free")),
+        Err(error) => Finding::bad("network subnet", error.to_string(), "set network.subnet"),
     });
     let began = Instant::now();
     lines.push(match selftest::run(access).await {
         Ok(report) => proven(&report, began),
-        Err(error) => Line::bad("network self-test", error.to_string(), "run it as root"),
+        Err(error) => Finding::bad("network self-test", error.to_string(), "run it as root"),
     });
     lines
 }
@@ -90,20 +65,21 @@ async fn subnet(options: &Options, tag: Tag) -> Result<Subnet, Error> {
     enforcer.check_subnet(&Network::new(tag, subnet)).await.map(|()| subnet)
 }
 
-fn proven(report: &Report, began: Instant) -> Line {
-    let says = |finding: &Finding| format!("{:?}: {}", finding.property, finding.reason());
+fn proven(report: &Report, began: Instant) -> Finding {
+    let says =
+        |finding: &selftest::Finding| format!("{:?}: {}", finding.property, finding.reason());
     let broken: Vec<_> = report.broken().map(says).collect();
     let unknown: Vec<_> = report.unknown().map(says).collect();
     if broken.is_empty() && !unknown.is_empty() {
         let remedy = "it says nothing of this kernel: run `hivekeep check` again";
         let detail = format!("could not be checked: {}", unknown.join("; "));
-        return Line::bad("network self-test", detail, remedy);
+        return Finding::bad("network self-test", detail, remedy);
     }
     if broken.is_empty() {
         let (count, took) = (report.findings.len(), began.elapsed().as_secs_f64());
         let detail = format!("{count} properties hold with real packets ({took:.1} s)");
-        return Line::good("network self-test", detail);
+        return Finding::good("network self-test", detail);
     }
     let remedy = "what fails is refused when it is asked for; a newer kernel or nft may keep it";
-    Line::bad("network self-test", broken.join("; "), remedy)
+    Finding::bad("network self-test", broken.join("; "), remedy)
 }

@@ -37,7 +37,7 @@ use hivekeep_kernel::{Entity, Fault, Me, ToolError, WorkspaceId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
-pub use house::{Parts, Seed, open};
+pub use house::{Seed, open};
 
 use crate::plan::{Network, Refused};
 use crate::selftest::Report;

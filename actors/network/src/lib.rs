@@ -28,6 +28,7 @@ mod apply;
 pub mod capability;
 pub mod doctor;
 mod error;
+mod family;
 mod keeper;
 mod netns;
 mod options;
@@ -39,6 +40,7 @@ pub mod selftest;
 
 pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
 pub use error::Error;
-pub use keeper::{Keeper, Msg, NetworkHandle, Parts, Seed, open};
+pub use family::NetworkFamily;
+pub use keeper::{Keeper, Msg, NetworkHandle, Seed, open};
 pub use netns::Namespace;
 pub use options::{Mode, Options};

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,28 +90,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What cannot work, as key and reason.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut wrong = Vec::new();
-        let (first, last) = (self.forward_port_first, self.forward_port_last);
-        if first == 0 {
-            wrong.push(("forward_port_first", "must be above 0".to_owned()));
-        }
-        if last < first {
-            let reason = format!("must not be below forward_port_first, which is {first}");
-            wrong.push(("forward_port_last", reason));
-        }
-        let ip = self.forward_host_ip;
-        let inside = self.subnet.is_some_and(|subnet| subnet.block().contains(ip));
-        if inside || ip.is_multicast() || ip.is_broadcast() {
-            wrong.push(("forward_host_ip", format!("{ip} is no address that the host has")));
-        }
-        if self.check_interval_secs == 0 {
-            wrong.push(("check_interval_secs", "must be above 0".to_owned()));
-        }
-        wrong
-    }
-
     /// Ports for forwards that name none.
     pub fn forward_ports(&self) -> RangeInclusive<u16> {
         self.forward_port_first..=self.forward_port_last
@@ -139,6 +118,29 @@ impl Options {
             ),
             false => self.dns_upstreams.clone(),
         }
+    }
+}
+
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        let (first, last) = (self.forward_port_first, self.forward_port_last);
+        if first == 0 {
+            wrong.push(("forward_port_first", "must be above 0".to_owned()));
+        }
+        if last < first {
+            let reason = format!("must not be below forward_port_first, which is {first}");
+            wrong.push(("forward_port_last", reason));
+        }
+        let ip = self.forward_host_ip;
+        let inside = self.subnet.is_some_and(|subnet| subnet.block().contains(ip));
+        if inside || ip.is_multicast() || ip.is_broadcast() {
+            wrong.push(("forward_host_ip", format!("{ip} is no address that the host has")));
+        }
+        if self.check_interval_secs == 0 {
+            wrong.push(("check_interval_secs", "must be above 0".to_owned()));
+        }
+        wrong
     }
 }
 

@@ -11,42 +11,15 @@ use std::{
 use dashmap::DashMap;
 use hivekeep_kernel::{
     CallCx, Census, Progress, Resources, SessionId, SwarmId, TeamId, ToolError,
-    ports::{Errand, Network, Reservation, Sessions, Tasks, Tools, Vault},
+    ports::{DefaultSize, Errand, Network, Reservation, Sessions, Tasks, Tools, Vault},
 };
+use hivekeep_runtime::Daemon;
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Options, SwarmOptions, strikes::Strikes, team::Fronts, waits::Waits};
-
-/// What the daemon brings.
-pub struct Parts {
-    /// Section `[team]`.
-    pub options: Options,
-    /// Section `[swarm]`.
-    pub swarm: SwarmOptions,
-    /// Whether senders are slowed down at all.
-    pub rates: bool,
-    /// The journal.
-    pub journal: Journal,
-    /// The keeper of sessions.
-    pub sessions: Arc<dyn Sessions>,
-    /// What a member takes that is made from the default image.
-    pub member_size: Resources,
-    /// Every tool of the daemon.
-    pub tools: Arc<dyn Tools>,
-    /// The guests' queues of tasks.
-    pub tasks: Arc<dyn Tasks>,
-    /// The network of members.
-    pub network: Arc<dyn Network>,
-    /// Where cards are kept.
-    pub vault: Arc<dyn Vault>,
-    /// Vital signs of actors.
-    pub census: Census,
-    /// Fires when an ordered stop of the daemon begins, before any call is cut short by it.
-    pub closing: CancellationToken,
-}
 
 /// See the module.
 pub struct House {
@@ -123,41 +96,36 @@ impl For {
 
 impl House {
     /// Shares what the daemon brings.
-    pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts {
-            options,
-            swarm,
-            rates,
-            journal,
-            sessions,
-            member_size,
-            tools,
-            tasks,
-            network,
-            vault,
-            census,
-            closing,
-        } = parts;
-        Arc::new(Self {
-            rates,
+    ///
+    /// # Errors
+    /// When a port that teams need is not offered.
+    pub fn new(
+        daemon: &Daemon,
+        options: Options,
+        swarm: SwarmOptions,
+    ) -> Result<Arc<Self>, ToolError> {
+        let Daemon { journal, census, sessions, tools, ports, rate_limits, closing, .. } =
+            daemon.clone();
+        Ok(Arc::new(Self {
+            rates: rate_limits,
             events: journal.events(),
             journal,
             sessions,
             census,
             closing,
-            member_size,
-            network,
-            vault,
-            strikes: Strikes::new(&options, rates),
+            member_size: ports.need::<DefaultSize>()?.0,
+            network: ports.need()?,
+            vault: ports.need()?,
+            tasks: ports.need()?,
+            strikes: Strikes::new(&options, rate_limits),
             waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
             options,
             swarm,
             tools,
-            tasks,
             fronts: Fronts::default(),
             incarnations: AtomicU64::new(0),
             running: Arc::default(),
-        })
+        }))
     }
 
     /// The number of an incarnation's first loan. No two have the same, so that the end of a loan

@@ -22,6 +22,7 @@ mod cards;
 pub mod desk;
 pub mod directory;
 mod errands;
+mod family;
 mod group;
 mod house;
 mod lending;
@@ -40,7 +41,8 @@ pub mod tools;
 mod waits;
 mod watch;
 
-pub use house::{House, Parts};
+pub use family::{SwarmFamily, TeamFamily};
+pub use house::House;
 pub use options::Options;
 pub use swarms::{Msg as SwarmMsg, SwarmOptions, Swarms};
 pub use teams::{Msg, Teams};

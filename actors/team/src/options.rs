@@ -1,5 +1,6 @@
 //! What can be configured about teams.
 
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,9 +64,8 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// What cannot work, as key and reason.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
         let positive = [
             ("max_teams", self.max_teams),
             ("max_total_vms", self.max_total_vms as usize),

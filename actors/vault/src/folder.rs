@@ -18,12 +18,13 @@ use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use hivekeep_kernel::Room;
+use hivekeep_runtime::documents::Changed;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use tokio::sync::broadcast;
 
-use crate::keeper::NoteChange;
 use crate::path::{NotePath, Rules};
+use crate::uri::uri;
 use crate::{Error, Options};
 
 pub(crate) use walk::{Item, Kind, Walk};
@@ -44,7 +45,7 @@ pub(crate) struct Folder {
     /// Free space where it is, once it is the keeper's.
     pub(crate) room: Option<(Room, PathBuf)>,
     /// Hears of every note that is changed here.
-    pub(crate) changes: broadcast::Sender<NoteChange>,
+    pub(crate) changes: broadcast::Sender<Changed>,
 }
 
 /// What tells one state of a file from another.
@@ -59,6 +60,12 @@ impl Stamp {
     pub(crate) fn of(stat: &Stat) -> Self {
         let changed = (stat.st_ctime, stat.st_ctime_nsec);
         Self { inode: stat.st_ino, size: stat.st_size, changed }
+    }
+
+    /// All that tells it from another.
+    pub(crate) fn numbers(self) -> [i64; 4] {
+        let (secs, nanos) = self.changed;
+        [self.inode as i64, self.size, secs, nanos as i64]
     }
 }
 
@@ -76,7 +83,7 @@ impl Folder {
     pub(crate) fn open(
         options: &Options,
         path: &Path,
-        changes: broadcast::Sender<NoteChange>,
+        changes: broadcast::Sender<Changed>,
     ) -> Result<Self, Error> {
         let unavailable = |source| Error::Unavailable { path: path.display().to_string(), source };
         if options.path.is_none() {
@@ -103,7 +110,7 @@ impl Folder {
     fn tell(&self, path: &NotePath, listed: bool) {
         if self.rules.admit_note(path).is_ok() {
             // Nobody may be listening.
-            let _ = self.changes.send(NoteChange { path: path.as_str().to_owned(), listed });
+            let _ = self.changes.send(Changed { uri: uri(path.as_str()), listed });
         }
     }
 

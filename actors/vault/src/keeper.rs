@@ -6,11 +6,11 @@
 //! ```
 
 mod act;
+mod documents;
 mod handle;
 mod house;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,7 @@ use hivekeep_kernel::{CallCx, Entity, Fault, Layer, Me, Reply, ToolError};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use handle::VaultHandle;
-pub use house::{Parts, Seed, open};
-pub use watch::{NoteChange, NoteStamp};
+pub use house::{Seed, open};
 
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};

@@ -18,6 +18,7 @@
 
 pub mod answer;
 mod error;
+mod family;
 mod folder;
 mod front;
 #[cfg(feature = "fuzzing")]
@@ -32,18 +33,12 @@ mod stretch;
 mod tags;
 pub mod tools;
 mod turns;
+mod uri;
 
 pub use error::Error;
+pub use family::VaultFamily;
 pub use front::Malformed;
-pub use keeper::{Keeper, Msg, NoteChange, NoteStamp, Parts, Seed, VaultHandle, open};
+pub use keeper::{Keeper, Msg, Seed, VaultHandle, open};
 pub use options::Options;
 pub use path::{NotePath, Scope};
 pub use tools::catalogue;
-
-/// What `hivekeep check` tells of the vault, or what is wrong with it. Makes nothing.
-///
-/// # Errors
-/// [`Error::Disabled`] or [`Error::Unavailable`].
-pub fn look(options: &Options, state_dir: &std::path::Path) -> Result<String, Error> {
-    folder::look(options, &options.folder(state_dir))
-}

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,8 +51,23 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What cannot work, as key and reason.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
+    /// The folder of a daemon that keeps its state there.
+    pub fn folder(&self, state_dir: &Path) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| state_dir.join("vault"))
+    }
+
+    pub(crate) fn max_note_bytes(&self) -> u64 {
+        self.max_note_mb * 1024 * 1024
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        self.search_threads.unwrap_or(all.min(8))
+    }
+}
+
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if self.path.as_ref().is_some_and(|path| !path.is_absolute()) {
             wrong.push(("path", "must be an absolute path".to_owned()));
@@ -77,20 +93,6 @@ impl Options {
         let outside = ranges.iter().filter(|(_, value, most)| !(1..=*most).contains(value));
         wrong.extend(outside.map(|(key, _, most)| (*key, format!("must be 1 to {most}"))));
         wrong
-    }
-
-    /// The folder of a daemon that keeps its state there.
-    pub fn folder(&self, state_dir: &Path) -> PathBuf {
-        self.path.clone().unwrap_or_else(|| state_dir.join("vault"))
-    }
-
-    pub(crate) fn max_note_bytes(&self) -> u64 {
-        self.max_note_mb * 1024 * 1024
-    }
-
-    pub(crate) fn threads(&self) -> usize {
-        let all = std::thread::available_parallelism().map_or(1, usize::from);
-        self.search_threads.unwrap_or(all.min(8))
     }
 }
 

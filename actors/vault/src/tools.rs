@@ -2,11 +2,11 @@
 
 pub mod vault;
 
-use hivekeep_kernel::{Family, ToolInfo};
+use hivekeep_kernel::{ToolGroup, ToolInfo};
 
 use crate::keeper::Keeper;
 
-pub(crate) const FAMILIES: &[&Family<Keeper>] = &[&vault::FAMILY];
+pub(crate) const FAMILIES: &[&ToolGroup<Keeper>] = &[&vault::FAMILY];
 
 /// Every tool of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {

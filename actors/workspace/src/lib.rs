@@ -14,6 +14,7 @@
 
 pub mod backup;
 mod directory;
+mod family;
 mod gate;
 mod job;
 pub mod ledger;
@@ -33,11 +34,12 @@ mod workspace;
 mod workspaces;
 
 pub use directory::Directory;
+pub use family::WorkspaceFamily;
 pub use hivekeep_git::{GitOptions, HostCredential};
-pub use open::{DISKS, LAYERS, Parts, guest_binary, image_dir, transfer_dir};
+pub use open::{DISKS, LAYERS, guest_binary, image_dir, transfer_dir};
 pub use options::Options;
 pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};
-pub use shared::{Folders, Hide, Shared};
+pub use shared::{Folders, Shared};
 pub use tasks::TasksHandle;
 pub use tools::catalogue;
 pub use workspaces::{Msg, Workspaces};

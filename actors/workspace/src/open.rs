@@ -6,22 +6,18 @@ use std::{
 };
 
 use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_kernel::{
-    Census, Layer, Room, ToolError,
-    ports::{Network, Sessions},
-};
+use hivekeep_kernel::{Layer, ToolError, ports::Network};
 use hivekeep_machine::{
     Driver, Ground, probe_kvm,
     sandbox::SandboxDriver,
     sweep::Sweeper,
     vm::{OverlayMaker, VmDriver},
 };
-use hivekeep_store::Journal;
-use tokio_util::sync::CancellationToken;
+use hivekeep_runtime::Daemon;
 
 use crate::{
     Options,
-    shared::{Folders, Hide, Shared},
+    shared::{Folders, Shared},
     workspace::TransferQuota,
 };
 
@@ -31,34 +27,6 @@ pub const DISKS: &str = "disks";
 pub const LAYERS: &str = "layers";
 /// How the temporary files of downloads begin.
 pub(crate) const TEMPORARY: &str = ".hivekeep-";
-
-/// What the daemon brings.
-pub struct Parts {
-    /// Section `[workspace]`.
-    pub options: Options,
-    /// Section `[git]`.
-    pub git: crate::GitOptions,
-    /// The daemon's state directory.
-    pub state_dir: PathBuf,
-    /// Its directory for sockets; gone after a reboot.
-    pub run_dir: PathBuf,
-    /// Its directory for logs.
-    pub log_dir: PathBuf,
-    /// The journal.
-    pub journal: Journal,
-    /// For what guests say and events pass on.
-    pub hide: Hide,
-    /// Who owns what.
-    pub sessions: Arc<dyn Sessions>,
-    /// Addresses, policies and forwards.
-    pub network: Arc<dyn Network>,
-    /// Free space on the host.
-    pub room: Room,
-    /// Vital signs.
-    pub census: Census,
-    /// Fires when an ordered stop of the daemon begins.
-    pub closing: CancellationToken,
-}
 
 /// Where images are, by configuration.
 pub fn image_dir(options: &Options, state_dir: &Path) -> PathBuf {
@@ -104,28 +72,21 @@ impl Shared {
     ///
     /// # Errors
     /// When a folder or the image store cannot be opened.
-    pub async fn open(parts: Parts) -> Result<Arc<Self>, ToolError> {
-        let Parts {
-            mut options,
-            git,
-            state_dir,
-            run_dir,
-            log_dir,
-            journal,
-            hide,
-            sessions,
-            network,
-            room,
-            census,
-            closing,
-        } = parts;
+    pub async fn open(
+        daemon: &Daemon,
+        mut options: Options,
+        git: crate::GitOptions,
+    ) -> Result<Arc<Self>, ToolError> {
+        let network = daemon.ports.need::<dyn Network>()?;
+        let hivekeep_runtime::Folders { state: state_dir, run: run_dir, logs: log_dir } =
+            &daemon.folders;
         let folders = Folders {
             disks: state_dir.join(DISKS),
             layers: state_dir.join(LAYERS),
             memories: state_dir.join("memories"),
             run: run_dir.join("machines"),
             logs: log_dir.join("machines"),
-            transfers: transfer_dir(&options, &state_dir),
+            transfers: transfer_dir(&options, state_dir),
         };
         let Folders { disks, layers, memories, run, logs, transfers } = &folders;
         for folder in [disks, layers, memories, run, logs, transfers] {
@@ -136,7 +97,7 @@ impl Shared {
         tokio::task::spawn_blocking(move || remove_cut_downloads(&transfers, 16))
             .await
             .map_err(|error| ToolError::internal(error.to_string()))?;
-        let image_dir = image_dir(&options, &state_dir);
+        let image_dir = image_dir(&options, state_dir);
         make(&image_dir)?;
         let images = tokio::task::spawn_blocking(move || ImageStore::open(image_dir))
             .await
@@ -148,15 +109,15 @@ impl Shared {
         let found = find_drivers(&options, &folders, images.clone()).await?;
         let roots = [folders.disks.clone(), folders.logs.clone()];
         let sweeper = Sweeper::new(found.ground, folders.run.clone(), &roots);
-        let events = journal.events();
+        let Daemon { journal, redact, sessions, room, census, closing, .. } = daemon.clone();
         Ok(Arc::new(Self {
             transfers: TransferQuota::of_mb(options.transfer_max_total_mb),
             options,
             git,
             folders,
+            events: journal.events(),
             journal,
-            events,
-            hide,
+            hide: redact,
             sessions,
             network,
             room,

@@ -8,6 +8,7 @@ use hivekeep_kernel::{
     ports::{Network, Sessions},
 };
 use hivekeep_machine::{Driver, Isolation, MachineHandle, sweep::Sweeper};
+use hivekeep_runtime::Redact;
 use hivekeep_store::{Events, Journal, NewEvent, Seq, StreamId};
 use serde_json::Value;
 
@@ -45,9 +46,6 @@ pub struct Folders {
     pub transfers: PathBuf,
 }
 
-/// Takes credentials out of a text that goes into an event.
-pub type Hide = Arc<dyn Fn(&str) -> String + Send + Sync>;
-
 /// Everything outside one workspace that it works with.
 pub struct Shared {
     /// What downloads may take on the host.
@@ -63,7 +61,7 @@ pub struct Shared {
     /// The event bus.
     pub events: Events,
     /// For what guests say and events pass on.
-    pub hide: Hide,
+    pub hide: Redact,
     /// Who owns what.
     pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.

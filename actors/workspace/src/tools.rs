@@ -16,7 +16,7 @@ pub mod snapshots;
 use hivekeep_kernel::ToolInfo;
 
 /// Families served by one workspace.
-pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Workspace>] = &[
+pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::ToolGroup<crate::workspace::Workspace>] = &[
     &lifecycle::ONE,
     &execution::FAMILY,
     &files::FAMILY,
@@ -27,7 +27,7 @@ pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::Family<crate::workspace::Work
 ];
 
 /// Families served by the keeper of all workspaces.
-pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::Family<crate::workspaces::Workspaces>] = &[
+pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::ToolGroup<crate::workspaces::Workspaces>] = &[
     &lifecycle::ALL,
     &parallel::FAMILY,
     &snapshots::FORKS,

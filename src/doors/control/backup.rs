@@ -56,8 +56,8 @@ async fn prepare(core: Arc<Core>, disks: bool) -> Result<Prepared, ToolError> {
     let journal = folder.join("journal");
     made(&journal).await?;
     let (disks, frozen) = if disks {
-        let disks = core.disks.as_ref().ok_or_else(no_disks)?;
-        let (contents, frozen) = freeze(&core, disks, &folder, &journal).await?;
+        let disks = core.ports.find::<DisksHandle>().ok_or_else(no_disks)?;
+        let (contents, frozen) = freeze(&core, &disks, &folder, &journal).await?;
         (Some(contents), Some(frozen))
     } else {
         core.journal.backup(journal.clone()).await.map_err(failed)?;

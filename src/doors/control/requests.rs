@@ -4,6 +4,7 @@ use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
 use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, User, View};
+use hivekeep_team::TeamsHandle;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +40,7 @@ pub(super) async fn answer(
         }
         Wanted::Team { name, machines } => {
             let no_teams = || ToolError::new(Layer::Door, "no_teams", "this daemon has no teams");
-            let teams = core.teams.as_ref().ok_or_else(no_teams)?;
+            let teams = core.ports.find::<TeamsHandle>().ok_or_else(no_teams)?;
             let seq = core.journal.events().last().get();
             value(TeamNow { seq, picture: teams.picture(&name, machines).await? })
         }

@@ -1,9 +1,9 @@
-//! Notes that a client wants to hear of.
+//! Documents that a client wants to hear of.
 //!
-//! A client with a handshake names them by `resources/subscribe` and hears of the list without
+//! A client with a handshake names them by `resources/subscribe` and hears of the lists without
 //! asking; one of 2026-07-28 names all in `subscriptions/listen`. What counts is the state of the
-//! files: it is looked at whenever the daemon changed a note, and every [`LOOK_EVERY`] for the sake
-//! of other programs. That other programs make and remove notes is not seen.
+//! documents: it is looked at whenever the daemon changed one, and every [`LOOK_EVERY`] for the sake
+//! of other programs. That other programs make and remove documents is not seen.
 
 use std::{
     collections::HashMap,
@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::ToolError;
-use hivekeep_vault::{NoteChange, NoteStamp, VaultHandle};
+use futures::{FutureExt, future::select_all};
+use hivekeep_runtime::documents::{Changed, Documents, Stamp, StampResult};
 use rmcp::{
     ErrorData, RoleServer,
     model::{ResourceUpdatedNotificationParam, SubscriptionFilter},
@@ -27,77 +27,91 @@ use tokio::sync::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Handler, notes};
+use super::{
+    Handler,
+    documents::{owner, refused},
+};
 
 /// How soon a change by another program is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two messages to a client; what changes meanwhile goes together.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Notes that one client may want to hear of.
+/// Documents that one client may want to hear of.
 const MOST: usize = 64;
 
-/// A note and the state that its client was told of last.
-struct Watched {
-    path: String,
-    stamp: Option<NoteStamp>,
-}
+/// What a client is offered.
+type Offered = Vec<Arc<dyn Documents>>;
 
-/// Notes by the URIs that their client uses.
+/// The states that a client was told of last, by the URIs that it uses.
 #[derive(Default)]
 struct Watching {
-    notes: Mutex<HashMap<String, Watched>>,
+    stamps: Mutex<HashMap<String, Option<Stamp>>>,
     /// There are some now.
     some: Notify,
 }
 
 impl Watching {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Watched>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Stamp>>> {
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whose state is another one than was told last.
-    async fn changed(&self, vault: &VaultHandle) -> Vec<String> {
-        let (uris, paths): (Vec<_>, Vec<_>) =
-            self.lock().iter().map(|(uri, note)| (uri.clone(), note.path.clone())).unzip();
-        if uris.is_empty() {
-            return uris;
+    /// Documents whose state is another one than was told last.
+    async fn changed(&self, offered: &Offered) -> Vec<String> {
+        let mut changed = Vec::new();
+        let uris: Vec<_> = self.lock().keys().cloned().collect();
+        for (documents, uris) in by_owner(offered, uris) {
+            // A family that cannot be looked at tells nothing new.
+            let Ok(stamps) = documents.stamps(uris.clone()).await else { continue };
+            let mut known = self.lock();
+            let mut other = |uri: &String, stamp| {
+                let Some(last) = known.get_mut(uri) else { return false };
+                std::mem::replace(last, stamp) != stamp
+            };
+            let seen = uris.into_iter().zip(stamps.into_iter().map(seen));
+            changed.extend(seen.filter(|(uri, stamp)| other(uri, *stamp)).map(|(uri, _)| uri));
         }
-        // A vault that cannot be looked at tells nothing new.
-        let Ok(stamps) = vault.stamps(paths).await else { return Vec::new() };
-        let stamps = stamps.into_iter().map(seen);
-        let mut notes = self.lock();
-        let mut other = |uri: &String, stamp| {
-            let Some(note) = notes.get_mut(uri) else { return false };
-            std::mem::replace(&mut note.stamp, stamp) != stamp
-        };
-        let changed = uris.into_iter().zip(stamps);
-        changed.filter(|(uri, stamp)| other(uri, *stamp)).map(|(uri, _)| uri).collect()
+        changed
     }
 }
 
-/// The state that a client is told of. A note that cannot be looked at is none that is there: what
-/// it was told before is over, and reading it says why.
-fn seen(stamp: Result<Option<NoteStamp>, ToolError>) -> Option<NoteStamp> {
+/// URIs beside the family that they belong to. Those of none are left out.
+fn by_owner(offered: &Offered, uris: Vec<String>) -> Vec<(&Arc<dyn Documents>, Vec<String>)> {
+    let mut groups: Vec<_> = offered.iter().map(|documents| (documents, Vec::new())).collect();
+    for uri in uris {
+        let Ok(of) = owner(offered, &uri) else { continue };
+        let mut all = groups.iter_mut();
+        if let Some((_, group)) = all.find(|(documents, _)| Arc::ptr_eq(documents, of)) {
+            group.push(uri);
+        }
+    }
+    groups.retain(|(_, group)| !group.is_empty());
+    groups
+}
+
+/// The state that a client is told of. A document that cannot be looked at is none that is there:
+/// what it was told before is over, and reading it says why.
+fn seen(stamp: StampResult) -> Option<Stamp> {
     stamp.unwrap_or_default()
 }
 
 /// What a client is told together.
 struct Told {
-    /// The list of notes is another one.
+    /// A list is another one.
     listed: bool,
-    /// Notes that are.
+    /// Documents that are.
     updated: Vec<String>,
 }
 
 struct Watcher {
-    vault: VaultHandle,
-    changes: Receiver<NoteChange>,
+    offered: Offered,
+    changes: Vec<Receiver<Changed>>,
     watching: Arc<Watching>,
 }
 
 impl Watcher {
-    fn new(vault: VaultHandle, watching: Arc<Watching>) -> Self {
-        Self { changes: vault.changes(), vault, watching }
+    fn new(offered: Offered, watching: Arc<Watching>) -> Self {
+        let changes = offered.iter().map(|documents| documents.changes()).collect();
+        Self { offered, changes, watching }
     }
 
     /// Waits until there is something to be told.
@@ -105,13 +119,16 @@ impl Watcher {
         loop {
             let some = !self.watching.lock().is_empty();
             let mut listed = false;
+            let change = select_all(self.changes.iter_mut().map(|changes| changes.recv().boxed()));
             tokio::select! {
-                change = self.changes.recv() => listed = lists(change),
+                (change, ..) = change => listed = lists(change),
                 () = tokio::time::sleep(LOOK_EVERY), if some => {}
                 () = self.watching.some.notified(), if !some => continue,
             }
-            listed |= drain(&mut self.changes);
-            let updated = self.watching.changed(&self.vault).await;
+            for changes in &mut self.changes {
+                listed |= drain(changes);
+            }
+            let updated = self.watching.changed(&self.offered).await;
             if listed || !updated.is_empty() {
                 return Told { listed, updated };
             }
@@ -119,16 +136,16 @@ impl Watcher {
     }
 }
 
-fn lists(change: Result<NoteChange, RecvError>) -> bool {
+fn lists(change: Result<Changed, RecvError>) -> bool {
     match change {
         Ok(change) => change.listed,
-        // What was missed may have been anything. The sender lives as long as the handle.
+        // What was missed may have been anything. The sender lives as long as the family.
         Err(RecvError::Lagged(_) | RecvError::Closed) => true,
     }
 }
 
-/// Takes what else there is. Whether the list of notes is another one by it.
-fn drain(changes: &mut Receiver<NoteChange>) -> bool {
+/// Takes what else there is. Whether a list is another one by it.
+fn drain(changes: &mut Receiver<Changed>) -> bool {
     let mut listed = false;
     loop {
         match changes.try_recv() {
@@ -141,19 +158,25 @@ fn drain(changes: &mut Receiver<NoteChange>) -> bool {
 
 /// A client with a handshake, as long as its handler lives.
 pub(super) struct Hearing {
+    offered: Offered,
     watching: Arc<Watching>,
     _end: DropGuard,
 }
 
 impl Handler {
-    /// What the client hears of; from the first time on, it is told.
-    pub(super) fn hearing(&self, peer: &Peer<RoleServer>) -> &Hearing {
-        self.0.hearing.get_or_init(|| {
+    /// What the client hears of; from the first time on, it is told. `None` when it is offered
+    /// nothing.
+    pub(super) fn hearing(&self, peer: &Peer<RoleServer>) -> Option<&Hearing> {
+        let offered = self.offered();
+        if offered.is_empty() {
+            return None;
+        }
+        Some(self.0.hearing.get_or_init(|| {
             let (watching, end) = (Arc::<Watching>::default(), CancellationToken::new());
-            let watcher = Watcher::new(self.0.core.notes.clone(), watching.clone());
+            let watcher = Watcher::new(offered.clone(), watching.clone());
             tokio::spawn(tell(watcher, peer.clone(), end.clone()));
-            Hearing { watching, _end: end.drop_guard() }
-        })
+            Hearing { offered, watching, _end: end.drop_guard() }
+        }))
     }
 }
 
@@ -177,57 +200,55 @@ async fn tell(mut watcher: Watcher, peer: Peer<RoleServer>, end: CancellationTok
 }
 
 impl Hearing {
-    /// Adds a note, which need not be there yet.
+    /// Adds a document, which need not be there yet.
     ///
     /// # Errors
-    /// For what is no note's URI, and for one too many.
-    pub(super) async fn add(&self, vault: &VaultHandle, uri: String) -> Result<(), ErrorData> {
-        let path = notes::path(&uri)?;
-        let stamps = vault.stamps(vec![path.clone()]).await;
+    /// For what is not the URI of a document, and for one too many.
+    pub(super) async fn add(&self, uri: String) -> Result<(), ErrorData> {
+        let documents = owner(&self.offered, &uri)?;
+        let stamps = documents.stamps(vec![uri.clone()]).await;
         let stamp = stamps.and_then(|stamps| stamps.into_iter().next().transpose());
-        let stamp = stamp.map_err(|error| notes::refused(&uri, error))?.flatten();
-        let mut notes = self.watching.lock();
-        if notes.len() >= MOST && !notes.contains_key(&uri) {
-            let text = format!("{MOST} notes are subscribed to already");
+        let stamp = stamp.map_err(|error| refused(documents, &uri, error))?.flatten();
+        let mut watched = self.watching.lock();
+        if watched.len() >= MOST && !watched.contains_key(&uri) {
+            let text = format!("{MOST} documents are subscribed to already");
             return Err(ErrorData::invalid_params(text, None));
         }
-        notes.insert(uri, Watched { path, stamp });
-        drop(notes);
+        watched.insert(uri, stamp);
+        drop(watched);
         self.watching.some.notify_one();
         Ok(())
     }
 
-    /// Removes a note; one that is not there is no error.
+    /// Removes a document; one that is not there is no error.
     pub(super) fn remove(&self, uri: &str) {
         self.watching.lock().remove(uri);
     }
 }
 
 /// Which of the URIs that a client of 2026-07-28 names are taken.
-pub(super) fn acceptable(
-    vault: &VaultHandle,
-    requested: &SubscriptionFilter,
-) -> Option<Vec<String>> {
+pub(super) fn acceptable(offered: &Offered, requested: &SubscriptionFilter) -> Option<Vec<String>> {
     let uris = requested.resource_subscriptions.as_ref()?.iter();
-    let note = |uri: &&String| notes::path(uri).is_ok_and(|path| vault.names_note(&path).is_ok());
-    Some(uris.filter(note).take(MOST).cloned().collect())
+    let names_one =
+        |uri: &&String| owner(offered, uri).is_ok_and(|documents| documents.read_args(uri).is_ok());
+    Some(uris.filter(names_one).take(MOST).cloned().collect())
 }
 
 /// Tells a client of 2026-07-28 what it listens for, until it does not any more.
-pub(super) async fn listen(vault: VaultHandle, context: &SubscriptionContext) {
+pub(super) async fn listen(offered: Offered, context: &SubscriptionContext) {
     let accepted = context.accepted();
-    let watching = Arc::new(Watching::default());
-    let mut watcher = Watcher::new(vault.clone(), watching.clone());
     let lists = accepted.resources_list_changed == Some(true);
-    let uris = accepted.resource_subscriptions.as_deref().unwrap_or_default();
-    if !lists && uris.is_empty() {
+    let uris = accepted.resource_subscriptions.clone().unwrap_or_default();
+    if offered.is_empty() || (!lists && uris.is_empty()) {
         return context.cancelled().await;
     }
-    let paths: Vec<_> = uris.iter().filter_map(|uri| notes::path(uri).ok()).collect();
-    let stamps = vault.stamps(paths.clone()).await.unwrap_or_default();
-    let stamps = stamps.into_iter().map(seen).chain(std::iter::repeat(None));
-    let watched = paths.into_iter().zip(stamps).map(|(path, stamp)| Watched { path, stamp });
-    watching.lock().extend(uris.iter().cloned().zip(watched));
+    let watching = Arc::new(Watching::default());
+    let mut watcher = Watcher::new(offered.clone(), watching.clone());
+    watching.lock().extend(uris.iter().map(|uri| (uri.clone(), None)));
+    for (documents, uris) in by_owner(&offered, uris) {
+        let stamps = documents.stamps(uris.clone()).await.unwrap_or_default();
+        watching.lock().extend(uris.into_iter().zip(stamps.into_iter().map(seen)));
+    }
     loop {
         let told = tokio::select! {
             () = context.cancelled() => return,
@@ -255,7 +276,7 @@ mod tests {
         let (sender, mut changes) = tokio::sync::broadcast::channel(2);
         let mut changed = |listed: &[bool]| {
             for listed in listed {
-                let change = NoteChange { path: "a.md".to_owned(), listed: *listed };
+                let change = Changed { uri: "vault:///a.md".to_owned(), listed: *listed };
                 sender.send(change).expect("somebody listens");
             }
             drain(&mut changes)

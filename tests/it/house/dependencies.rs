@@ -15,6 +15,7 @@ struct Rule {
 
 const KERNEL: &str = "hivekeep-kernel";
 const STORE: &str = "hivekeep-store";
+const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
 const TREES: &str = "hivekeep-trees";
 const IMAGE: &str = "hivekeep-image";
@@ -22,7 +23,7 @@ const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -52,22 +53,23 @@ const RULES: [Rule; 12] = [
     },
     Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
+    Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
     Rule { name: "hivekeep-registry", house: &[KERNEL, STORE], others: None },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
     Rule { name: MACHINE, house: &[KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
-    Rule { name: GIT, house: &[KERNEL, PROTOCOL, LINK], others: None },
+    Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES],
+        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES],
         others: None,
     },
     Rule { name: "xtask", house: &[], others: None },
 ];
 
 /// An actor that has no row of its own.
-const ACTOR: Rule = Rule { name: "an actor", house: &[KERNEL, STORE], others: None };
+const ACTOR: Rule = Rule { name: "an actor", house: &[KERNEL, STORE, RUNTIME], others: None };
 
 /// The package that wires everything.
 const ROOT: &str = "hivekeep";

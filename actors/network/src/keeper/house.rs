@@ -23,18 +23,6 @@ use crate::{Error, Mode, Options};
 /// How long the self-test may take until callers are told to come again.
 const FOOTING_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the daemon brings.
-pub struct Parts {
-    /// Section `[network]`.
-    pub options: Options,
-    /// The daemon's state directory.
-    pub state_dir: PathBuf,
-    /// The journal.
-    pub journal: Journal,
-    /// The keeper's place in the tree.
-    pub address: Address<Msg>,
-}
-
 /// What an incarnation of the keeper is made from.
 #[derive(Clone)]
 pub struct Seed(pub(super) Arc<House>);
@@ -65,8 +53,12 @@ pub(super) struct House {
 ///
 /// # Errors
 /// What a bridge needs and this host lacks, if there has to be one.
-pub async fn open(parts: Parts) -> Result<(NetworkHandle, Seed), Error> {
-    let Parts { options, state_dir, journal, address } = parts;
+pub async fn open(
+    options: Options,
+    state_dir: PathBuf,
+    journal: Journal,
+    address: Address<Msg>,
+) -> Result<(NetworkHandle, Seed), Error> {
     let (footing, _) = watch::channel(None);
     let tag = options.tag(&state_dir);
     let (subnet, chosen) = place::choose(&options, &tag, &journal).await;

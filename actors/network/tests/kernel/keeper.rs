@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkPolicy, NetworkWish};
 use hivekeep_kernel::{Address, Census, Policy as Restarts, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::stage::Stage;
-use hivekeep_network::{Access, Keeper, Mode, NetworkHandle, Options, Parts};
+use hivekeep_network::{Access, Keeper, Mode, NetworkHandle, Options};
 use hivekeep_store::Journal;
 
 /// How long anything may take.
@@ -64,9 +64,8 @@ impl Daemon {
         let census = Census::default();
         let address = Address::vacant(census.probe("network", "network", Restarts::TEMPORARY));
         let state_dir = folder.to_owned();
-        let parts =
-            Parts { options, state_dir, journal: journal.clone(), address: address.clone() };
-        let (network, seed) = hivekeep_network::open(parts).await.unwrap();
+        let opened = hivekeep_network::open(options, state_dir, journal.clone(), address.clone());
+        let (network, seed) = opened.await.unwrap();
         let (cell, ended) = spawn_root::<Keeper>(&address, seed).await.unwrap();
         network.mode().await.unwrap();
         Self { network, journal, census, address, cell, ended }

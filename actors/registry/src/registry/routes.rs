@@ -11,15 +11,15 @@ use crate::{Catalogue, Entry};
 /// target stays good across the actor's restarts.
 #[derive(Clone, Default)]
 pub struct Routes {
-    singletons: HashMap<&'static str, Arc<dyn Target>>,
+    singletons: HashMap<String, Arc<dyn Target>>,
     directories: HashMap<&'static str, Arc<dyn Directory>>,
 }
 
 impl Routes {
     /// The one actor of this name.
     #[must_use]
-    pub fn singleton(mut self, name: &'static str, target: Arc<dyn Target>) -> Self {
-        self.singletons.insert(name, target);
+    pub fn singleton(mut self, name: impl Into<String>, target: Arc<dyn Target>) -> Self {
+        self.singletons.insert(name.into(), target);
         self
     }
 

@@ -1,5 +1,6 @@
 //! What can be configured about swarms.
 
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +24,8 @@ impl Default for SwarmOptions {
     }
 }
 
-impl SwarmOptions {
-    /// What cannot work, as key and reason.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
+impl FamilyOptions for SwarmOptions {
+    fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if self.max_running == 0 {
             wrong.push(("max_running", "must be above 0".to_owned()));
@@ -37,9 +37,8 @@ impl SwarmOptions {
         wrong
     }
 
-    /// What the journal's options have to let through, as key of `[store]` and reason: what could
-    /// not be written would hold a swarm up for ever.
-    pub fn store_problems(store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
+    /// What could not be written would hold a swarm up for ever.
+    fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
         let least = [
             ("max_record_kb", store.max_record_kb, LEAST_RECORD_KB),
             ("max_snapshot_kb", store.max_snapshot_kb, RESULT_BUDGET_BYTES / 1024),

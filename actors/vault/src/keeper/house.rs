@@ -1,13 +1,14 @@
 //! What the keeper and its handles share; it outlives the keeper's restarts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hivekeep_kernel::{Address, Room, ToolError};
+use hivekeep_runtime::documents::Changed;
 use tokio::sync::{Semaphore, broadcast};
 
-use super::{Msg, NoteChange, VaultHandle};
+use super::{Msg, VaultHandle};
 use crate::folder::Folder;
 use crate::ops::Vault;
 use crate::path::{Rules, Scope};
@@ -24,18 +25,6 @@ pub(super) const WRITERS: u32 = 8;
 /// Of these, those that look for what a pattern matches; the others are left for quick ones.
 const SLOW_WRITERS: usize = 2;
 
-/// What the daemon brings.
-pub struct Parts {
-    /// Section `[vault]`.
-    pub options: Options,
-    /// The daemon's state directory.
-    pub state_dir: PathBuf,
-    /// Free space on the host.
-    pub room: Room,
-    /// The keeper's place in the tree.
-    pub address: Address<Msg>,
-}
-
 /// What an incarnation of the keeper is made from.
 #[derive(Clone)]
 pub struct Seed(pub(super) Arc<House>);
@@ -48,7 +37,7 @@ pub(super) struct House {
     room: Room,
     /// Opened by whoever needs it first, and kept. Held while it is opened, by blocking work only.
     folder: Mutex<Option<Arc<Folder>>>,
-    pub(super) changes: broadcast::Sender<NoteChange>,
+    pub(super) changes: broadcast::Sender<Changed>,
     pub(super) readers: Arc<Semaphore>,
     pub(super) searches: Arc<Semaphore>,
     pub(super) writers: Arc<Semaphore>,
@@ -56,11 +45,15 @@ pub(super) struct House {
 }
 
 /// Makes the vault's handle and the seed of its keeper. Touches no folder yet.
-pub fn open(parts: Parts) -> (VaultHandle, Seed) {
-    let Parts { options, state_dir, room, address } = parts;
+pub fn open(
+    options: Options,
+    state_dir: &Path,
+    room: Room,
+    address: Address<Msg>,
+) -> (VaultHandle, Seed) {
     let house = Arc::new(House {
         rules: Rules::of(&options),
-        path: options.folder(&state_dir),
+        path: options.folder(state_dir),
         room,
         options,
         address,

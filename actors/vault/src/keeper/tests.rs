@@ -4,6 +4,7 @@ use std::sync::Arc;
 use hivekeep_kernel::entity::spawn_root;
 use hivekeep_kernel::ports::Vault as _;
 use hivekeep_kernel::{Address, CallId, Census, Door, Policy, Progress, SessionId};
+use hivekeep_runtime::documents::Documents as _;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -25,12 +26,7 @@ impl House {
     async fn open(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let address = Address::vacant(Census::default().probe("vault", "vault", Policy::ENTITY));
-        let (handle, seed) = open(Parts {
-            options,
-            state_dir: dir.path().to_owned(),
-            room: Default::default(),
-            address: address.clone(),
-        });
+        let (handle, seed) = open(options, dir.path(), Default::default(), address.clone());
         spawn_root::<Keeper>(&address, seed).await.unwrap();
         Self { dir, address, handle }
     }
@@ -82,7 +78,7 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
     let handle = &house.handle;
     let mut changes = handle.changes();
     let stamp = async || {
-        let paths = vec!["a/n.md".to_owned(), "b.md".to_owned()];
+        let paths = vec!["vault:///a/n.md".to_owned(), "vault:///b.md".to_owned()];
         let stamps = handle.stamps(paths).await.unwrap();
         stamps.into_iter().map(Result::unwrap).collect::<Vec<_>>()
     };
@@ -101,7 +97,8 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
     handle.write("teams/crew/cards/a.json", b"{}".to_vec()).await.unwrap();
     handle.write("teams/crew/a.md", b"x".to_vec()).await.unwrap();
     let told: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
-    let told: Vec<_> = told.iter().map(|one| (one.path.as_str(), one.listed)).collect();
+    let told: Vec<_> =
+        told.iter().map(|one| (one.uri.trim_start_matches("vault:///"), one.listed)).collect();
     let expected = [
         ("a/n.md", true),
         ("a/n.md", false),
@@ -111,7 +108,10 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
         ("teams/crew/a.md", true),
     ];
     assert_eq!(told, expected);
-    assert_eq!(handle.stamps(vec!["../x.md".to_owned()]).await.unwrap_err().code, "invalid_path");
+    assert_eq!(
+        handle.stamps(vec!["vault:///../x.md".to_owned()]).await.unwrap_err().code,
+        "invalid_path"
+    );
 }
 
 /// One that is hidden from the daemon hides no other.
@@ -135,7 +135,7 @@ fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
             std::fs::set_permissions(house.at("a"), permissions).unwrap();
         };
         mode(0o000);
-        let paths = ["a/hidden.md", "b.md", "c.md"].map(str::to_owned);
+        let paths = ["a/hidden.md", "b.md", "c.md"].map(|path| format!("vault:///{path}"));
         let stamps = house.handle.stamps(paths.into()).await;
         mode(0o700);
         let stamps = stamps.unwrap();
@@ -151,7 +151,7 @@ async fn nobody_waits_for_ever_to_look_into_a_busy_vault() {
     let readers = house.handle.0.readers.clone();
     let busy = readers.clone().acquire_many_owned(readers.available_permits() as u32).await;
     tokio::time::pause();
-    let late = house.handle.stamps(vec!["a.md".to_owned()]).await.unwrap_err();
+    let late = house.handle.stamps(vec!["vault:///a.md".to_owned()]).await.unwrap_err();
     assert_eq!(late.code, "deadline_exceeded");
     let late = house.handle.read("teams/red/cards/a.json").await.unwrap_err();
     assert_eq!(late.code, "deadline_exceeded");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_protocol::{Credential, Secret};
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -210,9 +211,10 @@ impl GitOptions {
             (None, _) => url.login(),
         }
     }
+}
 
-    /// What cannot work although each value has the right type: the key below `[git]` and why.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
+impl FamilyOptions for GitOptions {
+    fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if self.ca_file.as_ref().is_some_and(|path| !path.is_absolute()) {
             wrong.push(("ca_file", "must be an absolute path".to_owned()));

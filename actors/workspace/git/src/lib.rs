@@ -9,6 +9,7 @@ mod clone;
 mod commit;
 mod credentials;
 mod diff;
+mod family;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod merge;
@@ -25,6 +26,7 @@ mod url;
 
 pub use credentials::{GitOptions, HostCredential};
 pub use credentials::{Given, Login};
+pub use family::GitFamily;
 pub use names::path;
 pub use redact::Hider;
 pub use repo::Git;

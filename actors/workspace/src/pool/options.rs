@@ -2,6 +2,7 @@
 
 use hivekeep_image::ImageName;
 use hivekeep_machine::Isolation;
+use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,10 +69,8 @@ impl ClassOptions {
     }
 }
 
-impl Options {
-    /// What cannot work although each value has the right type: the key below `[workspace]` and
-    /// why.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         let mut specs = Vec::new();
         for (nth, class) in (1..).zip(&self.pool.classes) {

@@ -10,8 +10,11 @@ use std::{
 
 use hivekeep_kernel::{
     Address, CallCx, CallId, Door, Policy, Progress, ProgressUpdate, Receipt, Resources, SessionId,
-    Slot, SwarmId, ToolCall, ToolError, entity::spawn_root,
+    Slot, SwarmId, ToolCall, ToolError,
+    entity::spawn_root,
+    ports::{DefaultSize, Network, Tasks, Vault},
 };
+use hivekeep_runtime::{Daemon, Ports};
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::{Fake, GOLDEN};
 use crate::{
-    House, Options, Parts, SwarmOptions,
+    House, Options, SwarmOptions,
     swarm::records::Plan,
     swarms::{Msg, Swarms, plan::Wish},
     tools::swarm::{FAMILY, SwarmRun},
@@ -80,20 +83,24 @@ impl Stage {
         let (census, closing) = (hivekeep_kernel::Census::default(), CancellationToken::new());
         let swarms = Address::vacant(census.probe("swarms", "swarms", Policy::ESSENTIAL));
         let teams = crate::teams::tests::fake::Fake::default();
-        let house = House::new(Parts {
-            options: Options::default(),
-            swarm: options.clone(),
-            rates: true,
-            journal: journal.clone(),
-            sessions: Arc::new(fake.clone()),
-            member_size: Resources::default(),
-            tools: Arc::new(fake.clone()),
-            tasks: Arc::new(fake.clone()),
-            network: Arc::new(teams.clone()),
-            vault: Arc::new(teams.shelf()),
+        let ports = Ports::default();
+        ports.offer(Arc::new(DefaultSize(Resources::default())));
+        ports.offer::<dyn Tasks>(Arc::new(fake.clone()));
+        ports.offer::<dyn Network>(Arc::new(teams.clone()));
+        ports.offer::<dyn Vault>(Arc::new(teams.shelf()));
+        let daemon = Daemon {
             census,
             closing: closing.clone(),
-        });
+            ports,
+            ..Daemon::for_tests(
+                dir.path(),
+                journal.clone(),
+                Arc::new(fake.clone()),
+                Arc::new(fake.clone()),
+            )
+        };
+        let house = House::new(&daemon, Options::default(), options.clone())
+            .expect("every port is offered");
         let (cell, _) = spawn_root::<Swarms>(&swarms, house.clone()).await.expect("spawns");
         Self {
             fake,

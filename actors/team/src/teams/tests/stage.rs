@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, CallCx, CallId, Door, Policy, Progress, Receipt, ReceiptPad, Resources, SessionId,
-    Slot, ToolCall, ToolError, entity::spawn_root,
+    Slot, ToolCall, ToolError,
+    entity::spawn_root,
+    ports::{DefaultSize, Network, Tasks, Vault},
 };
+use hivekeep_runtime::{Daemon, Ports};
 use hivekeep_store::Journal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -14,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fake::Fake, guests::Guests, wires::Shelf};
 use crate::{
-    House, Options, Parts, TeamsHandle, team,
+    House, Options, TeamsHandle, team,
     teams::{Inner, Msg, Teams},
     tools::team::FAMILY,
 };
@@ -83,20 +86,23 @@ impl Stage {
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
         let census = hivekeep_kernel::Census::default();
         let teams = Address::vacant(census.probe("teams", "teams", Policy::ESSENTIAL));
-        let house = House::new(Parts {
-            options: options.clone(),
-            swarm: crate::SwarmOptions::default(),
-            rates: true,
-            journal: journal.clone(),
-            sessions: Arc::new(fake.clone()),
-            member_size: Resources::workspace(512, 10),
-            tools: Arc::new(fake.clone()),
-            tasks: Arc::new(guests.clone()),
-            network: Arc::new(fake.clone()),
-            vault: Arc::new(fake.1.clone()),
-            closing: Default::default(),
+        let ports = Ports::default();
+        ports.offer(Arc::new(DefaultSize(Resources::workspace(512, 10))));
+        ports.offer::<dyn Tasks>(Arc::new(guests.clone()));
+        ports.offer::<dyn Network>(Arc::new(fake.clone()));
+        ports.offer::<dyn Vault>(Arc::new(fake.1.clone()));
+        let daemon = Daemon {
             census,
-        });
+            ports,
+            ..Daemon::for_tests(
+                dir.path(),
+                journal.clone(),
+                Arc::new(fake.clone()),
+                Arc::new(fake.clone()),
+            )
+        };
+        let house = House::new(&daemon, options.clone(), crate::SwarmOptions::default())
+            .expect("every port is offered");
         let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
         let shelf = fake.1.clone();
         Self { fake, guests, shelf, session, journal, teams, house, cell, options, dir }

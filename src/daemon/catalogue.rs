@@ -1,15 +1,13 @@
-//! Who serves what: the tools of every actor's crate in one catalogue.
+//! The catalogue: the tools of every family.
 
 use hivekeep_registry::Catalogue;
 
+use crate::families;
+
 /// The catalogue. Needs no daemon.
 pub fn catalogue() -> Catalogue {
-    let tools = hivekeep_workspace::catalogue()
-        .into_iter()
-        .chain(hivekeep_team::catalogue())
-        .chain(hivekeep_vault::catalogue());
     // A test makes the catalogue; a program with a broken one is never built.
-    Catalogue::new(tools).expect("the declarations of the tools are sound")
+    Catalogue::new(families::tools()).expect("the declarations of the tools are sound")
 }
 
 #[cfg(test)]

@@ -1,0 +1,29 @@
+//! The composition root's vocabulary: what a family of tools is given, and what it gives back.
+//!
+//! ```text
+//! src/families.rs ── one line for each ──▶ Family
+//!                                            │ options, tools, check, instructions: no daemon needed
+//!       Daemon ──────── mount ──────────────▶│
+//!  (journal, sessions, ports …)              ▼
+//!                                         Mounted: actors below the root, targets of calls,
+//!                                                  what an ordered stop has to take down
+//! ```
+//! Families are mounted in the order of the list. One that needs another asks [`Ports`] for a trait
+//! that the other offers, and stands behind it in the list.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod daemon;
+pub mod documents;
+mod family;
+mod finding;
+mod mounted;
+mod ports;
+#[cfg(feature = "test-util")]
+mod testing;
+
+pub use daemon::{Daemon, Folders, Redact};
+pub use family::{Family, FamilyOptions, NoOptions};
+pub use finding::{Finding, Host, bytes};
+pub use mounted::{Child, Mounted, TearDown};
+pub use ports::Ports;

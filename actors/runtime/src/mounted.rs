@@ -1,0 +1,101 @@
+//! What a family brings into the daemon, put together at the composition root.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{Address, Entity, Fault, Nursery, Target, ToolCall, serve::Directory};
+
+use crate::documents::Documents;
+
+type Start = dyn Fn(&mut Nursery) -> Result<(), Fault> + Send + Sync;
+
+/// An actor below the root. Cheap to clone.
+#[derive(Clone)]
+pub struct Child(Arc<Start>);
+
+impl Child {
+    /// An actor at an address of [`Daemon::address`](crate::Daemon::address).
+    pub fn new<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Self {
+        Self(Arc::new(move |root| root.start_at::<E>(&address, seed.clone())))
+    }
+
+    /// Starts it. Returns before its `start` is done.
+    ///
+    /// # Errors
+    /// When it cannot be spawned.
+    pub fn start(&self, root: &mut Nursery) -> Result<(), Fault> {
+        (self.0)(root)
+    }
+}
+
+/// What an ordered stop with all workspaces does before the tree ends. Logs what fails.
+pub type TearDown = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A mounted family.
+#[derive(Default)]
+pub struct Mounted {
+    /// Its actors below the root, in the order of their start.
+    pub children: Vec<Child>,
+    /// Single actors that serve tools, by the names that declarations use.
+    pub singletons: Vec<(String, Arc<dyn Target>)>,
+    /// Kinds of actors that serve tools.
+    pub directories: Vec<(&'static str, Arc<dyn Directory>)>,
+    /// What MCP clients list, read and subscribe to by URI.
+    pub documents: Option<Arc<dyn Documents>>,
+    /// See [`TearDown`]; run in the opposite order of mounting.
+    pub tear_down: Option<TearDown>,
+}
+
+impl Mounted {
+    /// Adds an actor below the root.
+    #[must_use]
+    pub fn child<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self {
+        self.children.push(Child::new::<E>(address.clone(), seed));
+        self
+    }
+
+    /// Adds an actor below the root that serves the tools whose declarations name it.
+    #[must_use]
+    pub fn serving<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self
+    where
+        E::Msg: From<ToolCall>,
+    {
+        let name = address.probe().name().to_owned();
+        self.singletons.push((name, Arc::new(address.clone())));
+        self.child::<E>(address, seed)
+    }
+
+    /// Adds the actors of a kind.
+    #[must_use]
+    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn Directory>) -> Self {
+        self.directories.push((kind, directory));
+        self
+    }
+
+    /// Sets what MCP clients list, read and subscribe to by URI.
+    #[must_use]
+    pub fn documents(mut self, documents: Arc<dyn Documents>) -> Self {
+        self.documents = Some(documents);
+        self
+    }
+
+    /// Sets what an ordered stop with all workspaces does.
+    #[must_use]
+    pub fn tear_down<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        work: impl FnOnce() -> F + Send + Sync + 'static,
+    ) -> Self {
+        self.tear_down = Some(Box::new(move || work().boxed()));
+        self
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let singletons: Vec<_> = self.singletons.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Mounted")
+            .field("children", &self.children.len())
+            .field("singletons", &singletons)
+            .finish_non_exhaustive()
+    }
+}

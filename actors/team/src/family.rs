@@ -1,0 +1,42 @@
+//! Teams and swarms as families: two actors below the root that share what they call tools with.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Policy, ToolError, ToolInfo};
+use hivekeep_runtime::{Daemon, Family, Mounted};
+
+use crate::{House, Options, SwarmOptions, Swarms, Teams, TeamsHandle, tools};
+
+/// Offers [`SwarmOptions`] to [`TeamFamily`], which has the actors of both.
+pub struct SwarmFamily;
+
+impl Family for SwarmFamily {
+    type Options = SwarmOptions;
+
+    async fn mount(daemon: &Daemon, options: SwarmOptions) -> Result<Mounted, ToolError> {
+        daemon.ports.offer(Arc::new(options));
+        Ok(Mounted::default())
+    }
+}
+
+/// Needs workspaces, the network, the vault and [`SwarmOptions`]; offers [`TeamsHandle`].
+pub struct TeamFamily;
+
+impl Family for TeamFamily {
+    type Options = Options;
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::catalogue()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let swarm = daemon.ports.need::<SwarmOptions>()?;
+        let house = House::new(daemon, options, SwarmOptions::clone(&swarm))?;
+        let teams = daemon.address("teams", Policy::ESSENTIAL);
+        let swarms = daemon.address("swarms", Policy::ESSENTIAL);
+        daemon.ports.offer(Arc::new(TeamsHandle::new(teams.clone(), house.clone())));
+        Ok(Mounted::default()
+            .serving::<Teams>(&teams, house.clone())
+            .serving::<Swarms>(&swarms, house))
+    }
+}

@@ -1,0 +1,131 @@
+//! The notes as documents, `vault:///path/to/note.md`.
+
+use async_trait::async_trait;
+use hivekeep_kernel::ToolError;
+use hivekeep_runtime::documents::{
+    Changed, Document, Documents, Page, Refusal, Stamp, StampResult, Template,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+
+use super::VaultHandle;
+use crate::Error;
+use crate::folder::Stamp as FileStamp;
+use crate::path::NotePath;
+use crate::uri::{path, uri};
+
+const TOOL: &str = "vault";
+const MARKDOWN: &str = "text/markdown";
+#[derive(Deserialize)]
+struct Listed {
+    entries: Vec<Entry>,
+    truncated: bool,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    path: String,
+    size: u64,
+}
+
+#[derive(Deserialize)]
+struct Note {
+    content: String,
+}
+
+fn decode<T: DeserializeOwned>(answer: Value) -> Result<T, ToolError> {
+    serde_json::from_value(answer)
+        .map_err(|error| ToolError::internal(format!("the answer of `{TOOL}`: {error}")))
+}
+
+fn arguments(args: Value) -> Map<String, Value> {
+    match args {
+        Value::Object(args) => args,
+        _ => unreachable!("it is written as an object"),
+    }
+}
+
+impl VaultHandle {
+    /// The path in the URI of a note, there or not.
+    fn note(&self, uri: &str) -> Result<String, ToolError> {
+        let path = path(uri)?;
+        self.0.rules.admit_note(&NotePath::parse(&path)?)?;
+        Ok(path)
+    }
+}
+
+#[async_trait]
+impl Documents for VaultHandle {
+    fn tool(&self) -> &'static str {
+        TOOL
+    }
+
+    fn enabled(&self) -> bool {
+        self.0.options.enabled
+    }
+
+    fn template(&self) -> Template {
+        Template {
+            uri: "vault:///{+path}",
+            name: "note",
+            title: "Notes in the vault",
+            description: "A note by its path, with its extension: vault:///projects/plan.md",
+            mime_type: MARKDOWN,
+        }
+    }
+
+    fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
+        let mut args = json!({ "action": "list", "recursive": true, "notes_only": true });
+        (args["after"], args["limit"]) = (after.into(), limit.into());
+        arguments(args)
+    }
+
+    fn listed(&self, answer: Value) -> Result<Page, ToolError> {
+        let Listed { entries, truncated } = decode(answer)?;
+        let next = entries.last().filter(|_| truncated).map(|last| last.path.clone());
+        let document = |entry: Entry| Document {
+            uri: uri(&entry.path),
+            name: entry.path,
+            mime_type: MARKDOWN,
+            size: entry.size,
+        };
+        Ok(Page { documents: entries.into_iter().map(document).collect(), next })
+    }
+
+    fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
+        Ok(arguments(json!({ "action": "read", "path": self.note(uri)? })))
+    }
+
+    fn text(&self, answer: Value) -> Result<String, ToolError> {
+        decode::<Note>(answer).map(|note| note.content)
+    }
+
+    fn refusal(&self, error: &ToolError) -> Refusal {
+        match error.code.as_ref() {
+            "note_not_found" | "wrong_kind" => Refusal::Missing,
+            "invalid_input" | "invalid_path" | "not_a_note" | "not_text" | "note_too_large" => {
+                Refusal::Invalid
+            }
+            _ => Refusal::Failed,
+        }
+    }
+
+    fn changes(&self) -> broadcast::Receiver<Changed> {
+        self.0.changes.subscribe()
+    }
+
+    async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError> {
+        let paths: Vec<_> = uris.iter().map(|uri| self.note(uri)).collect::<Result<_, _>>()?;
+        self.look(move |vault, _| {
+            let stamp = |path: &String| match vault.folder.look(&NotePath::parse(path)?) {
+                Ok(seen) => Ok(seen.map(|stat| Stamp(FileStamp::of(&stat).numbers()))),
+                // A folder or a link of that name is not a note.
+                Err(Error::WrongKind { .. }) => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+            Ok(paths.iter().map(stamp).collect())
+        })
+        .await
+    }
+}

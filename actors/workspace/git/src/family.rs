@@ -1,0 +1,20 @@
+//! The options of the git tools, which workspaces serve.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::ToolError;
+use hivekeep_runtime::{Daemon, Family, Mounted};
+
+use crate::GitOptions;
+
+/// Offers [`GitOptions`] to whoever serves the tools; has no actor.
+pub struct GitFamily;
+
+impl Family for GitFamily {
+    type Options = GitOptions;
+
+    async fn mount(daemon: &Daemon, options: GitOptions) -> Result<Mounted, ToolError> {
+        daemon.ports.offer(Arc::new(options));
+        Ok(Mounted::default())
+    }
+}

@@ -1,0 +1,65 @@
+//! Workspaces as a family: one actor of all of them, one of each, and ports for the others.
+
+mod check;
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_git::GitOptions;
+use hivekeep_kernel::{
+    Address, Policy, Resources, ToolError, ToolInfo,
+    ports::{DefaultSize, Tasks},
+};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+
+use crate::{
+    Options, TasksHandle, backup::DisksHandle, shared::Shared, tools, workspaces::Msg,
+    workspaces::Workspaces,
+};
+
+/// How long an ordered stop waits for machines to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`DefaultSize`] and [`DisksHandle`].
+pub struct WorkspaceFamily;
+
+impl Family for WorkspaceFamily {
+    type Options = Options;
+
+    const INSTRUCTIONS: &'static str = "\
+- workspace_create makes one; use its workspace_id, or its name, in all other calls. \
+workspace_list shows what there is.
+- exec runs a shell command and returns exit_code, stdout and stderr; a non-zero exit_code is a \
+result, not an error. For anything longer than its timeout use exec_background and poll the job.
+- file_write, file_read, file_edit and file_list work inside a workspace; file_transfer copies \
+files between the host and a workspace.
+- Workspaces live until workspace_destroy. If one belongs to a session that is gone, \
+workspace_adopt takes it over.";
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::catalogue()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let git = daemon.ports.need::<GitOptions>()?;
+        let size = Resources::workspace(options.default_memory_mb, options.default_disk_gb);
+        let shared = Shared::open(daemon, options, GitOptions::clone(&git)).await?;
+        daemon.ports.offer(Arc::new(DefaultSize(size)));
+        daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
+        daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
+        let address = daemon.address("workspaces", Policy::ESSENTIAL);
+        Ok(Mounted::default()
+            .serving::<Workspaces>(&address, shared.clone())
+            .directory("workspace", Arc::new(shared.directory.clone()))
+            .tear_down(|| stop_all(address)))
+    }
+
+    async fn check(options: &Options, host: &Host) -> Vec<Finding> {
+        check::all(options, host).await
+    }
+}
+
+async fn stop_all(workspaces: Address<Msg>) {
+    if let Err(error) = workspaces.ask(STOP_PATIENCE, Msg::StopAll).await {
+        tracing::error!(%error, "not all workspaces are stopped");
+    }
+}

@@ -1,0 +1,172 @@
+//! Documents of families as MCP resources: listed and read in the client's session.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Progress, ToolError};
+use hivekeep_registry::CallRequest;
+use hivekeep_runtime::documents::{Document, Documents, Page, Refusal, Template};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
+        ResourcesCapability,
+    },
+    service::RequestContext,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Handler, answer};
+
+/// Documents in one page.
+const PAGE: usize = 200;
+
+/// What is declared of them.
+pub(super) fn capability() -> ResourcesCapability {
+    let mut capability = ResourcesCapability::default();
+    (capability.subscribe, capability.list_changed) = (Some(true), Some(true));
+    capability
+}
+
+/// How the URIs of one family's are made.
+pub(super) fn template(documents: &Arc<dyn Documents>) -> ResourceTemplate {
+    let Template { uri, name, title, description, mime_type } = documents.template();
+    ResourceTemplate::new(uri, name)
+        .with_title(title)
+        .with_description(description)
+        .with_mime_type(mime_type)
+}
+
+/// Whose document a URI may be: the family's whose template begins like it.
+///
+/// # Errors
+/// Invalid parameters, with what is offered.
+pub(super) fn owner<'d>(
+    offered: &'d [Arc<dyn Documents>],
+    uri: &str,
+) -> Result<&'d Arc<dyn Documents>, ErrorData> {
+    let begins = |documents: &&Arc<dyn Documents>| {
+        let template = documents.template().uri;
+        uri.starts_with(template.split('{').next().unwrap_or(template))
+    };
+    offered.iter().find(begins).ok_or_else(|| {
+        let templates: Vec<_> = offered.iter().map(|one| one.template().uri).collect();
+        let text = format!("`{uri}` is not one of {}", templates.join(", "));
+        ErrorData::invalid_params(text, None)
+    })
+}
+
+/// A cursor: which family's list, and after what of it. Clients must not make sense of it.
+fn cursor(family: usize, after: &str) -> String {
+    format!("{family}-{after}")
+}
+
+fn place(cursor: Option<&str>) -> Result<(usize, Option<&str>), ErrorData> {
+    let Some(cursor) = cursor else { return Ok((0, None)) };
+    let place =
+        cursor.split_once('-').and_then(|(family, after)| Some((family.parse().ok()?, after)));
+    let (family, after) = place
+        .ok_or_else(|| ErrorData::invalid_params("unknown cursor: list from the start", None))?;
+    Ok((family, Some(after).filter(|after| !after.is_empty())))
+}
+
+impl Handler {
+    /// What the client may read: of families that have some, and whose tool it is shown.
+    pub(super) fn offered(&self) -> Vec<Arc<dyn Documents>> {
+        let core = &self.0.core;
+        let shown = |documents: &&Arc<dyn Documents>| {
+            let tool = core.catalogue.find(documents.tool());
+            documents.enabled() && tool.is_some_and(|entry| self.0.view.shows(entry.info))
+        };
+        core.documents.iter().filter(shown).cloned().collect()
+    }
+
+    /// A page of all documents, family by family.
+    pub(super) async fn list_documents(
+        &self,
+        at: Option<String>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let offered = self.offered();
+        let (family, after) = place(at.as_deref())?;
+        let Some(documents) = offered.get(family) else {
+            return Ok(ListResourcesResult::default());
+        };
+        let args = documents.list_args(after, PAGE);
+        let listed = self.call_for(documents, args, context).await?;
+        let Page { documents: page, next } =
+            listed.and_then(|answer| documents.listed(answer)).map_err(answer::protocol)?;
+        let mut result =
+            ListResourcesResult::with_all_items(page.into_iter().map(resource).collect());
+        let another = (family + 1 < offered.len()).then(|| cursor(family + 1, ""));
+        result.next_cursor = next.map(|after| cursor(family, &after)).or(another);
+        Ok(result)
+    }
+
+    /// A document as it is.
+    pub(super) async fn read_document(
+        &self,
+        uri: String,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResult, ErrorData> {
+        let offered = self.offered();
+        let documents = owner(&offered, &uri)?;
+        let refused = |error| refused(documents, &uri, error);
+        let args = documents.read_args(&uri).map_err(refused)?;
+        let answer = self.call_for(documents, args, context).await?;
+        let text = answer.and_then(|answer| documents.text(answer)).map_err(refused)?;
+        let mime_type = documents.template().mime_type;
+        let contents = ResourceContents::text(text, uri.clone()).with_mime_type(mime_type);
+        Ok(ReadResourceResult::new(vec![contents]))
+    }
+
+    async fn call_for(
+        &self,
+        documents: &Arc<dyn Documents>,
+        args: Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Result<Value, ToolError>, ErrorData> {
+        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let call = self.0.core.dispatcher.call(CallRequest {
+            session,
+            door: self.0.door,
+            tool: documents.tool().to_owned(),
+            args,
+            progress: Progress::default(),
+            cancel: context.ct.clone(),
+            timeout: None,
+            view: self.0.view.clone(),
+        });
+        Ok(call.await.result)
+    }
+}
+
+fn resource(document: Document) -> Resource {
+    let Document { uri, name, mime_type, size } = document;
+    Resource::new(uri, name).with_mime_type(mime_type).with_size(size)
+}
+
+/// A document that is not read, in the protocol's codes.
+pub(super) fn refused(documents: &Arc<dyn Documents>, uri: &str, error: ToolError) -> ErrorData {
+    let (text, refusal) = (error.to_text(), documents.refusal(&error));
+    let data = Some(json!({ "uri": uri, "error": error }));
+    match refusal {
+        Refusal::Missing => ErrorData::resource_not_found(text, data),
+        Refusal::Invalid => ErrorData::invalid_params(text, data),
+        Refusal::Failed => ErrorData::internal_error(text, data),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_leads_back_to_its_place() {
+        assert_eq!(place(None).expect("the beginning"), (0, None));
+        assert_eq!(place(Some(&cursor(2, ""))).expect("a beginning"), (2, None));
+        assert_eq!(place(Some(&cursor(0, "a-b/c.md"))).expect("a place"), (0, Some("a-b/c.md")));
+        for bad in ["", "made up", "x-a.md", "-1-a.md"] {
+            assert!(place(Some(bad)).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The one list of families: a new one is a line here and a crate of its own.
+//!
+//! From it come the sections of the configuration and what is wrong with them, the catalogue, the
+//! actors below the root and their order, the routes of calls, the findings of `hivekeep check` and
+//! what clients are told first. Families are mounted in this order, and taken down in the opposite
+//! one; whoever needs a port of another stands behind it.
+
+use hivekeep_kernel::{ToolError, ToolInfo};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+
+use crate::config::Config;
+
+/// Hands the list to a macro: for each family the comment of its section in `config.toml`, the
+/// section's name and the type.
+macro_rules! families {
+    ($apply:ident) => {
+        $apply! {
+            /// The network of the workspaces: who may reach whom, port forwards, names.
+            network: hivekeep_network::NetworkFamily,
+            /// The git tools: who one is for which server.
+            git: hivekeep_git::GitFamily,
+            /// Workspaces: machines, images, guests.
+            workspace: hivekeep_workspace::WorkspaceFamily,
+            /// The vault: notes that outlive workspaces and sessions.
+            vault: hivekeep_vault::VaultFamily,
+            /// Swarms: how many run, and how long their results are kept.
+            swarm: hivekeep_team::SwarmFamily,
+            /// Teams: how many, how deep, and what their inboxes hold.
+            team: hivekeep_team::TeamFamily,
+        }
+    };
+}
+pub(crate) use families;
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident: $family:ty,)+) => {
+        /// The declarations of all tools.
+        pub(crate) fn tools() -> Vec<&'static ToolInfo> {
+            let mut tools = Vec::new();
+            $(tools.extend(<$family>::tools());)+
+            tools
+        }
+
+        /// What clients are told of each, in the order of the list.
+        pub(crate) const INSTRUCTIONS: &[&str] = &[$(<$family>::INSTRUCTIONS,)+];
+
+        /// Mounts all, or says which one could not be.
+        pub(crate) async fn mount(
+            daemon: &Daemon,
+            config: &Config,
+        ) -> Result<Vec<Mounted>, (&'static str, ToolError)> {
+            let mut mounted = Vec::new();
+            $({
+                let family = <$family>::mount(daemon, config.$name.clone()).await;
+                mounted.push(family.map_err(|error| (stringify!($name), error))?);
+            })+
+            Ok(mounted)
+        }
+
+        /// What all of them find on this host.
+        pub(crate) async fn check(config: &Config, host: &Host) -> Vec<Finding> {
+            let mut found = Vec::new();
+            $(found.extend(<$family>::check(&config.$name, host).await);)+
+            found
+        }
+    };
+}
+families!(functions);
