@@ -3,8 +3,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use hivekeep_kernel::{
-    CallCx, Entity, Fault, Handle, Me, Reply, ToolCall, ToolError, ToolInfo, serve, tools,
-    workers::Workers,
+    CallCx, Entity, Fault, Me, Reply, ToolCall, ToolError, ToolInfo, serve, tools, workers::Workers,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -70,30 +69,44 @@ pub struct LoggingTool {}
 pub struct Schema2020 {}
 
 tools! { pub FAMILY: "fixtures" for Fixtures, singleton fixtures;
-    test_simple_text: SimpleText => Text { title: "Say a text", effect: Read };
-    test_error_handling: ErrorHandling => Text { title: "Fail", effect: Read };
-    test_tool_with_progress: WithProgress => Text { title: "Report progress", effect: Read };
-    test_streaming_elicitation: StreamingElicitation => Text {
+    test_simple_text: SimpleText => Text = Fixtures::on_test_simple_text {
+        title: "Say a text", effect: Read,
+    };
+    test_error_handling: ErrorHandling => Text = Fixtures::on_test_error_handling {
+        title: "Fail", effect: Read,
+    };
+    test_tool_with_progress: WithProgress => Text = Fixtures::on_test_tool_with_progress {
+        title: "Report progress", effect: Read,
+    };
+    test_streaming_elicitation: StreamingElicitation => Text = Fixtures::on_test_streaming_elicitation {
         title: "Answer over a stream", effect: Read,
     };
-    test_logging_tool: LoggingTool => Text { title: "Say nothing else", effect: Read };
-    json_schema_2020_12_tool: Schema2020 => Text { title: "Take a rich input", effect: Read };
+    test_logging_tool: LoggingTool => Text = Fixtures::on_test_logging_tool {
+        title: "Say nothing else", effect: Read,
+    };
+    json_schema_2020_12_tool: Schema2020 => Text = Fixtures::on_json_schema_2020_12_tool {
+        title: "Take a rich input", effect: Read,
+    };
 }
 
-impl Handle<SimpleText> for Fixtures {
-    fn handle_tool(&mut self, _: &CallCx, _: SimpleText) -> Result<Reply<Text>, ToolError> {
+impl Fixtures {
+    fn on_test_simple_text(&mut self, _: &CallCx, _: SimpleText) -> Result<Reply<Text>, ToolError> {
         Ok(text("This is a simple text response for testing."))
     }
-}
 
-impl Handle<ErrorHandling> for Fixtures {
-    fn handle_tool(&mut self, _: &CallCx, _: ErrorHandling) -> Result<Reply<Text>, ToolError> {
+    fn on_test_error_handling(
+        &mut self,
+        _: &CallCx,
+        _: ErrorHandling,
+    ) -> Result<Reply<Text>, ToolError> {
         Err(ToolError::invalid("this tool intentionally returns an error for testing"))
     }
-}
 
-impl Handle<WithProgress> for Fixtures {
-    fn handle_tool(&mut self, cx: &CallCx, _: WithProgress) -> Result<Reply<Text>, ToolError> {
+    fn on_test_tool_with_progress(
+        &mut self,
+        cx: &CallCx,
+        _: WithProgress,
+    ) -> Result<Reply<Text>, ToolError> {
         let progress = cx.progress.clone();
         Ok(Reply::later(async move {
             for done in [0.0, 50.0, 100.0] {
@@ -103,26 +116,28 @@ impl Handle<WithProgress> for Fixtures {
             Ok(Text { text: "done".to_owned() })
         }))
     }
-}
 
-impl Handle<StreamingElicitation> for Fixtures {
-    fn handle_tool(
+    fn on_test_streaming_elicitation(
         &mut self,
         cx: &CallCx,
         _: StreamingElicitation,
     ) -> Result<Reply<Text>, ToolError> {
-        self.handle_tool(cx, WithProgress {})
+        self.on_test_tool_with_progress(cx, WithProgress {})
     }
-}
 
-impl Handle<LoggingTool> for Fixtures {
-    fn handle_tool(&mut self, _: &CallCx, _: LoggingTool) -> Result<Reply<Text>, ToolError> {
+    fn on_test_logging_tool(
+        &mut self,
+        _: &CallCx,
+        _: LoggingTool,
+    ) -> Result<Reply<Text>, ToolError> {
         Ok(text("nothing was logged"))
     }
-}
 
-impl Handle<Schema2020> for Fixtures {
-    fn handle_tool(&mut self, _: &CallCx, _: Schema2020) -> Result<Reply<Text>, ToolError> {
+    fn on_json_schema_2020_12_tool(
+        &mut self,
+        _: &CallCx,
+        _: Schema2020,
+    ) -> Result<Reply<Text>, ToolError> {
         Ok(text("the input fits"))
     }
 }

@@ -69,13 +69,13 @@ impl<T> Reply<T> {
     }
 }
 
-/// An actor that serves a tool. The handler decides; it cannot wait.
-pub trait Handle<T: Tool>: Entity {
-    /// Decides about one call.
+/// An actor whose tools are its owner's alone, unless their rows say `access: Access::Any`.
+pub trait Owned: Entity {
+    /// Whether a call may operate it.
     ///
     /// # Errors
-    /// A refusal.
-    fn handle_tool(&mut self, cx: &CallCx, input: T) -> Result<Reply<T::Output>, ToolError>;
+    /// `not_owner`, with the way to become it.
+    fn authorize(&self, cx: &CallCx) -> Result<(), ToolError>;
 }
 
 /// Decodes and handles one tool; a row of [`ToolGroup`].
@@ -88,18 +88,20 @@ pub struct ToolGroup<E: Entity> {
     pub rows: &'static [(ToolInfo, Dispatch<E>)],
 }
 
-/// [`Dispatch`] for a tool.
+/// Decodes the input and has it handled; what [`tools!`](crate::tools) makes a [`Dispatch`] of.
+/// The handler decides; it cannot wait.
 ///
 /// # Errors
 /// The handler's refusal, or `invalid_input`.
-pub fn dispatch<E: Handle<T>, T: Tool>(
+pub fn dispatch<E, T: Tool>(
     entity: &mut E,
     cx: &CallCx,
     args: Value,
+    handler: impl FnOnce(&mut E, &CallCx, T) -> Result<Reply<T::Output>, ToolError>,
 ) -> Result<Reply<Value>, ToolError> {
     let input: T = serde_json::from_value(args)
         .map_err(|error| ToolError::invalid(error.to_string()).next("check the tool's schema"))?;
-    Ok(match entity.handle_tool(cx, input)? {
+    Ok(match handler(entity, cx, input)? {
         Reply::Now(output) => Reply::Now(encode(output)?),
         Reply::Later(work) => Reply::later(async move { encode(work.await?) }),
     })
@@ -142,36 +144,62 @@ pub fn serve<E: Entity>(
     }
 }
 
-/// Declares tools: a row each, checked against the handler at compile time.
+/// Declares tools: one row each, which names the handler. What an addressed actor serves is for its
+/// owner alone, as far as the row does not say otherwise ([`Owned`]).
 ///
 /// ```text
 /// tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
-///     exec: Exec => ExecOutput { title: "Run a command", effect: Write, rate: Exec };
+///     exec: Exec => ExecOutput = Workspace::exec { title: "Run a command", rate: RateClass::Exec };
+/// }
+/// tools! { pub FAMILY: "metrics" for service Metrics, singleton metrics;
+///     metrics_query: Query => Series = Metrics::query { title: "Query", effect: Read };
 /// }
 /// ```
+/// The handlers of an actor decide and cannot wait; those of a [`Service`](crate::Service) are
+/// `async fn(Arc<Metrics>, CallCx, Query) -> Result<Series, ToolError>`.
 #[macro_export]
 macro_rules! tools {
+    ($vis:vis $family:ident: $title:literal for service $service:ty, singleton $singleton:ident;
+     $($name:ident: $input:ty => $output:ty = $function:path { $($key:ident: $value:expr),+ $(,)? };)+) => {
+        $($crate::tools!(@tool $title, $name, $input, $output,
+            $crate::Addressing::Singleton(stringify!($singleton)), $crate::Access::Any,
+            $($key: $value),+);)+
+        $vis const $family: $crate::ToolGroup<$crate::ServiceActor<$service>> = $crate::ToolGroup {
+            rows: &[$(($crate::ToolInfo::of::<$input>(), |actor, cx, args| {
+                $crate::service::run::<$service, $input, _>(actor, cx, args, $function)
+            })),+],
+        };
+    };
     ($vis:vis $family:ident: $title:literal for $entity:ty, addressed $kind:ident by $field:ident;
-     $($name:ident: $input:ty => $output:ty { $($key:ident: $value:expr),+ $(,)? };)+) => {
+     $($name:ident: $input:ty => $output:ty = $handler:path { $($key:ident: $value:expr),+ $(,)? };)+) => {
         $($crate::tools!(@tool $title, $name, $input, $output,
             $crate::Addressing::Field { kind: stringify!($kind), field: {
                 // The input has the field, or this does not compile.
                 let _ = |input: &$input| { let _ = &input.$field; };
                 stringify!($field)
-            } }, $($key: $value),+);)+
+            } }, $crate::Access::Owner, $($key: $value),+);)+
         $vis const $family: $crate::ToolGroup<$entity> = $crate::ToolGroup {
-            rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
+            rows: &[$(($crate::ToolInfo::of::<$input>(), |entity, cx, args| {
+                if let $crate::Access::Owner = <$input as $crate::Tool>::SPEC.access {
+                    $crate::serve::Owned::authorize(entity, cx)?;
+                }
+                $crate::serve::dispatch::<$entity, $input>(entity, cx, args, $handler)
+            })),+],
         };
     };
     ($vis:vis $family:ident: $title:literal for $entity:ty, singleton $singleton:ident;
-     $($name:ident: $input:ty => $output:ty { $($key:ident: $value:expr),+ $(,)? };)+) => {
+     $($name:ident: $input:ty => $output:ty = $handler:path { $($key:ident: $value:expr),+ $(,)? };)+) => {
         $($crate::tools!(@tool $title, $name, $input, $output,
-            $crate::Addressing::Singleton(stringify!($singleton)), $($key: $value),+);)+
+            $crate::Addressing::Singleton(stringify!($singleton)), $crate::Access::Any,
+            $($key: $value),+);)+
         $vis const $family: $crate::ToolGroup<$entity> = $crate::ToolGroup {
-            rows: &[$(($crate::ToolInfo::of::<$input>(), $crate::serve::dispatch::<$entity, $input>)),+],
+            rows: &[$(($crate::ToolInfo::of::<$input>(), |entity, cx, args| {
+                $crate::serve::dispatch::<$entity, $input>(entity, cx, args, $handler)
+            })),+],
         };
     };
-    (@tool $family:literal, $name:ident, $input:ty, $output:ty, $addressing:expr, $($key:ident: $value:expr),+) => {
+    (@tool $family:literal, $name:ident, $input:ty, $output:ty, $addressing:expr, $access:expr,
+     $($key:ident: $value:expr),+) => {
         impl $crate::Tool for $input {
             type Output = $output;
             const SPEC: $crate::Spec = {
@@ -185,6 +213,7 @@ macro_rules! tools {
                     open_world: false,
                     risk: Risk::Low,
                     tier: Tier::User,
+                    access: $access,
                     rate: RateClass::Default,
                     rate_of: $crate::tool::rate_as_declared,
                     addressing: $addressing,

@@ -40,6 +40,16 @@ pub enum Tier {
     Operator,
 }
 
+/// Which sessions may call a tool of an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// The one that owns the actor.
+    Owner,
+    /// Every one. Whoever serves all judges by what is asked for.
+    Any,
+}
+
 /// The token bucket a call draws from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +93,8 @@ pub struct Spec {
     pub risk: Risk,
     /// Who may see it.
     pub tier: Tier,
+    /// Which sessions may call it; judged before its handler runs.
+    pub access: Access,
     /// The bucket it draws from.
     pub rate: RateClass,
     /// The bucket of a call whose input decides that, in place of `rate`.

@@ -36,8 +36,8 @@ mod transfer;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, SessionId, ToolCall,
-    ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
+    Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, Owned, SessionId,
+    ToolCall, ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
 };
 use hivekeep_link::{Link, LinkNews, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
@@ -370,14 +370,6 @@ impl Workspace {
         self.phase
     }
 
-    /// Only the owner's session operates a workspace.
-    ///
-    /// # Errors
-    /// `not_owner`.
-    pub(crate) fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
-        self.authorize_session(cx.session)
-    }
-
     fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
         // What the pool keeps nobody owns; the pool's own session operates it.
         let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
@@ -400,5 +392,12 @@ impl Workspace {
             return Ok(());
         }
         self.phase.on(Want::Guest).map(drop)
+    }
+}
+
+/// Only the owner's session operates a workspace.
+impl Owned for Workspace {
+    fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
+        self.authorize_session(cx.session)
     }
 }

@@ -31,13 +31,14 @@ fn declared(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The name in `name: Input => Output {`.
+/// The name in `name: Input => Output = handler {`.
 fn row(line: &str) -> Option<&str> {
     let (name, types) = line.trim_start().split_once(": ")?;
     let (input, output) = types.split_once(" => ")?;
     let named = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
-    let output = output.split_once(" {")?.0;
-    (!name.is_empty() && [name, input, output].into_iter().all(named)).then_some(name)
+    let (output, handler) = output.split_once(" = ")?;
+    let handler = handler.split_once(" {")?.0;
+    (!name.is_empty() && [name, input, output, handler].into_iter().all(named)).then_some(name)
 }
 
 /// What the daemon lists.
@@ -75,8 +76,8 @@ fn every_declared_tool_is_in_the_catalogue() {
 
 #[test]
 fn rows_are_seen_in_their_macro_only() {
-    let text = "fn f() {\n    outside: A => B {\n}\ntools! { pub ONE: \"o\" for T, singleton t;\n    \
-        first: A => b::B {\n        title: \"a => b\", effect: Read,\n    };\n    \
-        second: C => D { title: \"t\" };\n}\nlet x = match y {\n    third: A => B {\n";
+    let text = "fn f() {\n    outside: A => B = f {\n}\ntools! { pub ONE: \"o\" for T, singleton t;\n    \
+        first: A => b::B = T::f {\n        title: \"a => b\", effect: Read,\n    };\n    \
+        second: C => D = g { title: \"t\" };\n}\nlet x = match y {\n    third: A => B = f {\n";
     assert_eq!(declared(text), [(5, "first"), (8, "second")]);
 }

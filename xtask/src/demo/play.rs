@@ -23,7 +23,7 @@ const FOLDER: &str = "/workspace/sources";
 const EDITED: &str = "config.toml";
 const NEW_LINE: &str = "# Edited in a workspace.\n";
 /// What is searched for.
-const NEEDLE: &str = "impl Handle<";
+const NEEDLE: &str = "impl Family for ";
 /// Files in this folder are summed by a job.
 const SUMMED: &str = "src/";
 /// Characters that are shown of what is not as expected: it may be a whole file.

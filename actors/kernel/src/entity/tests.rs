@@ -6,8 +6,8 @@ use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    AskError, CallCx, CallId, Census, Door, Handle, Policy, Reply, SessionId, ToolCall, ToolError,
-    serve, tools,
+    AskError, CallCx, CallId, Census, Door, Policy, Reply, SessionId, ToolCall, ToolError, serve,
+    tools,
 };
 
 /// Starts when the gate says so; counts what it was asked to do.
@@ -54,11 +54,11 @@ struct Done {
 }
 
 tools! { SLOW: "slow" for Slow, singleton slow;
-    do_it: Do => Done { title: "Do it" };
+    do_it: Do => Done = Slow::on_do_it { title: "Do it" };
 }
 
-impl Handle<Do> for Slow {
-    fn handle_tool(&mut self, _: &CallCx, _: Do) -> Result<Reply<Done>, ToolError> {
+impl Slow {
+    fn on_do_it(&mut self, _: &CallCx, _: Do) -> Result<Reply<Done>, ToolError> {
         self.done += 1;
         Ok(Reply::Now(Done { done: self.done }))
     }
@@ -135,4 +135,126 @@ async fn a_start_that_fails_answers_nobody_and_leaves_the_address() {
     let (cx, args) = (cx(Duration::from_secs(60)), serde_json::json!({}));
     let refused = address.send(ToolCall { tool, cx, args, reply }).map_err(AskError::from);
     assert!(matches!(refused, Err(AskError::Unavailable(_))), "{refused:?}");
+}
+
+/// A thing of one session's, as far as its rows do not say otherwise.
+struct Mine(SessionId);
+
+impl Entity for Mine {
+    type Msg = ();
+    type Seed = SessionId;
+
+    async fn start(owner: SessionId, _: Me<()>) -> Result<Self, Fault> {
+        Ok(Self(owner))
+    }
+
+    fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl crate::Owned for Mine {
+    fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
+        let refused = || ToolError::new(crate::Layer::Policy, "not_owner", "it is another's");
+        (cx.session == self.0).then_some(()).ok_or_else(refused)
+    }
+}
+
+/// Uses it.
+#[derive(Deserialize, JsonSchema)]
+struct Use {
+    /// Which.
+    mine_id: String,
+}
+
+/// Looks at it.
+#[derive(Deserialize, JsonSchema)]
+struct Look {
+    /// Which.
+    mine_id: String,
+}
+
+tools! { MINE: "mine" for Mine, addressed mine by mine_id;
+    use_it: Use => Done = Mine::on_use { title: "Use it" };
+    look_at_it: Look => Done = Mine::on_look { title: "Look at it", access: crate::Access::Any };
+}
+
+impl Mine {
+    fn on_use(&mut self, _: &CallCx, it: Use) -> Result<Reply<Done>, ToolError> {
+        Ok(Reply::Now(Done { done: it.mine_id.len() as u32 }))
+    }
+
+    fn on_look(&mut self, _: &CallCx, it: Look) -> Result<Reply<Done>, ToolError> {
+        Ok(Reply::Now(Done { done: it.mine_id.len() as u32 }))
+    }
+}
+
+#[test]
+fn what_is_a_sessions_is_used_by_no_other_unless_its_row_says_so() {
+    let (mut mine, stranger) = (Mine(SessionId::new()), cx(Duration::from_secs(1)));
+    let owner = CallCx { session: mine.0, ..stranger.clone() };
+    let mut call = |cx: &CallCx, name: &str| {
+        let row = MINE.rows.iter().find(|(info, _)| info.spec.name == name).expect("a row");
+        let answer = (row.1)(&mut mine, cx, serde_json::json!({ "mine_id": "it" }));
+        answer.map(drop).map_err(|error| error.code)
+    };
+    assert_eq!(call(&owner, "use_it"), Ok(()));
+    assert_eq!(call(&stranger, "use_it"), Err("not_owner".into()));
+    assert_eq!(call(&stranger, "look_at_it"), Ok(()));
+}
+
+/// Adds up, beside its mailbox.
+struct Adding;
+
+impl crate::Service for Adding {
+    const TOOLS: &'static [&'static crate::ToolGroup<crate::ServiceActor<Self>>] = &[&ADDING];
+}
+
+/// Adds two numbers, in its own time.
+#[derive(Deserialize, JsonSchema)]
+struct Add {
+    /// The first.
+    a: u32,
+    /// The second.
+    b: u32,
+    /// How long it takes, in milliseconds.
+    ms: u64,
+}
+
+tools! { ADDING: "adding" for service Adding, singleton adding;
+    add: Add => Done = Adding::add { title: "Add" };
+}
+
+impl Adding {
+    async fn add(self: std::sync::Arc<Self>, _: CallCx, add: Add) -> Result<Done, ToolError> {
+        tokio::time::sleep(Duration::from_millis(add.ms)).await;
+        let done = add.a.checked_add(add.b).ok_or_else(|| ToolError::invalid("too much"))?;
+        Ok(Done { done })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_service_run_side_by_side_and_end_with_their_time() {
+    let address = Address::vacant(Census::default().probe("adding", "adding", Policy::ENTITY));
+    let (_, _ended) =
+        spawn_root::<crate::ServiceActor<Adding>>(&address, Adding.into()).await.expect("spawns");
+    let call = async |args: serde_json::Value| {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let cx = cx(Duration::from_secs(5));
+        let call = ToolCall { tool: &ADDING.rows[0].0, cx, args, reply };
+        address.send(call).expect("it is there");
+        answer.await.expect("an answer").map_err(|error| error.code.into_owned())
+    };
+    let begun = Instant::now();
+    let (slow, quick, late, wrong) = tokio::join!(
+        call(serde_json::json!({ "a": 1, "b": 2, "ms": 4_000 })),
+        call(serde_json::json!({ "a": 3, "b": 4, "ms": 0 })),
+        call(serde_json::json!({ "a": 5, "b": 6, "ms": 60_000 })),
+        call(serde_json::json!({ "a": u32::MAX, "b": 1, "ms": 0 })),
+    );
+    assert_eq!(slow.expect("in time")["done"], 3);
+    assert_eq!(quick.expect("at once")["done"], 7);
+    assert_eq!(late, Err("deadline_exceeded".to_owned()));
+    assert_eq!(wrong, Err("invalid_input".to_owned()));
+    assert!(begun.elapsed() < Duration::from_secs(6), "one after the other takes longer");
 }

@@ -20,6 +20,7 @@ const SPEC: Spec = Spec {
     open_world: false,
     risk: Risk::Low,
     tier: Tier::User,
+    access: hivekeep_kernel::Access::Any,
     rate: RateClass::Default,
     rate_of: hivekeep_kernel::tool::rate_as_declared,
     addressing: Addressing::Singleton("odd"),

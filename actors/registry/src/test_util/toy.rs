@@ -9,7 +9,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, CallCx, Effect, Entity, Fault, Handle, Layer, Me, RateClass, Reply, Target, ToolCall,
+    Address, CallCx, Effect, Entity, Fault, Layer, Me, Owned, RateClass, Reply, Target, ToolCall,
     ToolError, ToolInfo,
     serve::{Directory, serve},
     tools,
@@ -126,8 +126,8 @@ pub struct ToyEchoed {
     pub text: String,
 }
 
-impl Handle<ToyEcho> for Toy {
-    fn handle_tool(&mut self, _: &CallCx, input: ToyEcho) -> Result<Reply<ToyEchoed>, ToolError> {
+impl Toy {
+    fn on_toy_echo(&mut self, _: &CallCx, input: ToyEcho) -> Result<Reply<ToyEchoed>, ToolError> {
         Ok(Reply::Now(ToyEchoed { text: input.text.repeat(input.times as usize) }))
     }
 }
@@ -182,8 +182,8 @@ impl Drop for Waiting {
     }
 }
 
-impl Handle<ToyWait> for Toy {
-    fn handle_tool(&mut self, cx: &CallCx, input: ToyWait) -> Result<Reply<ToyWaited>, ToolError> {
+impl Toy {
+    fn on_toy_wait(&mut self, cx: &CallCx, input: ToyWait) -> Result<Reply<ToyWaited>, ToolError> {
         let (guard, cx, marks) = (cx.clone(), cx.clone(), self.marks.clone());
         let (receipt, told) = (cx.receipt.clone(), self.marks.clone());
         let _detached = self.me.workers.spawn(async move {
@@ -222,8 +222,8 @@ pub struct ToyFail {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ToyNothing {}
 
-impl Handle<ToyFail> for Toy {
-    fn handle_tool(&mut self, _: &CallCx, input: ToyFail) -> Result<Reply<ToyNothing>, ToolError> {
+impl Toy {
+    fn on_toy_fail(&mut self, _: &CallCx, input: ToyFail) -> Result<Reply<ToyNothing>, ToolError> {
         Err(ToolError::new(Layer::Actor, "toy_failed", input.message))
     }
 }
@@ -237,8 +237,12 @@ pub struct ToyPanic {
     pub in_mailbox: bool,
 }
 
-impl Handle<ToyPanic> for Toy {
-    fn handle_tool(&mut self, _: &CallCx, input: ToyPanic) -> Result<Reply<ToyNothing>, ToolError> {
+impl Toy {
+    fn on_toy_panic(
+        &mut self,
+        _: &CallCx,
+        input: ToyPanic,
+    ) -> Result<Reply<ToyNothing>, ToolError> {
         assert!(!input.in_mailbox, "the toy panics in its mailbox");
         Ok(Reply::later(async { panic!("the toy panics beside its mailbox") }))
     }
@@ -249,8 +253,8 @@ impl Handle<ToyPanic> for Toy {
 #[serde(deny_unknown_fields)]
 pub struct ToyAdmin {}
 
-impl Handle<ToyAdmin> for Toy {
-    fn handle_tool(&mut self, cx: &CallCx, _: ToyAdmin) -> Result<Reply<ToyEchoed>, ToolError> {
+impl Toy {
+    fn on_toy_admin(&mut self, cx: &CallCx, _: ToyAdmin) -> Result<Reply<ToyEchoed>, ToolError> {
         Ok(Reply::Now(ToyEchoed { text: cx.tool.to_owned() }))
     }
 }
@@ -263,26 +267,37 @@ pub struct ToyLook {
     pub toy_id: String,
 }
 
-impl Handle<ToyLook> for Toy {
-    fn handle_tool(&mut self, _: &CallCx, input: ToyLook) -> Result<Reply<ToyEchoed>, ToolError> {
+impl Toy {
+    fn on_toy_look(&mut self, _: &CallCx, input: ToyLook) -> Result<Reply<ToyEchoed>, ToolError> {
         Ok(Reply::Now(ToyEchoed { text: input.toy_id }))
     }
 }
 
 tools! { TOYS: "toys" for Toy, singleton toy;
-    toy_echo: ToyEcho => ToyEchoed {
+    toy_echo: ToyEcho => ToyEchoed = Toy::on_toy_echo {
         title: "Say it back", effect: Effect::Read, weight: tokens, rate_of: rate_of, result_budget_bytes: 64 * 1024,
     };
-    toy_wait: ToyWait => ToyWaited {
+    toy_wait: ToyWait => ToyWaited = Toy::on_toy_wait {
         title: "Wait", effect: Effect::Idempotent, rate: RateClass::Exec, timeout_secs: 5,
     };
-    toy_fail: ToyFail => ToyNothing { title: "Fail" };
-    toy_panic: ToyPanic => ToyNothing { title: "Panic", effect: Effect::Destroy };
-    toy_admin: ToyAdmin => ToyEchoed {
+    toy_fail: ToyFail => ToyNothing = Toy::on_toy_fail { title: "Fail" };
+    toy_panic: ToyPanic => ToyNothing = Toy::on_toy_panic {
+        title: "Panic", effect: Effect::Destroy,
+    };
+    toy_admin: ToyAdmin => ToyEchoed = Toy::on_toy_admin {
         name: "toy.admin", title: "For operators", effect: Effect::Read, tier: Tier::Operator,
     };
 }
 
+/// Boxes are everybody's.
+impl Owned for Toy {
+    fn authorize(&self, _: &CallCx) -> Result<(), ToolError> {
+        Ok(())
+    }
+}
+
 tools! { BOXES: "toy boxes" for Toy, addressed toy by toy_id;
-    toy_look: ToyLook => ToyEchoed { name: "toy.look", title: "Look into a box", effect: Effect::Read };
+    toy_look: ToyLook => ToyEchoed = Toy::on_toy_look {
+        name: "toy.look", title: "Look into a box", effect: Effect::Read,
+    };
 }

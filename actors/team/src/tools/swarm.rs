@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Handle, Reply, SwarmId, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, SwarmId, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -327,41 +327,29 @@ fn wait(input: &Value) -> Option<u64> {
 }
 
 tools! { pub FAMILY: "orchestration" for Swarms, singleton swarms;
-    swarm_run: SwarmRun => SwarmResult {
+    swarm_run: SwarmRun => SwarmResult = Swarms::run {
         title: "Run a swarm of tasks", effect: Destroy, rate: RateClass::Create, risk: Risk::Medium,
         timeout_secs: 3600, limit_secs: limit, result_budget_bytes: RESULT_BUDGET_BYTES,
     };
-    swarm_status: SwarmStatus => SwarmStatusResult {
+    swarm_status: SwarmStatus => SwarmStatusResult = Swarms::on_swarm_status {
         title: "Look at swarms", effect: Read, timeout_secs: 30, limit_secs: wait,
         result_budget_bytes: RESULT_BUDGET_BYTES,
     };
-    swarm_cancel: SwarmCancel => SwarmCancelled {
+    swarm_cancel: SwarmCancel => SwarmCancelled = Swarms::on_swarm_cancel {
         title: "Cancel a swarm", effect: Destroy, risk: Risk::Medium,
     };
 }
 
-impl Handle<SwarmRun> for Swarms {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: SwarmRun,
-    ) -> Result<Reply<SwarmResult>, ToolError> {
-        self.run(cx, input)
-    }
-}
-
-impl Handle<SwarmStatus> for Swarms {
-    fn handle_tool(
+impl Swarms {
+    fn on_swarm_status(
         &mut self,
         cx: &CallCx,
         input: SwarmStatus,
     ) -> Result<Reply<SwarmStatusResult>, ToolError> {
         self.status(cx, &input)
     }
-}
 
-impl Handle<SwarmCancel> for Swarms {
-    fn handle_tool(
+    fn on_swarm_cancel(
         &mut self,
         cx: &CallCx,
         input: SwarmCancel,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    CallCx, Handle, MessageId, RateClass, Reply, SessionId, TeamId, ToolError, WorkspaceId, tools,
+    CallCx, MessageId, RateClass, Reply, SessionId, TeamId, ToolError, WorkspaceId, tools,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -392,7 +392,7 @@ fn limit(input: &Value) -> Option<u64> {
 }
 
 tools! { pub FAMILY: "teams" for Teams, singleton teams;
-    team: Team => TeamResult {
+    team: Team => TeamResult = Teams::on_team {
         title: "Teams and their messages", effect: Destroy, risk: Risk::High,
         timeout_secs: TIMEOUT_SECS, limit_secs: limit, weight: tokens,
         rate_of: rate_of,
@@ -415,8 +415,8 @@ fn counted(
     }
 }
 
-impl Handle<Team> for Teams {
-    fn handle_tool(&mut self, cx: &CallCx, input: Team) -> Result<Reply<TeamResult>, ToolError> {
+impl Teams {
+    fn on_team(&mut self, cx: &CallCx, input: Team) -> Result<Reply<TeamResult>, ToolError> {
         match input.action {
             TeamAction::Create => self.create(cx, input),
             TeamAction::Destroy => self.destroy(cx, input),

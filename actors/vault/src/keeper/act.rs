@@ -2,7 +2,7 @@
 
 mod many;
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::{Caller, Keeper};
 use crate::answer::VaultResult;
@@ -16,8 +16,8 @@ const KEY_BYTES: usize = 512;
 
 type Answer = Result<Reply<VaultResult>, ToolError>;
 
-impl Handle<VaultCall> for Keeper {
-    fn handle_tool(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
+impl Keeper {
+    pub(crate) fn on_vault(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
         if !self.house.options.enabled {
             return Err(Error::Disabled.into());
         }

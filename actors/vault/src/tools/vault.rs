@@ -162,7 +162,7 @@ pub enum TagsAction {
 }
 
 tools! { pub FAMILY: "vault" for Keeper, singleton vault;
-    vault: VaultCall => VaultResult {
+    vault: VaultCall => VaultResult = Keeper::on_vault {
         title: "Notes in the vault", effect: Destroy, risk: Risk::Medium,
         // The largest note, with every character escaped as often as text is.
         result_budget_bytes: 40 * 1024 * 1024,

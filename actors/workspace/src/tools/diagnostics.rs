@@ -1,6 +1,6 @@
 //! What a machine printed.
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,12 +48,17 @@ pub struct Logs {
 }
 
 tools! { pub FAMILY: "diagnostics" for Workspace, addressed workspace by workspace_id;
-    workspace_logs: WorkspaceLogs => Logs { title: "Read a workspace's logs", effect: Read };
+    workspace_logs: WorkspaceLogs => Logs = Workspace::on_workspace_logs {
+        title: "Read a workspace's logs", effect: Read,
+    };
 }
 
-impl Handle<WorkspaceLogs> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: WorkspaceLogs) -> Result<Reply<Logs>, ToolError> {
-        self.authorize(cx)?;
+impl Workspace {
+    fn on_workspace_logs(
+        &mut self,
+        _: &CallCx,
+        input: WorkspaceLogs,
+    ) -> Result<Reply<Logs>, ToolError> {
         if !(1..=10_000).contains(&input.max_lines) {
             return Err(ToolError::invalid("max_lines must be 1 to 10000"));
         }

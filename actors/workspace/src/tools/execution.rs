@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::{CallCx, Handle, JobId, Reply, ToolError, tools};
+use hivekeep_kernel::{CallCx, JobId, Reply, ToolError, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -170,14 +170,16 @@ pub struct EnvSet {
 }
 
 tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
-    exec: Exec => ExecResult {
+    exec: Exec => ExecResult = Workspace::exec {
         title: "Run a command", rate: RateClass::Exec, open_world: true, timeout_secs: 120,
         result_budget_bytes: 40 * 1024 * 1024,
     };
-    exec_background: ExecBackground => JobView {
+    exec_background: ExecBackground => JobView = Workspace::on_exec_background {
         title: "Background jobs", rate: RateClass::Exec, open_world: true, weight: start_takes_one,
     };
-    set_env: SetEnv => EnvSet { title: "Set environment variables", effect: Idempotent };
+    set_env: SetEnv => EnvSet = Workspace::on_set_env {
+        title: "Set environment variables", effect: Idempotent,
+    };
 }
 
 /// Only starting a job takes a token; looking at it and ending it are free.
@@ -185,20 +187,12 @@ fn start_takes_one(input: &serde_json::Value) -> u32 {
     u32::from(input.get("action").and_then(|action| action.as_str()) == Some("start"))
 }
 
-impl Handle<Exec> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: Exec) -> Result<Reply<ExecResult>, ToolError> {
-        self.authorize(cx)?;
-        self.exec(cx, input)
-    }
-}
-
-impl Handle<ExecBackground> for Workspace {
-    fn handle_tool(
+impl Workspace {
+    fn on_exec_background(
         &mut self,
         cx: &CallCx,
         input: ExecBackground,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.authorize(cx)?;
         let missing = |what: &str| ToolError::invalid(format!("this action needs `{what}`"));
         match input.action {
             JobAction::Start => {
@@ -220,11 +214,8 @@ impl Handle<ExecBackground> for Workspace {
             }
         }
     }
-}
 
-impl Handle<SetEnv> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: SetEnv) -> Result<Reply<EnvSet>, ToolError> {
-        self.authorize(cx)?;
+    fn on_set_env(&mut self, _: &CallCx, input: SetEnv) -> Result<Reply<EnvSet>, ToolError> {
         self.set_env(input.vars)
     }
 }

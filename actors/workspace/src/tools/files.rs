@@ -1,6 +1,6 @@
 //! Files of one workspace.
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
+use hivekeep_kernel::tools;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -181,68 +181,17 @@ pub struct FileTransferred {
 }
 
 tools! { pub FAMILY: "file operations" for Workspace, addressed workspace by workspace_id;
-    file_write: FileWrite => FileWritten { title: "Write a file", effect: Idempotent, timeout_secs: 120 };
-    file_read: FileRead => FileContent {
+    file_write: FileWrite => FileWritten = Workspace::file_write {
+        title: "Write a file", effect: Idempotent, timeout_secs: 120,
+    };
+    file_read: FileRead => FileContent = Workspace::file_read {
         title: "Read a file", effect: Read, timeout_secs: 120, result_budget_bytes: 40 * 1024 * 1024,
     };
-    file_edit: FileEdit => FileEdited { title: "Edit a file" };
-    file_list: FileList => FileListed { title: "List a directory", effect: Read };
-    file_transfer: FileTransfer => FileTransferred {
+    file_edit: FileEdit => FileEdited = Workspace::file_edit { title: "Edit a file" };
+    file_list: FileList => FileListed = Workspace::file_list {
+        title: "List a directory", effect: Read,
+    };
+    file_transfer: FileTransfer => FileTransferred = Workspace::file_transfer {
         title: "Transfer a file", risk: Risk::Medium, open_world: true, timeout_secs: 3600,
     };
-}
-
-impl Handle<FileWrite> for Workspace {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: FileWrite,
-    ) -> Result<Reply<FileWritten>, ToolError> {
-        self.authorize(cx)?;
-        self.file_write(cx, input)
-    }
-}
-
-impl Handle<FileRead> for Workspace {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: FileRead,
-    ) -> Result<Reply<FileContent>, ToolError> {
-        self.authorize(cx)?;
-        self.file_read(cx, input)
-    }
-}
-
-impl Handle<FileEdit> for Workspace {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: FileEdit,
-    ) -> Result<Reply<FileEdited>, ToolError> {
-        self.authorize(cx)?;
-        self.file_edit(cx, input)
-    }
-}
-
-impl Handle<FileList> for Workspace {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: FileList,
-    ) -> Result<Reply<FileListed>, ToolError> {
-        self.authorize(cx)?;
-        self.file_list(cx, input)
-    }
-}
-
-impl Handle<FileTransfer> for Workspace {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: FileTransfer,
-    ) -> Result<Reply<FileTransferred>, ToolError> {
-        self.authorize(cx)?;
-        self.file_transfer(cx, input)
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -145,20 +145,20 @@ fn diff_bytes() -> u64 {
 }
 
 tools! { pub FAMILY: "git" for Workspace, addressed workspace by workspace_id;
-    git_clone: GitClone => GitCloned {
+    git_clone: GitClone => GitCloned = Workspace::on_git_clone {
         title: "Clone a repository", rate: RateClass::Exec, open_world: true, timeout_secs: 330,
     };
-    git_status: GitStatus => GitStatusResult {
+    git_status: GitStatus => GitStatusResult = Workspace::on_git_status {
         title: "Status of a repository", effect: Read, rate: RateClass::Exec, timeout_secs: 150,
     };
-    git_commit: GitCommit => GitCommitted {
+    git_commit: GitCommit => GitCommitted = Workspace::on_git_commit {
         title: "Commit changes", rate: RateClass::Exec, timeout_secs: 300,
     };
-    git_push: GitPush => GitPushed {
+    git_push: GitPush => GitPushed = Workspace::on_git_push {
         title: "Push a branch", effect: Destroy, risk: Risk::Medium, rate: RateClass::Exec,
         open_world: true, timeout_secs: 150,
     };
-    git_diff: GitDiff => GitDiffed {
+    git_diff: GitDiff => GitDiffed = Workspace::on_git_diff {
         title: "Show what differs", effect: Read, rate: RateClass::Exec, timeout_secs: 150,
     };
 }
@@ -170,9 +170,12 @@ fn limit(timeout_secs: u64) -> Result<Duration, ToolError> {
     }
 }
 
-impl Handle<GitClone> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: GitClone) -> Result<Reply<GitCloned>, ToolError> {
-        self.authorize(cx)?;
+impl Workspace {
+    fn on_git_clone(
+        &mut self,
+        cx: &CallCx,
+        input: GitClone,
+    ) -> Result<Reply<GitCloned>, ToolError> {
         let url = GitUrl::parse(input.url.expose())?;
         let login = self.login_for(&url, input.credential.as_ref())?;
         let wish = CloneWish {
@@ -189,27 +192,21 @@ impl Handle<GitClone> for Workspace {
             async move { cx.guard(async { git::clone(git.await?, wish).await }).await },
         ))
     }
-}
 
-impl Handle<GitStatus> for Workspace {
-    fn handle_tool(
+    fn on_git_status(
         &mut self,
         cx: &CallCx,
         input: GitStatus,
     ) -> Result<Reply<GitStatusResult>, ToolError> {
-        self.authorize(cx)?;
         let (git, cx) = (self.git(cx, git::path(input.path.as_deref())?)?, cx.clone());
         Ok(Reply::later(async move { cx.guard(async { git::status(&git.await?).await }).await }))
     }
-}
 
-impl Handle<GitCommit> for Workspace {
-    fn handle_tool(
+    fn on_git_commit(
         &mut self,
         cx: &CallCx,
         input: GitCommit,
     ) -> Result<Reply<GitCommitted>, ToolError> {
-        self.authorize(cx)?;
         let GitCommit { path, message, add_all, author_name, author_email, .. } = input;
         let wish = CommitWish { message, add_all, author_name, author_email };
         wish.check()?;
@@ -218,11 +215,8 @@ impl Handle<GitCommit> for Workspace {
             async move { cx.guard(async { git::commit(git.await?, wish).await }).await },
         ))
     }
-}
 
-impl Handle<GitPush> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: GitPush) -> Result<Reply<GitPushed>, ToolError> {
-        self.authorize(cx)?;
+    fn on_git_push(&mut self, cx: &CallCx, input: GitPush) -> Result<Reply<GitPushed>, ToolError> {
         let wish = PushWish {
             remote: input.remote,
             branch: input.branch,
@@ -238,11 +232,8 @@ impl Handle<GitPush> for Workspace {
             cx.guard(async { git::push(git.await?, &options, wish).await }).await
         }))
     }
-}
 
-impl Handle<GitDiff> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, input: GitDiff) -> Result<Reply<GitDiffed>, ToolError> {
-        self.authorize(cx)?;
+    fn on_git_diff(&mut self, cx: &CallCx, input: GitDiff) -> Result<Reply<GitDiffed>, ToolError> {
         let GitDiff { path, staged, stat, file_path, max_bytes, .. } = input;
         let wish = DiffWish { staged, stat, file_path, max_bytes };
         wish.check()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Handle, Reply, SessionId, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, SessionId, ToolError, WorkspaceId, tools};
 use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -268,33 +268,31 @@ pub struct MachineDetails {
 }
 
 tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;
-    workspace_create: WorkspaceCreate => WorkspaceCreated {
+    workspace_create: WorkspaceCreate => WorkspaceCreated = Workspaces::create {
         title: "Create a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 300,
     };
-    workspace_list: WorkspaceList => WorkspaceListed { title: "List workspaces", effect: Read };
+    workspace_list: WorkspaceList => WorkspaceListed = Workspaces::on_workspace_list {
+        title: "List workspaces", effect: Read,
+    };
 }
 
 tools! { pub ONE: "workspace lifecycle" for Workspace, addressed workspace by workspace_id;
-    workspace_destroy: WorkspaceDestroy => WorkspaceDestroyed {
+    workspace_destroy: WorkspaceDestroy => WorkspaceDestroyed = Workspace::on_workspace_destroy {
         title: "Destroy a workspace", effect: Destroy, risk: Risk::High, timeout_secs: 120,
     };
-    workspace_start: WorkspaceStart => WorkspaceStarted { title: "Start a workspace", timeout_secs: 300 };
-    workspace_stop: WorkspaceStop => WorkspaceStopped { title: "Stop a workspace", timeout_secs: 120 };
-    workspace_info: WorkspaceInfo => WorkspaceDetails { title: "Describe a workspace", effect: Read };
+    workspace_start: WorkspaceStart => WorkspaceStarted = Workspace::on_workspace_start {
+        title: "Start a workspace", timeout_secs: 300,
+    };
+    workspace_stop: WorkspaceStop => WorkspaceStopped = Workspace::on_workspace_stop {
+        title: "Stop a workspace", timeout_secs: 120,
+    };
+    workspace_info: WorkspaceInfo => WorkspaceDetails = Workspace::on_workspace_info {
+        title: "Describe a workspace", effect: Read,
+    };
 }
 
-impl Handle<WorkspaceCreate> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceCreate,
-    ) -> Result<Reply<WorkspaceCreated>, ToolError> {
-        self.create(cx, input)
-    }
-}
-
-impl Handle<WorkspaceList> for Workspaces {
-    fn handle_tool(
+impl Workspaces {
+    fn on_workspace_list(
         &mut self,
         cx: &CallCx,
         input: WorkspaceList,
@@ -304,53 +302,43 @@ impl Handle<WorkspaceList> for Workspaces {
     }
 }
 
-impl Handle<WorkspaceDestroy> for Workspace {
-    fn handle_tool(
+impl Workspace {
+    fn on_workspace_destroy(
         &mut self,
         cx: &CallCx,
         _: WorkspaceDestroy,
     ) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
-        self.authorize(cx)?;
         let next = self.phase().on(Want::Destroy)?;
         self.idle()?;
         Ok(self.destroy(cx, next))
     }
-}
 
-impl Handle<WorkspaceStart> for Workspace {
-    fn handle_tool(
+    fn on_workspace_start(
         &mut self,
         cx: &CallCx,
         _: WorkspaceStart,
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
-        self.authorize(cx)?;
         let next = self.phase().on(Want::Start)?;
         self.may_start()?;
         self.idle()?;
         Ok(self.start_again(cx, next))
     }
-}
 
-impl Handle<WorkspaceStop> for Workspace {
-    fn handle_tool(
+    fn on_workspace_stop(
         &mut self,
-        cx: &CallCx,
+        _: &CallCx,
         _: WorkspaceStop,
     ) -> Result<Reply<WorkspaceStopped>, ToolError> {
-        self.authorize(cx)?;
         let next = self.phase().on(Want::Stop)?;
         self.idle()?;
         Ok(self.stop_machine(next))
     }
-}
 
-impl Handle<WorkspaceInfo> for Workspace {
-    fn handle_tool(
+    fn on_workspace_info(
         &mut self,
         cx: &CallCx,
         _: WorkspaceInfo,
     ) -> Result<Reply<WorkspaceDetails>, ToolError> {
-        self.authorize(cx)?;
         Ok(self.describe(cx))
     }
 }

@@ -1,7 +1,7 @@
 //! Work of several workspaces brought together in one.
 
 use hivekeep_git::merge::api::{MergeResult, MergeStrategy};
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
+use hivekeep_kernel::tools;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ pub struct WorkspaceMerge {
 }
 
 tools! { pub FAMILY: "git" for Workspaces, singleton workspaces;
-    workspace_merge: WorkspaceMerge => MergeResult {
+    workspace_merge: WorkspaceMerge => MergeResult = Workspaces::merge {
         title: "Merge workspaces", rate: RateClass::Exec, risk: Risk::Medium,
         timeout_secs: 900, weight: one_each,
     };
@@ -49,14 +49,4 @@ fn one_each(input: &serde_json::Value) -> u32 {
     let list = input.get("source_workspaces").and_then(|ids| ids.as_array());
     let sources = list.map_or(1, Vec::len).clamp(1, MAX_SOURCES);
     u32::try_from(sources).unwrap_or(1).saturating_add(1)
-}
-
-impl Handle<WorkspaceMerge> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceMerge,
-    ) -> Result<Reply<MergeResult>, ToolError> {
-        self.merge(cx, input)
-    }
 }

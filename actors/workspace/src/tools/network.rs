@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::{
-    CallCx, Handle, Reply, ToolError, WorkspaceId,
+    CallCx, Reply, ToolError, WorkspaceId,
     ports::{self, NetworkGroup, NetworkWish, Transport},
     tools,
 };
@@ -194,21 +194,20 @@ pub struct NetworkState {
 }
 
 tools! { pub FAMILY: "networking" for Workspace, addressed workspace by workspace_id;
-    network_policy: NetworkPolicy => PolicyInForce {
+    network_policy: NetworkPolicy => PolicyInForce = Workspace::on_network_policy {
         title: "Network policy of a workspace", effect: Idempotent, risk: Risk::Medium,
     };
-    port_forward: PortForward => ForwardResult {
+    port_forward: PortForward => ForwardResult = Workspace::on_port_forward {
         title: "Port forwards to a workspace", effect: Destroy, risk: Risk::Medium,
     };
 }
 
-impl Handle<NetworkPolicy> for Workspace {
-    fn handle_tool(
+impl Workspace {
+    fn on_network_policy(
         &mut self,
-        cx: &CallCx,
+        _: &CallCx,
         input: NetworkPolicy,
     ) -> Result<Reply<PolicyInForce>, ToolError> {
-        self.authorize(cx)?;
         let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, .. } =
             input;
         if allowed_ports.as_ref().is_some_and(|ports| ports.contains(&0)) {
@@ -222,15 +221,12 @@ impl Handle<NetworkPolicy> for Workspace {
             group: None,
         })
     }
-}
 
-impl Handle<PortForward> for Workspace {
-    fn handle_tool(
+    fn on_port_forward(
         &mut self,
-        cx: &CallCx,
+        _: &CallCx,
         input: PortForward,
     ) -> Result<Reply<ForwardResult>, ToolError> {
-        self.authorize(cx)?;
         self.port_forward(input)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, tools};
+use hivekeep_kernel::tools;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ pub struct ParallelSummary {
 }
 
 tools! { pub FAMILY: "execution" for Workspaces, singleton workspaces;
-    exec_parallel: ExecParallel => ParallelResult {
+    exec_parallel: ExecParallel => ParallelResult = Workspaces::exec_parallel {
         title: "Run commands in several workspaces", rate: RateClass::Exec, open_world: true,
         timeout_secs: 300, weight: one_each, result_budget_bytes: 64 * 1024 * 1024,
     };
@@ -103,14 +103,4 @@ tools! { pub FAMILY: "execution" for Workspaces, singleton workspaces;
 fn one_each(input: &serde_json::Value) -> u32 {
     let workspaces = input.get("workspace_ids").and_then(|ids| ids.as_array()).map_or(1, Vec::len);
     u32::try_from(workspaces.clamp(1, MAX_WORKSPACES)).unwrap_or(1)
-}
-
-impl Handle<ExecParallel> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: ExecParallel,
-    ) -> Result<Reply<ParallelResult>, ToolError> {
-        self.exec_parallel(cx, input)
-    }
 }

@@ -1,6 +1,6 @@
 //! Looking at the warm pool. hivekeep's own.
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
 use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,11 +81,17 @@ pub enum Production {
 }
 
 tools! { pub FAMILY: "warm pool" for Workspaces, singleton workspaces;
-    pool_status: PoolStatus => PoolReport { title: "Show the warm pool", effect: Read };
+    pool_status: PoolStatus => PoolReport = Workspaces::on_pool_status {
+        title: "Show the warm pool", effect: Read,
+    };
 }
 
-impl Handle<PoolStatus> for Workspaces {
-    fn handle_tool(&mut self, _: &CallCx, _: PoolStatus) -> Result<Reply<PoolReport>, ToolError> {
+impl Workspaces {
+    fn on_pool_status(
+        &mut self,
+        _: &CallCx,
+        _: PoolStatus,
+    ) -> Result<Reply<PoolReport>, ToolError> {
         Ok(self.pool_report())
     }
 }

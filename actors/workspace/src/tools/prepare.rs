@@ -1,6 +1,6 @@
 //! Workspaces that are made to be forked.
 
-use hivekeep_kernel::{CallCx, Handle, Reply, SnapshotId, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{SnapshotId, WorkspaceId, tools};
 use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ pub enum StepKind {
 }
 
 tools! { pub FAMILY: "orchestration" for Workspaces, singleton workspaces;
-    workspace_prepare: WorkspacePrepare => Prepared {
+    workspace_prepare: WorkspacePrepare => Prepared = Workspaces::prepare {
         title: "Prepare a workspace to be forked", effect: Idempotent, rate: RateClass::Create,
         risk: Risk::Medium, open_world: true, timeout_secs: 900, limit_secs: time_of_all_steps,
     };
@@ -126,16 +126,6 @@ fn time_of_all_steps(input: &serde_json::Value) -> Option<u64> {
     let each = input.get("timeout_secs").and_then(serde_json::Value::as_u64);
     let steps = u64::try_from(commands + clones).ok()?;
     Some(each.unwrap_or(DEFAULT_TIMEOUT_SECS).saturating_mul(steps).saturating_add(AROUND_SECS))
-}
-
-impl Handle<WorkspacePrepare> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspacePrepare,
-    ) -> Result<Reply<Prepared>, ToolError> {
-        self.prepare(cx, input)
-    }
 }
 
 #[cfg(test)]

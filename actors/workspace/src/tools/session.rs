@@ -1,6 +1,6 @@
 //! Taking over workspaces that nobody holds.
 
-use hivekeep_kernel::{CallCx, Handle, Reply, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -71,13 +71,13 @@ pub struct NotAdopted {
 }
 
 tools! { pub FAMILY: "session management" for Workspaces, singleton workspaces;
-    workspace_adopt: WorkspaceAdopt => Adoption {
+    workspace_adopt: WorkspaceAdopt => Adoption = Workspaces::on_workspace_adopt {
         title: "Adopt workspaces", effect: Idempotent, risk: Risk::High,
     };
 }
 
-impl Handle<WorkspaceAdopt> for Workspaces {
-    fn handle_tool(
+impl Workspaces {
+    fn on_workspace_adopt(
         &mut self,
         cx: &CallCx,
         input: WorkspaceAdopt,

@@ -1,7 +1,7 @@
 //! Snapshots of a workspace, and forks of them.
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Handle, Reply, SnapshotId, ToolError, WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Reply, SnapshotId, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -318,29 +318,32 @@ pub struct Halted {
 }
 
 tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by workspace_id;
-    snapshot: Snapshot => SnapshotResult {
+    snapshot: Snapshot => SnapshotResult = Workspace::on_snapshot {
         title: "Snapshots of a workspace", effect: Destroy, risk: Risk::Medium, timeout_secs: 600,
     };
-    workspace_pause: WorkspacePause => Halted { title: "Pause a workspace" };
-    workspace_resume: WorkspaceResume => Halted { title: "Resume a workspace" };
+    workspace_pause: WorkspacePause => Halted = Workspace::on_workspace_pause {
+        title: "Pause a workspace",
+    };
+    workspace_resume: WorkspaceResume => Halted = Workspace::on_workspace_resume {
+        title: "Resume a workspace",
+    };
 }
 
 tools! { pub FORKS: "snapshots & forking" for Workspaces, singleton workspaces;
-    workspace_fork: WorkspaceFork => Forked {
+    workspace_fork: WorkspaceFork => Forked = Workspaces::fork {
         title: "Fork a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
     };
-    workspace_branch: WorkspaceBranch => Forked {
+    workspace_branch: WorkspaceBranch => Forked = Workspaces::branch {
         title: "Branch a running workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
     };
 }
 
-impl Handle<Snapshot> for Workspace {
-    fn handle_tool(
+impl Workspace {
+    fn on_snapshot(
         &mut self,
         cx: &CallCx,
         input: Snapshot,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
-        self.authorize(cx)?;
         let name = || input.name.clone().ok_or_else(|| ToolError::invalid("name is missing"));
         match input.action {
             SnapshotAction::Create => {
@@ -353,38 +356,20 @@ impl Handle<Snapshot> for Workspace {
             SnapshotAction::Delete => self.snapshot_delete(&name()?),
         }
     }
-}
 
-impl Handle<WorkspacePause> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspacePause) -> Result<Reply<Halted>, ToolError> {
-        self.authorize(cx)?;
+    fn on_workspace_pause(
+        &mut self,
+        _: &CallCx,
+        _: WorkspacePause,
+    ) -> Result<Reply<Halted>, ToolError> {
         self.halt()
     }
-}
 
-impl Handle<WorkspaceResume> for Workspace {
-    fn handle_tool(&mut self, cx: &CallCx, _: WorkspaceResume) -> Result<Reply<Halted>, ToolError> {
-        self.authorize(cx)?;
+    fn on_workspace_resume(
+        &mut self,
+        _: &CallCx,
+        _: WorkspaceResume,
+    ) -> Result<Reply<Halted>, ToolError> {
         self.unhalt()
-    }
-}
-
-impl Handle<WorkspaceFork> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceFork,
-    ) -> Result<Reply<Forked>, ToolError> {
-        self.fork(cx, input)
-    }
-}
-
-impl Handle<WorkspaceBranch> for Workspaces {
-    fn handle_tool(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceBranch,
-    ) -> Result<Reply<Forked>, ToolError> {
-        self.branch(cx, input)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io::Cursor, time::Duration};
 
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Layer, Owned as _, Reply, ToolError};
 use hivekeep_link::{Link, link_error};
 use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
