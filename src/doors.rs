@@ -2,9 +2,9 @@
 //! and know no word of what the tools do.
 
 pub mod control;
-pub mod cutter;
 pub mod hello;
 pub mod incoming;
+pub mod line_splitter;
 pub mod lines;
 pub mod mcp;
 pub mod mcp_http;

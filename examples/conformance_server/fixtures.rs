@@ -3,7 +3,8 @@
 use std::{borrow::Cow, time::Duration};
 
 use hivekeep_kernel::{
-    CallCx, Entity, Fault, Me, Reply, ToolCall, ToolError, ToolInfo, serve, tools, workers::Workers,
+    CallCx, Context, Entity, Fault, Reply, ToolCall, ToolError, ToolInfo, serve, tools,
+    workers::Workers,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ impl Entity for Fixtures {
     type Msg = ToolCall;
     type Seed = ();
 
-    async fn start((): (), me: Me<ToolCall>) -> Result<Self, Fault> {
+    async fn start((): (), me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { workers: me.workers })
     }
 

@@ -2,13 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use hivekeep::{
     config::{self, Given},
     doors::{Core, StopOrder, incoming::Incoming, mcp::Listing},
 };
 use hivekeep_kernel::{
-    Address, Census, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolCall, entity::spawn_root,
+    Address, Census, ChildNews, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
+    entity::spawn_root,
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
@@ -47,7 +48,7 @@ impl Stage {
         let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(store)).await??;
 
         let census = Census::default();
-        let place = |path| census.probe(path, "fixture", Policy::ESSENTIAL);
+        let place = |path| census.probe(path, "fixture", RestartPolicy::ESSENTIAL);
         let root = Address::vacant(place("root"));
         let registry = Address::vacant(place("root/registry"));
         let sessions_place = Address::vacant(place("root/sessions"));
@@ -111,7 +112,7 @@ impl Stage {
 }
 
 /// The supervisor of the three.
-struct Root(Nursery);
+struct Root(Children);
 
 #[derive(Clone)]
 struct Seed {
@@ -125,14 +126,14 @@ impl Entity for Root {
     type Msg = ();
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
-        let mut nursery = Nursery::new("root", seed.census, me.cell);
+    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
+        let mut children = Children::new("root", seed.census, me.cell);
         let (address, seed_of) = seed.registry;
-        nursery.start::<Registry>("registry", Policy::ESSENTIAL, &address, seed_of)?;
+        children.start::<Registry>("registry", RestartPolicy::ESSENTIAL, &address, seed_of)?;
         let (address, seed_of) = seed.sessions;
-        nursery.start::<Sessions>("sessions", Policy::ESSENTIAL, &address, seed_of)?;
-        nursery.start::<Fixtures>("fixtures", Policy::ESSENTIAL, &seed.fixtures, ())?;
-        Ok(Self(nursery))
+        children.start::<Sessions>("sessions", RestartPolicy::ESSENTIAL, &address, seed_of)?;
+        children.start::<Fixtures>("fixtures", RestartPolicy::ESSENTIAL, &seed.fixtures, ())?;
+        Ok(Self(children))
     }
 
     fn handle(&mut self, (): ()) -> Result<(), Fault> {

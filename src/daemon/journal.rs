@@ -5,17 +5,17 @@
 //! tree holds such handles. So its end ends the tree: the daemon exits, and its
 //! next start recovers from the disk, which alone knows what was written.
 
-use hivekeep_kernel::{Entity, Fault, Me};
+use hivekeep_kernel::{Context, Entity, Fault};
 use hivekeep_store::{Journal, Stopped};
 
 /// The actor.
-pub(super) struct Keeper;
+pub(super) struct JournalActor;
 
-impl Entity for Keeper {
+impl Entity for JournalActor {
     type Msg = Stopped;
     type Seed = Journal;
 
-    async fn start(journal: Journal, me: Me<Stopped>) -> Result<Self, Fault> {
+    async fn start(journal: Journal, me: Context<Stopped>) -> Result<Self, Fault> {
         let address = me.address.clone();
         let _detached = me.workers.spawn(async move {
             let stopped = journal.stopped().await;

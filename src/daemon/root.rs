@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, Backoff, Census, ChildNews, Entity, Fault, GiveUp, Me, Nursery, Policy, Restart,
+    Address, Backoff, Census, ChildNews, Children, Context, Entity, Fault, GiveUp, Restart,
+    RestartPolicy,
 };
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
 use hivekeep_runtime::Child;
 use hivekeep_store::Journal;
 
-use super::journal::Keeper;
+use super::journal::JournalActor;
 
 /// A journal that stopped ends the daemon; its next start recovers.
-const JOURNAL: Policy = Policy {
+const JOURNAL: RestartPolicy = RestartPolicy {
     restart: Restart::Always,
     max_restarts: 0,
     window_secs: 1,
@@ -20,7 +21,7 @@ const JOURNAL: Policy = Policy {
     give_up: GiveUp::Escalate,
 };
 /// Nobody restarts the root but the service manager.
-const ROOT: Policy = Policy::TEMPORARY;
+const ROOT: RestartPolicy = RestartPolicy::TEMPORARY;
 
 /// Names of the places, as `hivekeep ps` shows them.
 const PATH: &str = "root";
@@ -30,7 +31,7 @@ const PATH: &str = "root";
 #[derive(Clone)]
 pub(super) struct Places {
     pub(super) root: Address<()>,
-    pub(super) journal: Address<<Keeper as Entity>::Msg>,
+    pub(super) journal: Address<<JournalActor as Entity>::Msg>,
     pub(super) registry: Address<<Registry as Entity>::Msg>,
     pub(super) sessions: Address<<Sessions as Entity>::Msg>,
 }
@@ -42,8 +43,8 @@ impl Places {
         Self {
             root: Address::vacant(census.probe(PATH, "root", ROOT)),
             journal: Address::vacant(place("journal", JOURNAL)),
-            registry: Address::vacant(place("registry", Policy::ESSENTIAL)),
-            sessions: Address::vacant(place("sessions", Policy::ESSENTIAL)),
+            registry: Address::vacant(place("registry", RestartPolicy::ESSENTIAL)),
+            sessions: Address::vacant(place("sessions", RestartPolicy::ESSENTIAL)),
         }
     }
 
@@ -66,20 +67,20 @@ pub(super) struct Seed {
 }
 
 /// The root supervisor.
-pub(super) struct Root(Nursery);
+pub(super) struct Root(Children);
 
 impl Entity for Root {
     type Msg = ();
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
         let Seed { places, census, journal, registry, sessions, families } = seed;
-        let mut nursery = Nursery::new(PATH, census, me.cell);
-        nursery.start_at::<Keeper>(&places.journal, journal)?;
-        nursery.start_at::<Registry>(&places.registry, registry)?;
-        nursery.start_at::<Sessions>(&places.sessions, sessions)?;
-        families.iter().try_for_each(|child| child.start(&mut nursery))?;
-        Ok(Self(nursery))
+        let mut children = Children::new(PATH, census, me.cell);
+        children.start_at::<JournalActor>(&places.journal, journal)?;
+        children.start_at::<Registry>(&places.registry, registry)?;
+        children.start_at::<Sessions>(&places.sessions, sessions)?;
+        families.iter().try_for_each(|child| child.start(&mut children))?;
+        Ok(Self(children))
     }
 
     fn handle(&mut self, (): ()) -> Result<(), Fault> {

@@ -18,7 +18,7 @@ use crate::doors::{
     hello::{Answer, Hello, MAX_HELLO_BYTES, Welcome},
     lines::{Line, Lines},
     mcp,
-    seats::{Seat, Seats},
+    seats::{ConnectionSlot, ConnectionSlots},
 };
 use halves::{ReadHalf, WriteHalf};
 
@@ -87,16 +87,16 @@ impl Socket {
 /// Where clients are, each kind apart, so that none takes the places of another.
 #[derive(Clone)]
 struct Rooms {
-    before_hello: Seats,
-    control: Seats,
+    before_hello: ConnectionSlots,
+    control: ConnectionSlots,
     mcp: Arc<Semaphore>,
 }
 
 impl Rooms {
     fn new(max_connections: usize) -> Self {
         Self {
-            before_hello: Seats::new(BEFORE_HELLO),
-            control: Seats::new(CONTROL),
+            before_hello: ConnectionSlots::new(BEFORE_HELLO),
+            control: ConnectionSlots::new(CONTROL),
             mcp: Arc::new(Semaphore::new(max_connections)),
         }
     }
@@ -137,7 +137,7 @@ impl Guest {
         let _gone = tell(&mut self.writer, &Answer::Refused(error)).await;
     }
 
-    async fn show_in(mut self, seat: Seat) {
+    async fn show_in(mut self, seat: ConnectionSlot) {
         let uid = match &self.uid {
             Ok(uid) if may_enter(*uid) => *uid,
             Ok(uid) => {

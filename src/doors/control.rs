@@ -21,7 +21,7 @@ pub use messages::{BackupMade, Logs, Reply, ReplyBody, Request, Status, TeamNow,
 use super::{
     Core, StopOrder,
     lines::{Line, Lines},
-    seats::Seat,
+    seats::ConnectionSlot,
 };
 
 /// Requests of one connection that run at a time; more wait unread.
@@ -43,7 +43,7 @@ pub async fn serve<R, W>(
     mut lines: Lines<R>,
     writer: W,
     end: CancellationToken,
-    seat: Seat,
+    seat: ConnectionSlot,
 ) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,

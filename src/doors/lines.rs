@@ -8,8 +8,8 @@ use tokio::{
 };
 
 use super::{
-    cutter::{Cut, Cutter},
     incoming::{Incoming, Reserved, SHORT_BYTES},
+    line_splitter::{Cut, LineSplitter},
 };
 
 /// What was read.
@@ -27,7 +27,7 @@ pub enum Line<'l> {
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
-    cutter: Cutter,
+    cutter: LineSplitter,
     /// Where long lines reserve what they take.
     incoming: Option<Incoming>,
     /// Of the line that goes on, or was read last.
@@ -37,7 +37,7 @@ pub struct Lines<R> {
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// Lines of at most `max_bytes`.
     pub fn new(reader: R, max_bytes: usize) -> Self {
-        Self { reader, cutter: Cutter::new(max_bytes), incoming: None, reserved: None }
+        Self { reader, cutter: LineSplitter::new(max_bytes), incoming: None, reserved: None }
     }
 
     /// The same, with room for long lines from there.
@@ -108,13 +108,13 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
 #[derive(Debug)]
 pub struct BlockingLines<R> {
     reader: R,
-    cutter: Cutter,
+    cutter: LineSplitter,
 }
 
 impl<R: io::BufRead> BlockingLines<R> {
     /// Lines of at most `max_bytes`.
     pub fn new(reader: R, max_bytes: usize) -> Self {
-        Self { reader, cutter: Cutter::new(max_bytes) }
+        Self { reader, cutter: LineSplitter::new(max_bytes) }
     }
 
     /// The next line that is not empty.

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 /// The places. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Seats {
+pub struct ConnectionSlots {
     capacity: usize,
     taken: Arc<Mutex<Taken>>,
 }
@@ -30,20 +30,20 @@ struct Sitting {
 
 /// A place, until it is dropped or lost to a newcomer.
 #[derive(Debug)]
-pub struct Seat {
-    seats: Seats,
+pub struct ConnectionSlot {
+    seats: ConnectionSlots,
     number: u64,
     evicted: CancellationToken,
 }
 
-impl Seats {
+impl ConnectionSlots {
     /// So many places.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, taken: Arc::default() }
     }
 
     /// An idle newcomer's place. None when all are busy.
-    pub fn take(&self) -> Option<Seat> {
+    pub fn take(&self) -> Option<ConnectionSlot> {
         let mut taken = self.lock();
         if taken.by_number.len() >= self.capacity {
             let idle = taken
@@ -57,7 +57,7 @@ impl Seats {
         let evicted = CancellationToken::new();
         let sitting = Sitting { idle_since: Some(number), evicted: evicted.clone() };
         taken.by_number.insert(number, sitting);
-        Some(Seat { seats: self.clone(), number, evicted })
+        Some(ConnectionSlot { seats: self.clone(), number, evicted })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -73,7 +73,7 @@ impl Taken {
     }
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Says whether its holder works on something: then it cannot be lost.
     pub fn set_busy(&self, busy: bool) {
         let mut taken = self.seats.lock();
@@ -91,7 +91,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.seats.lock().by_number.remove(&self.number);
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_idlest_makes_room_and_the_busy_stay() {
-        let seats = Seats::new(3);
+        let seats = ConnectionSlots::new(3);
         let [a, b, c] = [(); 3].map(|()| seats.take().expect("a place"));
         a.set_busy(true);
         b.set_busy(true);

@@ -24,7 +24,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use xshell::cmd;
 
-use self::{house::House, play::Play, teller::Teller};
+use self::{house::DemoDaemon, play::Play, teller::Teller};
 use crate::{guest, image, repo::Repo, setup};
 
 #[derive(Args)]
@@ -70,7 +70,7 @@ impl Demo {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let teller = Teller::default();
         let programs = self.prepare(repo, &teller)?;
-        let mut house = House::new(repo, &programs)?;
+        let mut house = DemoDaemon::new(repo, &programs)?;
         let played = Play::new(repo, &programs, &mut house, &teller, self.isolation)
             .and_then(|play| play.all(self.keep));
         let played = teller.interrupted().and(played);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::bench::{house::House, kit::Kit};
+use crate::bench::{house::BenchDaemon, kit::Kit};
 use crate::repo::Repo;
 use crate::steps::Outcome;
 use load::Tally;
@@ -82,7 +82,7 @@ struct Soaked {
 }
 
 fn soak(kit: &Kit<'_>, time: Duration, vms: bool) -> Result<Soaked> {
-    let house = House::open(kit, load::CONFIG)?;
+    let house = BenchDaemon::open(kit, load::CONFIG)?;
     let (stop, deeds) = (AtomicBool::new(false), Tally::default());
     let began = Instant::now();
     let samples: Result<Vec<Sample>> = std::thread::scope(|scope| {

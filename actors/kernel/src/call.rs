@@ -43,7 +43,7 @@ pub struct CallCx {
     /// Whether the answer reached the caller, for an actor that has to know.
     pub receipt: Receipt,
     /// Its place among the calls that its actor works on.
-    pub slot: Slot,
+    pub slot: AdmissionPermit,
     /// What was reserved beforehand for what the call makes; only of calls of the daemon's own.
     pub reserved: Option<Reservation>,
     /// The call's span; work done for the call enters it.
@@ -79,9 +79,9 @@ impl CallCx {
 /// A session may have so many calls that wait that way (`registry.admission.parked`); one more keeps
 /// its place.
 #[derive(Clone, Default)]
-pub struct Slot(Option<Arc<dyn Fn() + Send + Sync>>);
+pub struct AdmissionPermit(Option<Arc<dyn Fn() + Send + Sync>>);
 
-impl Slot {
+impl AdmissionPermit {
     /// A place that is given back like this.
     pub fn new(give_back: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(give_back)))
@@ -95,7 +95,7 @@ impl Slot {
     }
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for AdmissionPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Slot")
     }

@@ -12,17 +12,17 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::Policy;
+use crate::RestartPolicy;
 
 /// What is said of an actor that its supervisor gave up.
 pub(crate) const GAVE_UP: &str = "gave_up";
 
 /// The vital signs of one place in the tree. It outlives the actor's restarts.
 #[derive(Debug)]
-pub struct Probe {
+pub struct ActorStatus {
     path: String,
     kind: &'static str,
-    policy: Policy,
+    policy: RestartPolicy,
     born: Instant,
     started_ms: AtomicU64,
     restarts: AtomicU32,
@@ -32,10 +32,10 @@ pub struct Probe {
     last_error: ArcSwapOption<String>,
     /// 0: keeps no machine, or its memory is not known.
     machine_memory: AtomicU64,
-    census: Weak<DashMap<String, Weak<Probe>>>,
+    census: Weak<DashMap<String, Weak<ActorStatus>>>,
 }
 
-impl Drop for Probe {
+impl Drop for ActorStatus {
     fn drop(&mut self) {
         if let Some(census) = self.census.upgrade() {
             // The place may have a new one by now.
@@ -65,13 +65,13 @@ pub struct ActorRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// What its supervisor does when it ends.
-    pub policy: Policy,
+    pub policy: RestartPolicy,
     /// Memory of the machine it keeps, if it keeps one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_memory_bytes: Option<u64>,
 }
 
-impl Probe {
+impl ActorStatus {
     /// Place in the tree.
     pub fn path(&self) -> &str {
         &self.path
@@ -83,7 +83,7 @@ impl Probe {
     }
 
     /// What its supervisor does when it ends.
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> RestartPolicy {
         self.policy
     }
 
@@ -174,16 +174,16 @@ impl Probe {
 
 /// All probes. Cheap to clone; reading it stops nobody.
 #[derive(Debug, Clone, Default)]
-pub struct Census(Arc<DashMap<String, Weak<Probe>>>);
+pub struct Census(Arc<DashMap<String, Weak<ActorStatus>>>);
 
 impl Census {
     /// A probe for a place in the tree. A place whose probe is still held keeps it.
-    pub fn probe(&self, path: &str, kind: &'static str, policy: Policy) -> Arc<Probe> {
+    pub fn probe(&self, path: &str, kind: &'static str, policy: RestartPolicy) -> Arc<ActorStatus> {
         let mut place = self.0.entry(path.to_owned()).or_default();
         if let Some(probe) = place.upgrade() {
             return probe;
         }
-        let probe = Arc::new(Probe {
+        let probe = Arc::new(ActorStatus {
             path: path.to_owned(),
             kind,
             policy,
@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn a_place_is_known_as_long_as_its_probe_is_held() {
         let census = Census::default();
-        let one = census.probe("a", "thing", Policy::ENTITY);
-        let again = census.probe("a", "thing", Policy::ENTITY);
-        let other = census.probe("b", "thing", Policy::ENTITY);
+        let one = census.probe("a", "thing", RestartPolicy::ENTITY);
+        let again = census.probe("a", "thing", RestartPolicy::ENTITY);
+        let other = census.probe("b", "thing", RestartPolicy::ENTITY);
         drop(one);
         assert_eq!(census.rows().len(), 2);
         drop((again, other));
         assert_eq!(census.0.len(), 0, "nobody had to ask");
-        let anew = census.probe("a", "thing", Policy::ENTITY);
+        let anew = census.probe("a", "thing", RestartPolicy::ENTITY);
         assert_eq!((census.0.len(), anew.path()), (1, "a"));
     }
 }

@@ -21,7 +21,7 @@ impl Fault {
 }
 
 /// An actor's own place: its address, its workers, its cell for children.
-pub struct Me<M> {
+pub struct Context<M> {
     /// Its own address.
     pub address: Address<M>,
     /// Work beside the mailbox.
@@ -30,7 +30,7 @@ pub struct Me<M> {
     pub cell: ActorCell,
 }
 
-impl<M> Clone for Me<M> {
+impl<M> Clone for Context<M> {
     fn clone(&self) -> Self {
         Self {
             address: self.address.clone(),
@@ -40,7 +40,7 @@ impl<M> Clone for Me<M> {
     }
 }
 
-impl<M: Send + 'static> Me<M> {
+impl<M: Send + 'static> Context<M> {
     /// Ends this actor after the message it is handling. Not a failure.
     pub fn stop(&self, reason: &str) {
         self.cell.stop(Some(reason.to_owned()));
@@ -60,10 +60,10 @@ pub trait Entity: Sized + Send + Sync + 'static {
     /// A fault, which the supervisor counts like any other.
     fn start(
         seed: Self::Seed,
-        me: Me<Self::Msg>,
+        me: Context<Self::Msg>,
     ) -> impl Future<Output = Result<Self, Fault>> + Send;
 
-    /// Handles one message. Decides; work goes to [`Me::workers`].
+    /// Handles one message. Decides; work goes to [`Context::workers`].
     ///
     /// # Errors
     /// A fault ends the incarnation.
@@ -94,7 +94,7 @@ impl<E> Default for Shell<E> {
 }
 
 pub(crate) struct Inside<E: Entity> {
-    me: Me<E::Msg>,
+    me: Context<E::Msg>,
     seed: Option<E::Seed>,
     delay: Duration,
     entity: Option<E>,
@@ -117,7 +117,7 @@ impl<E: Entity> Actor for Shell<E> {
         actor: ActorRef<E::Msg>,
         (address, seed, delay): Self::Arguments,
     ) -> Result<Inside<E>, ActorProcessingErr> {
-        let me = Me { address, workers: Workers::default(), cell: actor.get_cell() };
+        let me = Context { address, workers: Workers::default(), cell: actor.get_cell() };
         Ok(Inside { me, seed: Some(seed), delay, entity: None })
     }
 

@@ -6,12 +6,12 @@
 
 pub mod call;
 pub mod census;
+pub mod children;
 pub mod entity;
 pub mod error;
 pub mod fault;
 pub mod ids;
 pub mod mailbox;
-pub mod nursery;
 pub mod ports;
 pub mod receipt;
 pub mod resources;
@@ -22,19 +22,19 @@ pub mod supervise;
 pub mod tool;
 pub mod workers;
 
-pub use call::{CallCx, Door, Progress, ProgressUpdate, Slot};
-pub use census::{ActorRow, Census, Probe};
-pub use entity::{Entity, Fault, Me};
+pub use call::{AdmissionPermit, CallCx, Door, Progress, ProgressUpdate};
+pub use census::{ActorRow, ActorStatus, Census};
+pub use children::{ChildNews, Children};
+pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{
     CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, SwarmId, TeamId, WorkspaceId,
 };
 pub use mailbox::{Address, AskError, Unavailable};
-pub use nursery::{ChildNews, Nursery};
 pub use receipt::{Receipt, ReceiptPad};
 pub use resources::Resources;
 pub use room::{Room, Shortage};
 pub use serve::{Owned, Reply, Target, ToolCall, ToolGroup};
 pub use service::{Service, ServiceActor};
-pub use supervise::{Backoff, GiveUp, Policy, Restart};
+pub use supervise::{Backoff, GiveUp, Restart, RestartPolicy};
 pub use tool::{Access, Addressing, Effect, RateClass, Risk, Spec, Tier, Tool, ToolInfo};

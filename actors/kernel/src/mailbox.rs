@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
-use crate::{Layer, Probe, ToolError};
+use crate::{ActorStatus, Layer, ToolError};
 
 /// Nobody is at the address now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ impl From<Unavailable> for ToolError {
 /// Where messages for one place in the tree go. Cheap to clone.
 pub struct Address<M> {
     slot: Arc<ArcSwapOption<ActorRef<M>>>,
-    probe: Arc<Probe>,
+    probe: Arc<ActorStatus>,
 }
 
 impl<M> Clone for Address<M> {
@@ -69,12 +69,12 @@ impl<M> fmt::Debug for Address<M> {
 
 impl<M: Send + 'static> Address<M> {
     /// An address at which nobody is yet.
-    pub fn vacant(probe: Arc<Probe>) -> Self {
+    pub fn vacant(probe: Arc<ActorStatus>) -> Self {
         Self { slot: Arc::default(), probe }
     }
 
     /// The place's vital signs.
-    pub fn probe(&self) -> &Arc<Probe> {
+    pub fn probe(&self) -> &Arc<ActorStatus> {
         &self.probe
     }
 

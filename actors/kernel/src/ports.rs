@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use network::{
-    Attachment, BadGroup, Cable, GroupChange, Network, NetworkGroup, NetworkMode, NetworkPolicy,
+    Attachment, BadGroup, GroupChange, Netdev, Network, NetworkGroup, NetworkMode, NetworkPolicy,
     NetworkView, NetworkWish, PortForward, Transport,
 };
 pub use reservation::Reservation;
@@ -19,7 +19,7 @@ pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskOutput, TaskOutputs,
     TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
 };
-pub use tools::{Errand, LateTools, Tools};
+pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
 
 use crate::{Resources, SessionId, ToolError};

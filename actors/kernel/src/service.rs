@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    CallCx, Entity, Fault, Me, Reply, Tool, ToolCall, ToolError, ToolGroup,
+    CallCx, Context, Entity, Fault, Reply, Tool, ToolCall, ToolError, ToolGroup,
     serve::{dispatch, serve},
 };
 
@@ -18,7 +18,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
 /// The actor of a service.
 pub struct ServiceActor<S: Service> {
-    me: Me<ToolCall>,
+    me: Context<ToolCall>,
     service: Arc<S>,
 }
 
@@ -26,7 +26,7 @@ impl<S: Service> Entity for ServiceActor<S> {
     type Msg = ToolCall;
     type Seed = Arc<S>;
 
-    async fn start(service: Arc<S>, me: Me<ToolCall>) -> Result<Self, Fault> {
+    async fn start(service: Arc<S>, me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { me, service })
     }
 

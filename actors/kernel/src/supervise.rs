@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// When and how often a child is started again, and what happens after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policy {
+pub struct RestartPolicy {
     /// Which ends of the child are answered with a restart.
     pub restart: Restart,
     /// Restarts allowed within `window_secs`; one more and the child is given up.
@@ -51,7 +51,7 @@ pub enum GiveUp {
     StayDown,
 }
 
-impl Policy {
+impl RestartPolicy {
     /// For children without which the daemon is useless.
     pub const ESSENTIAL: Self = Self {
         restart: Restart::Always,
@@ -92,13 +92,13 @@ pub enum Verdict {
 /// Counts restarts of one child. Pure: the caller brings the time.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    policy: Policy,
+    policy: RestartPolicy,
     recent: VecDeque<Duration>,
 }
 
 impl Meter {
     /// A meter that has seen nothing.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: RestartPolicy) -> Self {
         Self { policy, recent: VecDeque::new() }
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn waits_double_and_then_it_gives_up() {
-        let mut meter = Meter::new(Policy::ENTITY);
+        let mut meter = Meter::new(RestartPolicy::ENTITY);
         let waits: Vec<_> = (0..6).map(|s| meter.judge(Duration::from_secs(s), true)).collect();
         let ms = |ms| Verdict::RestartAfter(Duration::from_millis(ms));
         assert_eq!(waits, [ms(100), ms(200), ms(400), ms(800), ms(1600), Verdict::GiveUp]);
@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn only_failures_count_on_failure() {
-        assert_eq!(Meter::new(Policy::ENTITY).judge(Duration::ZERO, false), Verdict::Done);
-        assert_eq!(Meter::new(Policy::TEMPORARY).judge(Duration::ZERO, true), Verdict::Done);
+        assert_eq!(Meter::new(RestartPolicy::ENTITY).judge(Duration::ZERO, false), Verdict::Done);
+        assert_eq!(Meter::new(RestartPolicy::TEMPORARY).judge(Duration::ZERO, true), Verdict::Done);
     }
 
     proptest! {
         #[test]
         fn never_more_restarts_than_allowed_in_any_window(gaps in proptest::collection::vec(0u64..40_000, 1..60)) {
-            let policy = Policy::ESSENTIAL;
+            let policy = RestartPolicy::ESSENTIAL;
             let mut meter = Meter::new(policy);
             let (mut now, mut starts) = (0u64, Vec::new());
             for gap in gaps {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Layer, Policy, ToolError, ports};
+use hivekeep_kernel::{Layer, RestartPolicy, ToolError, ports};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use crate::{Error, Keeper, Mode, Options, doctor, open};
+use crate::{Error, Mode, NetworkActor, Options, doctor, open};
 
 /// Offers [`ports::Network`].
 pub struct NetworkFamily;
@@ -14,14 +14,14 @@ impl Family for NetworkFamily {
     type Options = Options;
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let address = daemon.address("network", Policy::ESSENTIAL);
+        let address = daemon.address("network", RestartPolicy::ESSENTIAL);
         let (state, journal) = (daemon.folders.state.clone(), daemon.journal.clone());
         let opened = open(options, state, journal, address.clone()).await;
         let (network, seed) = opened.map_err(|error| impossible(&error))?;
         daemon.ports.offer::<dyn ports::Network>(Arc::new(network.clone()));
         // Machines that did not stop hold their cables, and keep it.
         Ok(Mounted::default()
-            .child::<Keeper>(&address, seed)
+            .child::<NetworkActor>(&address, seed)
             .tear_down(|| async move { network.take_down().await }))
     }
 

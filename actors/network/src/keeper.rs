@@ -11,20 +11,20 @@
 //! in force, and what the kernel does not take is undone. Changes that come while one is written,
 //! or while the kernel follows one, go together in the next turn.
 
+mod backend;
 mod change;
 mod commit;
 mod condition;
 mod convert;
 mod decide;
 mod enforce;
-mod footing;
 mod handle;
 mod held;
-mod house;
 mod names;
 mod place;
 mod records;
 mod refuse;
+mod shared;
 mod start;
 mod verdict;
 
@@ -33,21 +33,21 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
-use hivekeep_kernel::{Entity, Fault, Me, ToolError, WorkspaceId};
+use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
-pub use house::{Seed, open};
+pub use shared::{Seed, open};
 
 use crate::plan::{Network, Refused};
 use crate::selftest::Report;
 use crate::{Applied, Error};
+use backend::Backend;
 use change::Change;
 use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
-use footing::Footing;
 use held::Held;
-use house::House;
+use shared::NetworkShared;
 
 /// Openings that wait for the worker. The resolver's own bound is lower.
 const ORDERS: usize = 1024;
@@ -86,7 +86,7 @@ enum Inner {
     Leave(WorkspaceId, Reply<()>),
     Retain(Vec<WorkspaceId>, Reply<()>),
     TakeDown(oneshot::Sender<()>),
-    Found(Result<Footing, Error>),
+    Found(Result<Backend, Error>),
     /// What could not be checked was tried again, after such a pause.
     Tested(Result<Report, Error>, Duration),
     Written(Vec<Change>, Result<(), ToolError>),
@@ -96,10 +96,10 @@ enum Inner {
 }
 
 /// The keeper of the network.
-pub struct Keeper {
-    me: Me<Msg>,
-    house: Arc<House>,
-    footing: Option<Arc<Footing>>,
+pub struct NetworkActor {
+    me: Context<Msg>,
+    house: Arc<NetworkShared>,
+    footing: Option<Arc<Backend>>,
     /// With all that was decided; what comes next is judged by it.
     decided: Network,
     /// With what is in the journal; what the kernel is brought to.
@@ -121,11 +121,11 @@ pub struct Keeper {
     condition: Condition,
 }
 
-impl Entity for Keeper {
+impl Entity for NetworkActor {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(house): Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(Seed(house): Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
         let loaded = tokio::task::spawn_blocking(move || records::load(&journal)).await;
         let members = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
@@ -207,7 +207,7 @@ impl Entity for Keeper {
     }
 }
 
-impl Keeper {
+impl NetworkActor {
     /// Takes in what the journal says. A seat of another subnet is exchanged.
     fn restore(
         &mut self,
@@ -246,19 +246,19 @@ impl Keeper {
     }
 
     /// It is known what the network stands on: begins to keep it.
-    fn stand(&mut self, footing: Arc<Footing>) -> Result<(), Fault> {
+    fn stand(&mut self, footing: Arc<Backend>) -> Result<(), Fault> {
         tracing::info!(?footing, tag = %self.house.tag, "the network");
         self.footing = Some(footing.clone());
         match &*footing {
-            Footing::Bridge { .. } => self.start_worker()?,
+            Backend::Bridge { .. } => self.start_worker()?,
             // Machines of a daemon before may run, with ports of their own.
-            Footing::User { .. } => {
+            Backend::User { .. } => {
                 self.applied = self.generation;
                 self.in_force = Arc::new(self.durable.clone());
                 let members = self.durable.members().collect::<Vec<_>>();
                 members.iter().for_each(|(id, member)| self.held.hand_over(*id, member));
             }
-            Footing::Off { .. } => {}
+            Backend::Off { .. } => {}
         }
         self.hold_ports();
         self.test_again(FIRST_PAUSE);
@@ -270,7 +270,7 @@ impl Keeper {
 
     /// Has the self-test repeat what it could not check, where there is such.
     fn test_again(&self, pause: Duration) {
-        let Some(Footing::Bridge { report }) = self.footing.as_deref() else { return };
+        let Some(Backend::Bridge { report }) = self.footing.as_deref() else { return };
         if report.unknown().next().is_none() {
             return;
         }
@@ -285,7 +285,7 @@ impl Keeper {
     fn tested(&mut self, outcome: Result<Report, Error>, pause: Duration) {
         match outcome {
             Ok(report) => {
-                let footing = Arc::new(Footing::Bridge { report });
+                let footing = Arc::new(Backend::Bridge { report });
                 self.footing = Some(footing.clone());
                 self.house.footing.send_replace(Some(footing));
                 self.show();

@@ -11,7 +11,7 @@
 //!  capability::probe: what this process can do      selftest::run: what this kernel keeps
 //!  ports::Reservation: the host's ends of forwards  doctor::doctor: both, for people
 //! ```
-//! The [`Keeper`] implements the kernel's port `Network`. Its handlers change the
+//! The [`NetworkActor`] implements the kernel's port `Network`. Its handlers change the
 //! [`plan::Network`], a value, and may refuse; what must outlive the daemon is a
 //! [`plan::Member`] a stream of the journal. A worker of its has the one [`Enforcer`] and brings
 //! the kernel to the newest plan. [`Enforcer::ensure`] begins with what it finds, so that a start
@@ -41,6 +41,6 @@ pub mod selftest;
 pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
 pub use error::Error;
 pub use family::NetworkFamily;
-pub use keeper::{Keeper, Msg, NetworkHandle, Seed, open};
+pub use keeper::{Msg, NetworkActor, NetworkHandle, Seed, open};
 pub use netns::Namespace;
 pub use options::{Mode, Options};

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use egress::{BadEgress, Block, Destination, Egress, Name, Ports};
 pub use forward::{Forward, Protocol};
 pub use policy::{MAX_EGRESS, Policy};
-pub use seat::{Mac, Seat, Subnet};
+pub use seat::{AddressLease, Mac, Subnet};
 pub use tag::Tag;
 pub use user_mode::{CannotKeep, UserMode};
 
@@ -99,7 +99,7 @@ pub enum Refused {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Where it sits.
-    pub seat: Seat,
+    pub seat: AddressLease,
     /// What it may reach.
     pub policy: Policy,
     /// Ports of the host that lead to it.
@@ -153,7 +153,7 @@ impl Network {
     }
 
     /// The interface of the host behind which a member's machine is.
-    pub fn tap(&self, seat: Seat) -> String {
+    pub fn tap(&self, seat: AddressLease) -> String {
         self.tag.tap(self.subnet.offset(seat.address))
     }
 
@@ -162,7 +162,7 @@ impl Network {
     ///
     /// # Errors
     /// [`Refused::SubnetFull`].
-    pub fn allot(&self, id: WorkspaceId) -> Result<Seat, Refused> {
+    pub fn allot(&self, id: WorkspaceId) -> Result<AddressLease, Refused> {
         let taken = self.members.values().map(|member| member.seat.address).collect();
         self.subnet.allot(id, &taken)
     }

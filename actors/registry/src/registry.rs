@@ -17,7 +17,9 @@ mod ticket;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallId, Entity, Fault, Layer, Me, SessionId, Target, ToolCall, ToolError};
+use hivekeep_kernel::{
+    CallId, Context, Entity, Fault, Layer, SessionId, Target, ToolCall, ToolError,
+};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -29,7 +31,7 @@ pub(crate) use state::{Lane, Serves};
 pub(crate) use ticket::{Fate, Ticket};
 
 /// A routed call on its way through admission.
-pub struct Journey {
+pub struct RoutedCall {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) call: ToolCall,
     pub(crate) lane: Lane,
@@ -37,7 +39,7 @@ pub struct Journey {
     pub(crate) ticket: Arc<Ticket>,
 }
 
-impl fmt::Debug for Journey {
+impl fmt::Debug for RoutedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journey")
             .field("target", &self.target.key())
@@ -46,7 +48,7 @@ impl fmt::Debug for Journey {
     }
 }
 
-impl Journey {
+impl RoutedCall {
     fn flow(&self) -> Flow<SessionId> {
         Flow { session: self.call.cx.session, lane: self.lane }
     }
@@ -58,7 +60,7 @@ impl Journey {
 #[derive(Debug)]
 pub enum Msg {
     /// A call for a target.
-    Route(Journey),
+    Route(RoutedCall),
     /// A call's work has ended.
     Ended(CallId),
     /// A call's work only waits from now on.
@@ -96,9 +98,9 @@ pub struct RegistrySeed {
 
 /// The registry actor.
 pub struct Registry {
-    me: Me<Msg>,
+    me: Context<Msg>,
     born: Instant,
-    admission: Admission<CallId, SessionId, Journey>,
+    admission: Admission<CallId, SessionId, RoutedCall>,
     /// A worker is waiting for the oldest queued call's time to pass.
     armed: bool,
 }
@@ -107,7 +109,7 @@ impl Entity for Registry {
     type Msg = Msg;
     type Seed = RegistrySeed;
 
-    async fn start(seed: RegistrySeed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: RegistrySeed, me: Context<Msg>) -> Result<Self, Fault> {
         let limits = state::Limits::new(&seed.admission);
         let admission = Admission::new(limits);
         Ok(Self { me, born: Instant::now(), admission, armed: false })
@@ -136,7 +138,7 @@ impl Entity for Registry {
 }
 
 impl Registry {
-    fn route(&mut self, now: Duration, journey: Journey) {
+    fn route(&mut self, now: Duration, journey: RoutedCall) {
         let (call, flow, target) = (journey.call.cx.id, journey.flow(), journey.target.clone());
         let stop = (target.key(), journey.serves);
         match self.admission.arrive(now, stop, flow, call, journey) {
@@ -149,8 +151,8 @@ impl Registry {
         }
     }
 
-    fn deliver(&mut self, now: Duration, mut next: Vec<Journey>) {
-        while let Some(Journey { target, call, ticket, .. }) = next.pop() {
+    fn deliver(&mut self, now: Duration, mut next: Vec<RoutedCall>) {
+        while let Some(RoutedCall { target, call, ticket, .. }) = next.pop() {
             let id = call.cx.id;
             ticket.handed_over();
             if target.deliver(call).is_err() {
@@ -196,8 +198,8 @@ impl Registry {
 }
 
 /// Tells a caller `busy`.
-fn refuse(journey: Journey, load: Load, why: &str) {
-    let Journey { target, call, ticket, .. } = journey;
+fn refuse(journey: RoutedCall, load: Load, why: &str) {
+    let RoutedCall { target, call, ticket, .. } = journey;
     ticket.refused();
     let message = format!(
         "`{}` is busy: {} calls running, {} waiting, {why}",

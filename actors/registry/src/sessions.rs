@@ -4,7 +4,7 @@
 //! resumed within a grace time, also after a restart of the daemon. When it
 //! ends, what it owned is orphaned, never killed.
 //!
-//! What a session *is* (its `Face`: quota ledger, token buckets, calls in
+//! What a session *is* (its `SessionShared`: quota ledger, token buckets, calls in
 //! flight) is shared memory beside the actors, so that every call reads it
 //! without asking, and so that a restarted actor loses none of it. What becomes
 //! of a session is decided by its actor (`session.rs`), one at a time, and
@@ -18,27 +18,27 @@
 
 mod account;
 mod attachment;
-mod face;
 mod handle;
-mod ledger;
 mod limiter;
+mod quota_usage;
 mod records;
 mod restore;
 mod room;
 mod row;
 mod session;
+mod shared;
 mod state;
 mod summary;
 mod supervisor;
 mod user;
 
 pub use attachment::{Attachment, OpenSession};
-pub(crate) use face::{Face, InFlight};
 pub use handle::{SessionsHandle, SessionsSeed};
 pub(crate) use limiter::{Limiter, Slow, Whose};
 pub use restore::SessionsError;
 pub use room::host_room;
 pub use row::{SessionRow, SessionState};
+pub(crate) use shared::{InFlight, SessionShared};
 pub use state::EndReason;
 pub use supervisor::{Msg, Sessions};
 pub use user::User;

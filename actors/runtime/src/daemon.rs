@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use hivekeep_kernel::{
-    Address, Census, Policy, Room,
+    Address, Census, RestartPolicy, Room,
     ports::{Sessions, Tools},
 };
 use hivekeep_store::Journal;
@@ -56,7 +56,11 @@ pub(crate) const ROOT: &str = "root";
 impl Daemon {
     /// The address of an actor that [`Mounted::child`](crate::Mounted::child) will put below the
     /// root. It can be given away before the actor is started.
-    pub fn address<M: Send + 'static>(&self, name: &'static str, policy: Policy) -> Address<M> {
+    pub fn address<M: Send + 'static>(
+        &self,
+        name: &'static str,
+        policy: RestartPolicy,
+    ) -> Address<M> {
         Address::vacant(self.census.probe(&format!("{ROOT}/{name}"), name, policy))
     }
 }

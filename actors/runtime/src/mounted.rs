@@ -3,11 +3,11 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{Address, Entity, Fault, Nursery, Target, ToolCall, serve::Directory};
+use hivekeep_kernel::{Address, Children, Entity, Fault, Target, ToolCall, serve::Directory};
 
 use crate::documents::Documents;
 
-type Start = dyn Fn(&mut Nursery) -> Result<(), Fault> + Send + Sync;
+type Start = dyn Fn(&mut Children) -> Result<(), Fault> + Send + Sync;
 
 /// An actor below the root. Cheap to clone.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Child {
     ///
     /// # Errors
     /// When it cannot be spawned.
-    pub fn start(&self, root: &mut Nursery) -> Result<(), Fault> {
+    pub fn start(&self, root: &mut Children) -> Result<(), Fault> {
         (self.0)(root)
     }
 }

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     desk,
-    house::{For, House},
     records::{Member, Plan, State},
+    shared::{OnBehalfOf, TeamShared},
     team::{look_at_members, with_loads},
     tools::team::TeamMember,
 };
@@ -150,8 +150,8 @@ impl Known {
 /// # Errors
 /// The first card's that is not written; the others are all the same.
 pub(crate) async fn refresh(
-    house: &Arc<House>,
-    whom: Option<&For>,
+    house: &Arc<TeamShared>,
+    whom: Option<&OnBehalfOf>,
     state: &State,
     desks: &[Address<desk::Msg>],
     known: &mut Known,
@@ -183,7 +183,7 @@ pub(crate) async fn refresh(
 }
 
 /// Writes a card, unless the vault holds one that says the same.
-async fn put(house: &Arc<House>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
+async fn put(house: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
     let path = path(&card.team, &card.name);
     let there = match known {
         Some(known) => Some(known),
@@ -206,8 +206,8 @@ async fn put(house: &Arc<House>, card: Card, known: Option<Card>) -> Result<Card
 
 /// Writes the first cards of a team, without keeping it waiting for long.
 pub(crate) async fn first(
-    house: &Arc<House>,
-    whom: &For,
+    house: &Arc<TeamShared>,
+    whom: &OnBehalfOf,
     state: &State,
     known: &mut Known,
 ) -> TeamCards {
@@ -235,7 +235,7 @@ pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
 ///
 /// # Errors
 /// The first that is not removed; the others are all the same.
-pub(crate) async fn remove(house: &Arc<House>, plan: &Plan) -> Result<(), ToolError> {
+pub(crate) async fn remove(house: &Arc<TeamShared>, plan: &Plan) -> Result<(), ToolError> {
     let path = |member: &Member| path(&plan.name, &member.name);
     let paths: Vec<_> = plan.members.iter().map(path).collect();
     let removes = paths.into_iter().map(|path| async move { house.vault.remove(&path).await });
@@ -250,7 +250,7 @@ pub(crate) async fn remove(house: &Arc<House>, plan: &Plan) -> Result<(), ToolEr
 /// # Errors
 /// When the vault cannot be read or written.
 pub(crate) async fn sweep(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     teams: &BTreeSet<TeamId>,
     born: TeamId,
 ) -> Result<(), ToolError> {

@@ -11,26 +11,26 @@
 //! kept here before its guest may drop it, and by the guest before that.
 
 pub mod assignment;
-mod lanes;
 pub mod ledger;
 pub(crate) mod records;
+mod task_sync;
 mod write;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
-    Entity, Fault, Me, MessageId, SessionId, TeamId, ToolError, WorkspaceId, fault_point,
+    Context, Entity, Fault, MessageId, SessionId, TeamId, ToolError, WorkspaceId, fault_point,
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    house::House,
     lending::{Ask, Queue},
     pen::{self, Pen},
     refuse,
+    shared::TeamShared,
 };
-use lanes::{Lanes, News};
-use ledger::{Bounds, Kept, Ledger, Refused, Stand, Task};
+use ledger::{Bounds, Kept, Refused, Stand, Task, TaskLedger};
+use task_sync::{News, TaskSync};
 use write::Entry;
 
 /// Tasks without a result have this part of `inbox_mb`, and results that wait another: together
@@ -81,7 +81,7 @@ pub(crate) struct Load {
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<House>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) team: TeamId,
     /// In whose name is looked whether the workspace is there.
     pub(crate) owner: SessionId,
@@ -91,26 +91,26 @@ pub(crate) struct Seed {
 }
 
 /// A member's tasks.
-pub(crate) struct Desk {
-    me: Me<Msg>,
+pub(crate) struct TaskQueue {
+    me: Context<Msg>,
     seed: Seed,
-    ledger: Ledger,
-    lanes: Lanes,
+    ledger: TaskLedger,
+    lanes: TaskSync,
     pen: Pen<Entry>,
     asks: Queue<Arc<Kept>>,
     closed: bool,
 }
 
-impl Entity for Desk {
+impl Entity for TaskQueue {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let stream = records::stream(seed.team, seed.number);
         let options = &seed.house.options;
         let bytes = options.inbox_mb * 1024 * 1024 / PART;
         let bounds = Bounds { tasks: options.inbox_messages, bytes };
-        let mut ledger = Ledger::new(bounds, seed.house.first_loan());
+        let mut ledger = TaskLedger::new(bounds, seed.house.first_loan());
         let fill = move |snapshot: Option<&[u8]>, records: &[Vec<u8>]| {
             records::replay(&mut ledger, snapshot, records).map(|()| ledger)
         };
@@ -120,7 +120,7 @@ impl Entity for Desk {
             // A desk that was restarted knows of no loans.
             let _ = address.send(Msg::Settle { loan, taken });
         };
-        let lanes = Lanes::new(ledger.done_ids());
+        let lanes = TaskSync::new(ledger.done_ids());
         let (house, member) = (seed.house.clone(), seed.member.clone());
         let pen = Pen::new(house, seed.team, member, stream, records);
         let asks = Queue::new(Arc::new(settle));
@@ -169,7 +169,7 @@ impl Entity for Desk {
     }
 }
 
-impl Desk {
+impl TaskQueue {
     fn assign(&mut self, task: Arc<Task>, reply: Reply<Stand>) {
         if self.closed {
             return drop(reply.send(Err(refuse::destroying(&self.seed.member))));

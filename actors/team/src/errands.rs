@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    house::{For, House, Party},
-    records::{Member, Stem},
+    records::{GoldenSnapshot, Member},
+    shared::{OnBehalfOf, RunId, TeamShared},
 };
 
 /// Between two attempts, when nobody says how long to wait.
@@ -57,12 +57,12 @@ pub(crate) fn read<T: DeserializeOwned>(tool: &str, value: Value) -> Result<T, T
         .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
 }
 
-impl House {
+impl TeamShared {
     /// The workspaces that there are, as the session sees them.
     pub(crate) async fn workspaces(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
     ) -> Result<Vec<Row>, ToolError> {
         #[derive(Deserialize)]
         struct Listed {
@@ -77,12 +77,12 @@ impl House {
     pub(crate) async fn make(
         &self,
         team: TeamId,
-        whom: &For,
+        whom: &OnBehalfOf,
         member: &Member,
-        stem: Option<&Stem>,
+        stem: Option<&GoldenSnapshot>,
     ) -> Result<WorkspaceId, ToolError> {
         let (tool, args) = match stem {
-            Some(Stem { golden, snapshot }) => (
+            Some(GoldenSnapshot { golden, snapshot }) => (
                 "workspace_fork",
                 json!({ "workspace_id": golden, "snapshot_name": snapshot, "new_name": member.workspace }),
             ),
@@ -95,8 +95,8 @@ impl House {
     /// What a workspace is doing now.
     pub(crate) async fn look(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Details, ToolError> {
         let tool = "workspace_info";
@@ -107,8 +107,8 @@ impl House {
     /// What a fork of a workspace takes of its session's quota.
     pub(crate) async fn size(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Resources, ToolError> {
         #[derive(Deserialize)]
@@ -131,8 +131,8 @@ impl House {
     /// not there is believed only of a list, which is answered after that.
     pub(crate) async fn remove(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<(), ToolError> {
         let party = party.into();
@@ -161,8 +161,8 @@ impl House {
     /// Calls until the target has room, for as long as it makes sense.
     pub(crate) async fn insist(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
@@ -185,7 +185,11 @@ impl House {
 ///
 /// # Errors
 /// The error itself, when another attempt makes no sense.
-pub(crate) async fn wait_or(whom: &For, error: ToolError, passing: bool) -> Result<(), ToolError> {
+pub(crate) async fn wait_or(
+    whom: &OnBehalfOf,
+    error: ToolError,
+    passing: bool,
+) -> Result<(), ToolError> {
     let pause = error.retry_after_ms.map_or(PAUSE, Duration::from_millis).min(4 * PAUSE);
     if !passing || whom.cancel.is_cancelled() || Instant::now() + pause >= whom.deadline {
         return Err(error);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Policy, ToolError, ToolInfo};
+use hivekeep_kernel::{RestartPolicy, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-use crate::{House, Options, SwarmOptions, Swarms, Teams, TeamsHandle, tools};
+use crate::{Options, SwarmOptions, Swarms, TeamShared, Teams, TeamsHandle, tools};
 
 /// Offers [`SwarmOptions`] to [`TeamFamily`], which has the actors of both.
 pub struct SwarmFamily;
@@ -31,9 +31,9 @@ impl Family for TeamFamily {
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let swarm = daemon.ports.need::<SwarmOptions>()?;
-        let house = House::new(daemon, options, SwarmOptions::clone(&swarm))?;
-        let teams = daemon.address("teams", Policy::ESSENTIAL);
-        let swarms = daemon.address("swarms", Policy::ESSENTIAL);
+        let house = TeamShared::new(daemon, options, SwarmOptions::clone(&swarm))?;
+        let teams = daemon.address("teams", RestartPolicy::ESSENTIAL);
+        let swarms = daemon.address("swarms", RestartPolicy::ESSENTIAL);
         daemon.ports.offer(Arc::new(TeamsHandle::new(teams.clone(), house.clone())));
         Ok(Mounted::default()
             .serving::<Teams>(&teams, house.clone())

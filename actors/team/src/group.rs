@@ -15,7 +15,7 @@ use hivekeep_kernel::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{house::House, records::State};
+use crate::{records::State, shared::TeamShared};
 
 /// What the members of a team have of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +44,7 @@ pub(crate) fn group(team: TeamId) -> NetworkGroup {
 /// # Errors
 /// When a member that has a place cannot be put into the group.
 pub(crate) async fn join(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     team: TeamId,
     members: &[WorkspaceId],
 ) -> Result<(), ToolError> {
@@ -71,7 +71,7 @@ pub(crate) async fn join(
 }
 
 /// What the members have now.
-pub(crate) async fn told(house: &Arc<House>, state: &State) -> TeamNetwork {
+pub(crate) async fn told(house: &Arc<TeamShared>, state: &State) -> TeamNetwork {
     let without = |mode: &str, reason: String| TeamNetwork {
         mode: mode.to_owned(),
         members_reach_each_other: false,
@@ -97,7 +97,7 @@ pub(crate) async fn told(house: &Arc<House>, state: &State) -> TeamNetwork {
 }
 
 /// Why not all members are in the group; `None` when they are.
-fn outside(house: &House, state: &State) -> Option<String> {
+fn outside(house: &TeamShared, state: &State) -> Option<String> {
     let Some(ids) = &state.workspaces else {
         return Some("the members are not made yet".to_owned());
     };

@@ -13,15 +13,15 @@ pub(crate) mod records;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use hivekeep_kernel::{Entity, Fault, Me, MessageId, TeamId, ToolError, fault_point};
+use hivekeep_kernel::{Context, Entity, Fault, MessageId, TeamId, ToolError, fault_point};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    house::House,
     lending::{Ask, Queue},
     pen::{self, News, Pen},
     refuse,
+    shared::TeamShared,
 };
 use book::{Book, Bounds, Message};
 
@@ -92,7 +92,7 @@ impl pen::Entry for Entry {
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<House>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) team: TeamId,
     pub(crate) number: usize,
     pub(crate) member: String,
@@ -100,7 +100,7 @@ pub(crate) struct Seed {
 
 /// A member's inbox.
 pub(crate) struct Mailbox {
-    me: Me<Msg>,
+    me: Context<Msg>,
     seed: Seed,
     book: Book,
     pen: Pen<Entry>,
@@ -112,7 +112,7 @@ impl Entity for Mailbox {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let stream = records::stream(seed.team, seed.number);
         let (messages, records) =
             pen::read(seed.house.journal.clone(), stream.clone(), records::replay).await?;

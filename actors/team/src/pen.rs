@@ -8,12 +8,12 @@
 
 use std::{collections::VecDeque, fmt::Display, sync::Arc};
 
-use hivekeep_kernel::{Fault, Me, TeamId, ToolError};
+use hivekeep_kernel::{Context, Fault, TeamId, ToolError};
 use hivekeep_store::{Append, Done, Error, Journal, NewEvent, Seq, StreamId};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::{house::House, refuse};
+use crate::{refuse, shared::TeamShared};
 
 /// Records that go together; with the longest contents they are 16 MiB.
 const BATCH: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) enum News<E> {
 pub(crate) struct Pen<E> {
     /// Of this incarnation: what another began is not its own.
     number: u64,
-    house: Arc<House>,
+    house: Arc<TeamShared>,
     team: TeamId,
     member: String,
     stream: StreamId,
@@ -84,7 +84,7 @@ where
 impl<E: Entry> Pen<E> {
     /// For a stream that has so many records behind its snapshot.
     pub(crate) fn new(
-        house: Arc<House>,
+        house: Arc<TeamShared>,
         team: TeamId,
         member: String,
         stream: StreamId,
@@ -104,7 +104,7 @@ impl<E: Entry> Pen<E> {
     }
 
     /// Writes it, as soon as what is being written is.
-    pub(crate) fn write<M>(&mut self, me: &Me<M>, entry: E)
+    pub(crate) fn write<M>(&mut self, me: &Context<M>, entry: E)
     where
         M: From<News<E>> + Send + 'static,
     {
@@ -113,7 +113,7 @@ impl<E: Entry> Pen<E> {
     }
 
     /// Tells when nothing is being written.
-    pub(crate) fn close<M>(&mut self, me: &Me<M>, done: oneshot::Sender<()>)
+    pub(crate) fn close<M>(&mut self, me: &Context<M>, done: oneshot::Sender<()>)
     where
         M: From<News<E>> + Send + 'static,
     {
@@ -122,7 +122,7 @@ impl<E: Entry> Pen<E> {
     }
 
     /// Begins with what waits, unless something is being written.
-    fn rest<M>(&mut self, me: &Me<M>)
+    fn rest<M>(&mut self, me: &Context<M>)
     where
         M: From<News<E>> + Send + 'static,
     {
@@ -183,7 +183,7 @@ impl<E: Entry> Pen<E> {
 
     /// Goes on once what was heard is settled: folds a long stream to what `keep` gives, encoded
     /// off the async threads, or writes what came meanwhile.
-    pub(crate) fn go_on<M, K>(&mut self, me: &Me<M>, upto: Seq, keep: impl FnOnce() -> K)
+    pub(crate) fn go_on<M, K>(&mut self, me: &Context<M>, upto: Seq, keep: impl FnOnce() -> K)
     where
         M: From<News<E>> + Send + 'static,
         K: FnOnce() -> Vec<u8> + Send + 'static,

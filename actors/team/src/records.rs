@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) at: DateTime<Utc>,
     pub(crate) members: Vec<Member>,
     /// The snapshot that members are forks of; none when they are made from the default image.
-    pub(crate) stem: Option<Stem>,
+    pub(crate) stem: Option<GoldenSnapshot>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub(crate) struct Member {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stem {
+pub(crate) struct GoldenSnapshot {
     /// Id or name of a workspace.
     pub(crate) golden: String,
     pub(crate) snapshot: String,

@@ -17,12 +17,12 @@ use std::{
 };
 
 use futures::FutureExt;
-use hivekeep_kernel::{Address, Entity, Fault, Me, SwarmId, ToolError, ports::Reservation};
+use hivekeep_kernel::{Address, Context, Entity, Fault, SwarmId, ToolError, ports::Reservation};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{house::House, refuse, swarms};
-use records::{Record, Story};
+use crate::{refuse, shared::TeamShared, swarms};
+use records::{Record, SwarmState};
 use saga::Run;
 
 /// What a swarm can be told.
@@ -36,11 +36,11 @@ pub(crate) enum Msg {
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<House>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) id: SwarmId,
     pub(crate) swarms: Address<swarms::Msg>,
     /// How far it is, for whoever looks; outlives incarnations.
-    pub(crate) view: Arc<watch::Sender<Story>>,
+    pub(crate) view: Arc<watch::Sender<SwarmState>>,
     /// Of one that was planned just now, for its first incarnation: room for its forks. Nobody
     /// before that one can have made any. Never locked across an await.
     pub(crate) fresh: Arc<Mutex<Option<Reservation>>>,
@@ -48,7 +48,7 @@ pub(crate) struct Seed {
 
 /// A swarm.
 pub(crate) struct Swarm {
-    me: Me<Msg>,
+    me: Context<Msg>,
     seed: Seed,
     stop: CancellationToken,
 }
@@ -57,7 +57,7 @@ impl Entity for Swarm {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
         let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
         let (story, _) = loaded
@@ -65,7 +65,7 @@ impl Entity for Swarm {
             .map_err(Fault::new)?
             .ok_or_else(|| Fault::new("the swarm is forgotten"))?;
         let stop = CancellationToken::new();
-        if matches!(&story, Story::Going(state) if state.cancelled) {
+        if matches!(&story, SwarmState::Going(state) if state.cancelled) {
             stop.cancel();
         }
         seed.view.send_replace(story);
@@ -105,7 +105,7 @@ impl Swarm {
     fn cancel(&self, reply: oneshot::Sender<Result<bool, ToolError>>) {
         let (house, id) = (self.seed.house.clone(), self.seed.id);
         let (view, stop) = (self.seed.view.clone(), self.stop.clone());
-        let open = |view: &watch::Sender<Story>| matches!(&*view.borrow(), Story::Going(state) if !state.settled());
+        let open = |view: &watch::Sender<SwarmState>| matches!(&*view.borrow(), SwarmState::Going(state) if !state.settled());
         let _detached = self.me.workers.spawn(async move {
             // Whoever asked may have gone; so below.
             if !open(&view) {
@@ -117,7 +117,7 @@ impl Swarm {
                 saga::see(&view, Record::Cancelled);
             }
             // Its last step may have been recorded before it.
-            let cut = matches!(&*view.borrow(), Story::Going(state) if state.cancelled);
+            let cut = matches!(&*view.borrow(), SwarmState::Going(state) if state.cancelled);
             if cut {
                 stop.cancel();
             }

@@ -16,18 +16,18 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, SwarmId, ToolCall,
-    ToolError, nursery::Outcome, ports::Reservation, serve,
+    Address, ChildNews, Children, Context, Entity, Fault, Layer, RestartPolicy, SessionId, SwarmId,
+    ToolCall, ToolError, children::Outcome, ports::Reservation, serve,
 };
 use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    house::House,
     refuse,
+    shared::TeamShared,
     swarm::{
         self, Swarm,
-        records::{self, Plan, State, Story},
+        records::{self, Plan, State, SwarmState},
     },
     tools::swarm::{FAMILY, SwarmRow},
 };
@@ -72,7 +72,7 @@ impl From<ToolCall> for Msg {
 #[derive(Clone)]
 struct Going {
     address: Address<swarm::Msg>,
-    view: watch::Receiver<Story>,
+    view: watch::Receiver<SwarmState>,
 }
 
 /// A swarm as its keeper knows it.
@@ -92,7 +92,7 @@ impl Place {
     fn runs(&self) -> bool {
         match self {
             Self::Planned(_) => true,
-            Self::Going(going) => matches!(&*going.view.borrow(), Story::Going(_)),
+            Self::Going(going) => matches!(&*going.view.borrow(), SwarmState::Going(_)),
             Self::Over(_) | Self::Down(..) => false,
         }
     }
@@ -107,24 +107,24 @@ struct Entry {
 
 /// The keeper.
 pub struct Swarms {
-    me: Me<Msg>,
-    house: Arc<House>,
+    me: Context<Msg>,
+    house: Arc<TeamShared>,
     swarms: BTreeMap<SwarmId, Entry>,
-    nursery: Nursery,
+    children: Children,
 }
 
 impl Entity for Swarms {
     type Msg = Msg;
-    type Seed = Arc<House>;
+    type Seed = Arc<TeamShared>;
 
-    async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
         let recorded =
             loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
         let path = me.address.probe().path().to_owned();
-        let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, house, swarms: BTreeMap::new(), nursery };
+        let children = Children::new(&path, house.census.clone(), me.cell.clone());
+        let mut keeper = Self { me, house, swarms: BTreeMap::new(), children };
         for (story, bytes) in recorded.swarms {
             keeper.restore(story, bytes)?;
         }
@@ -143,7 +143,7 @@ impl Entity for Swarms {
             Inner::Admit(plan, reply) => drop(reply.send(self.admit(&plan))),
             Inner::Drop(id) => drop(self.swarms.remove(&id)),
             Inner::Hatch(plan, reserved, reply) => {
-                let (id, story) = (plan.id, Story::Going(Arc::new(State::new(*plan))));
+                let (id, story) = (plan.id, SwarmState::Going(Arc::new(State::new(*plan))));
                 let (owner, row) = (story.owner(), story.row(story.owner()));
                 let hatched = self.hatch(id, story, Some(reserved));
                 if let Err(Fault(reason)) = &hatched {
@@ -158,7 +158,7 @@ impl Entity for Swarms {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        match self.nursery.hear(news)? {
+        match self.children.hear(news)? {
             Outcome::Gone { name, .. } => self.gone(&name, "its actor ended"),
             Outcome::GaveUp { name, reason } => {
                 // Its records and its forks stay as they are; the next start tries again.
@@ -172,13 +172,13 @@ impl Entity for Swarms {
 }
 
 impl Swarms {
-    fn restore(&mut self, story: Story, bytes: usize) -> Result<(), Fault> {
+    fn restore(&mut self, story: SwarmState, bytes: usize) -> Result<(), Fault> {
         let (owner, row) = (story.owner(), story.row(story.owner()));
         let done = match &story {
-            Story::Going(_) => false,
-            Story::Over(kept) => kept.result.workers_left.is_empty(),
+            SwarmState::Going(_) => false,
+            SwarmState::Over(kept) => kept.result.workers_left.is_empty(),
         };
-        let over = matches!(story, Story::Over(_));
+        let over = matches!(story, SwarmState::Over(_));
         let id = row.swarm_id;
         if done {
             let entry = Entry { owner, place: Place::Over(row), bytes: Some(bytes) };
@@ -218,11 +218,11 @@ impl Swarms {
     fn hatch(
         &mut self,
         id: SwarmId,
-        story: Story,
+        story: SwarmState,
         fresh: Option<Reservation>,
     ) -> Result<Going, Fault> {
         let (name, owner) = (id.to_string(), story.owner());
-        let address = self.nursery.address(&name, "swarm", Policy::ENTITY);
+        let address = self.children.address(&name, "swarm", RestartPolicy::ENTITY);
         let (sender, view) = watch::channel(story);
         let seed = swarm::Seed {
             house: self.house.clone(),
@@ -231,7 +231,7 @@ impl Swarms {
             view: Arc::new(sender),
             fresh: Arc::new(Mutex::new(fresh)),
         };
-        self.nursery.start::<Swarm>(&name, Policy::ENTITY, &address, seed)?;
+        self.children.start::<Swarm>(&name, RestartPolicy::ENTITY, &address, seed)?;
         let going = Going { address, view };
         let entry = Entry { owner, place: Place::Going(going.clone()), bytes: None };
         self.swarms.insert(id, entry);
@@ -254,8 +254,8 @@ impl Swarms {
         let story = going.view.borrow().clone();
         let row = story.row(entry.owner);
         entry.place = match story {
-            Story::Over(_) => Place::Over(row),
-            Story::Going(_) => Place::Down(given_up(row), why.to_owned()),
+            SwarmState::Over(_) => Place::Over(row),
+            SwarmState::Going(_) => Place::Down(given_up(row), why.to_owned()),
         };
         self.prune();
     }

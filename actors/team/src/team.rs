@@ -15,7 +15,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-use hivekeep_kernel::{Address, CallCx, ChildNews, Entity, Fault, Me, Nursery, Policy, ToolError};
+use hivekeep_kernel::{
+    Address, CallCx, ChildNews, Children, Context, Entity, Fault, RestartPolicy, ToolError,
+};
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
@@ -26,11 +28,12 @@ pub(crate) use turn::Takeover;
 
 use crate::{
     cards::keep::{Begun, Keeping, Kept, Told},
-    desk::{self, Desk},
-    house::House,
+    desk::{self, TaskQueue},
     mailbox::{self, Mailbox},
     records::{self, Plan, State},
-    refuse, teams,
+    refuse,
+    shared::TeamShared,
+    teams,
 };
 use build::{Made, Unmade};
 use speak::{Limiters, Strangers};
@@ -115,7 +118,7 @@ impl Card {
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<House>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) id: hivekeep_kernel::TeamId,
     pub(crate) teams: Address<teams::Msg>,
     /// Planned just now: its first incarnation waits to be told to build.
@@ -124,14 +127,14 @@ pub(crate) struct Seed {
 
 /// A team.
 pub(crate) struct Team {
-    me: Me<Msg>,
+    me: Context<Msg>,
     seed: Seed,
     state: Arc<State>,
     mailboxes: Vec<Address<mailbox::Msg>>,
     desks: Vec<Address<desk::Msg>>,
     limiters: Limiters,
     strangers: Strangers,
-    nursery: Nursery,
+    children: Children,
     cards: Told,
     keeping: Option<Keeping>,
     /// Planned just now, and not told to build yet.
@@ -155,7 +158,7 @@ impl Entity for Team {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // Whatever comes of this one, the next is not told to build.
         let unbuilt = seed.fresh.swap(false, SeqCst);
         let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
@@ -165,7 +168,7 @@ impl Entity for Team {
             .map_err(Fault::new)?
             .ok_or_else(|| Fault::new("the team is forgotten"))?;
         let path = me.address.probe().path().to_owned();
-        let nursery = Nursery::new(&path, seed.house.census.clone(), me.cell.clone());
+        let children = Children::new(&path, seed.house.census.clone(), me.cell.clone());
         let limiters = Limiters::new(&seed.house, state.plan.members.len());
         let mut team = Self {
             me,
@@ -174,7 +177,7 @@ impl Entity for Team {
             desks: Vec::new(),
             limiters,
             strangers: Strangers::new(),
-            nursery,
+            children,
             cards: Told::default(),
             keeping: None,
             unbuilt,
@@ -226,7 +229,7 @@ impl Entity for Team {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.nursery.hear(news).map(drop)
+        self.children.hear(news).map(drop)
     }
 
     async fn stop(&mut self) {
@@ -271,14 +274,14 @@ impl Team {
     fn open_mailboxes(&mut self) -> Result<(), Fault> {
         let state = self.state.clone();
         for (number, member) in state.plan.members.iter().enumerate() {
-            let address = self.nursery.address(&member.name, "mailbox", Policy::ENTITY);
+            let address = self.children.address(&member.name, "mailbox", RestartPolicy::ENTITY);
             let seed = mailbox::Seed {
                 house: self.seed.house.clone(),
                 team: self.seed.id,
                 number,
                 member: member.name.clone(),
             };
-            self.nursery.start::<Mailbox>(&member.name, Policy::ENTITY, &address, seed)?;
+            self.children.start::<Mailbox>(&member.name, RestartPolicy::ENTITY, &address, seed)?;
             self.mailboxes.push(address);
         }
         self.open_desks()?;
@@ -291,7 +294,7 @@ impl Team {
         let workspaces = state.workspaces.iter().flatten();
         for (number, (member, workspace)) in state.plan.members.iter().zip(workspaces).enumerate() {
             let name = format!("{}.tasks", member.name);
-            let address = self.nursery.address(&name, "desk", Policy::ENTITY);
+            let address = self.children.address(&name, "desk", RestartPolicy::ENTITY);
             let seed = desk::Seed {
                 house: self.seed.house.clone(),
                 team: self.seed.id,
@@ -300,7 +303,7 @@ impl Team {
                 member: member.name.clone(),
                 workspace: *workspace,
             };
-            self.nursery.start::<Desk>(&name, Policy::ENTITY, &address, seed)?;
+            self.children.start::<TaskQueue>(&name, RestartPolicy::ENTITY, &address, seed)?;
             self.desks.push(address);
         }
         Ok(())

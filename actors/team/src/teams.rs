@@ -14,8 +14,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, TeamId, ToolCall, ToolError,
-    nursery::Outcome, serve,
+    Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, TeamId, ToolCall,
+    ToolError, children::Outcome, serve,
 };
 use tokio::sync::oneshot;
 
@@ -24,9 +24,9 @@ use removals::{Removal, Removals};
 use crate::{
     cards,
     directory::{Directory, Limits},
-    house::House,
     records::{self, Recorded, State},
     refuse,
+    shared::TeamShared,
     team::{self, Team},
     tools::team::FAMILY,
 };
@@ -79,19 +79,19 @@ impl From<ToolCall> for Msg {
 
 /// The keeper.
 pub struct Teams {
-    pub(crate) me: Me<Msg>,
-    pub(crate) house: Arc<House>,
+    pub(crate) me: Context<Msg>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) directory: Directory,
     pub(crate) places: HashMap<TeamId, Address<team::Msg>>,
     removals: Removals,
-    nursery: Nursery,
+    children: Children,
 }
 
 impl Entity for Teams {
     type Msg = Msg;
-    type Seed = Arc<House>;
+    type Seed = Arc<TeamShared>;
 
-    async fn start(house: Arc<House>, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
         let Recorded { teams, debris } =
@@ -110,9 +110,9 @@ impl Entity for Teams {
             depth: options.max_nesting_depth,
         });
         let path = me.address.probe().path().to_owned();
-        let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
+        let children = Children::new(&path, house.census.clone(), me.cell.clone());
         let (places, removals) = (HashMap::new(), Removals::default());
-        let mut keeper = Self { me, house, directory, places, removals, nursery };
+        let mut keeper = Self { me, house, directory, places, removals, children };
         let known = teams.iter().map(|state| state.plan.id).collect();
         let _detached = keeper.me.workers.spawn(cards::keep::sweep(keeper.house.clone(), known));
         for state in teams {
@@ -143,7 +143,7 @@ impl Entity for Teams {
                 self.places.remove(&id);
                 self.removals.gone(id);
                 self.tell_childless();
-                self.nursery.stop(&id.to_string(), "destroyed");
+                self.children.stop(&id.to_string(), "destroyed");
                 if let Some(done) = done {
                     let _ = done.send(());
                 }
@@ -172,7 +172,7 @@ impl Entity for Teams {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        if let Outcome::GaveUp { name, reason } = self.nursery.hear(news)? {
+        if let Outcome::GaveUp { name, reason } = self.children.hear(news)? {
             // Its records and its members stay as they are; a person has to look.
             tracing::error!(actor = %name, %reason, "a team was given up");
         }
@@ -183,14 +183,14 @@ impl Entity for Teams {
 impl Teams {
     fn hatch(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
         let name = id.to_string();
-        let address = self.nursery.address(&name, "team", Policy::ENTITY);
+        let address = self.children.address(&name, "team", RestartPolicy::ENTITY);
         let seed = team::Seed {
             house: self.house.clone(),
             id,
             teams: self.me.address.clone(),
             fresh: Arc::new(AtomicBool::new(fresh)),
         };
-        self.nursery.start::<Team>(&name, Policy::ENTITY, &address, seed)?;
+        self.children.start::<Team>(&name, RestartPolicy::ENTITY, &address, seed)?;
         self.places.insert(id, address.clone());
         Ok(address)
     }

@@ -6,8 +6,8 @@ use hivekeep_kernel::{Address, MessageId, TeamId, ToolError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    house::{For, House},
     mailbox,
+    shared::{OnBehalfOf, TeamShared},
     team::{self, look_at_members},
     teams::{Inner, Msg},
     tools::team::TeamMember,
@@ -45,12 +45,12 @@ pub struct Seen {
 #[derive(Clone)]
 pub struct TeamsHandle {
     address: Address<Msg>,
-    house: Arc<House>,
+    house: Arc<TeamShared>,
 }
 
 impl TeamsHandle {
     /// A handle on the keeper at this address.
-    pub fn new(address: Address<Msg>, house: Arc<House>) -> Self {
+    pub fn new(address: Address<Msg>, house: Arc<TeamShared>) -> Self {
         Self { address, house }
     }
 
@@ -63,7 +63,7 @@ impl TeamsHandle {
         let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
         let team = self.address.ask(PATIENCE, find).await??;
         let card = team.ask(PATIENCE, team::Msg::Look).await?;
-        let whom = machines.then(|| For::own(card.state.owner, LOOK));
+        let whom = machines.then(|| OnBehalfOf::own(card.state.owner, LOOK));
         let members = look_at_members(&self.house, whom.as_ref(), &card.state, &card.desks).await;
         let inboxes = card.mailboxes.iter().map(|inbox| inbox.ask(PATIENCE, mailbox::Msg::Look));
         let mut inboxes = futures::future::join_all(inboxes).await.into_iter();

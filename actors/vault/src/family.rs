@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Policy, ToolError, ToolInfo, ports};
+use hivekeep_kernel::{RestartPolicy, ToolError, ToolInfo, ports};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use crate::{Error, Keeper, Options, folder, open, tools};
+use crate::{Error, Options, VaultActor, folder, open, tools};
 
 /// Offers [`ports::Vault`], and the notes as documents.
 pub struct VaultFamily;
@@ -23,11 +23,11 @@ also resources, as vault:///path/to/note.md.";
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         // Notes can wait; workspaces cannot. Given up, the vault stays down and its tool says so.
-        let address = daemon.address("vault", Policy::ENTITY);
+        let address = daemon.address("vault", RestartPolicy::ENTITY);
         let (state, room) = (&daemon.folders.state, daemon.room.clone());
         let (vault, seed) = open(options, state, room, address.clone());
         daemon.ports.offer::<dyn ports::Vault>(Arc::new(vault.clone()));
-        Ok(Mounted::default().serving::<Keeper>(&address, seed).documents(Arc::new(vault)))
+        Ok(Mounted::default().serving::<VaultActor>(&address, seed).documents(Arc::new(vault)))
     }
 
     async fn check(options: &Options, host: &Host) -> Vec<Finding> {

@@ -8,7 +8,7 @@
 mod act;
 mod documents;
 mod handle;
-mod house;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_kernel::serve::{self, ToolCall};
-use hivekeep_kernel::{CallCx, Entity, Fault, Layer, Me, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Context, Entity, Fault, Layer, Reply, ToolError};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use handle::VaultHandle;
-pub use house::{Seed, open};
+pub use shared::{Seed, open};
 
+use crate::keyed_queue::KeyedQueue;
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
-use crate::turns::Turns;
 use crate::{Error, tools};
-use house::{House, Stopped};
+use shared::{Stopped, VaultShared};
 
 /// Changes that wait for their turn; for one more the caller is told `busy`.
 const MOST_WAITING: usize = 1_024;
@@ -66,19 +66,19 @@ struct Caller {
 }
 
 /// The keeper of the vault.
-pub struct Keeper {
-    me: Me<Msg>,
-    house: Arc<House>,
-    turns: Turns<NotePath, Change>,
+pub struct VaultActor {
+    me: Context<Msg>,
+    house: Arc<VaultShared>,
+    turns: KeyedQueue<NotePath, Change>,
 }
 
-impl Entity for Keeper {
+impl Entity for VaultActor {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(house): Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(Seed(house): Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // Who held a turn before may still be at it.
-        let all = house.writers.acquire_many(house::WRITERS);
+        let all = house.writers.acquire_many(shared::WRITERS);
         match tokio::time::timeout(WRITERS_PATIENCE, all).await {
             Ok(permits) => drop(permits),
             Err(_) => return Err(Fault::new("what was being written before has not ended")),
@@ -91,7 +91,7 @@ impl Entity for Keeper {
                 tracing::warn!(%error, "there is no vault");
             }
         });
-        Ok(Self { me, house, turns: Turns::default() })
+        Ok(Self { me, house, turns: KeyedQueue::default() })
     }
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
@@ -111,7 +111,7 @@ impl Entity for Keeper {
     }
 }
 
-impl Keeper {
+impl VaultActor {
     /// Work that changes nothing, beside everything else.
     fn look<T: Send + 'static>(
         &self,

@@ -24,21 +24,21 @@ mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod keeper;
+mod keyed_queue;
 mod ops;
 mod options;
 mod part;
 mod path;
+mod scan_window;
 mod search;
-mod stretch;
 mod tags;
 pub mod tools;
-mod turns;
 mod uri;
 
 pub use error::Error;
 pub use family::VaultFamily;
 pub use front::Malformed;
-pub use keeper::{Keeper, Msg, Seed, VaultHandle, open};
+pub use keeper::{Msg, Seed, VaultActor, VaultHandle, open};
 pub use options::Options;
 pub use path::{NotePath, Scope};
 pub use tools::catalogue;

@@ -4,9 +4,9 @@ pub mod vault;
 
 use hivekeep_kernel::{ToolGroup, ToolInfo};
 
-use crate::keeper::Keeper;
+use crate::keeper::VaultActor;
 
-pub(crate) const FAMILIES: &[&ToolGroup<Keeper>] = &[&vault::FAMILY];
+pub(crate) const FAMILIES: &[&ToolGroup<VaultActor>] = &[&vault::FAMILY];
 
 /// Every tool of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {

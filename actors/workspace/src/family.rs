@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
-    Address, Policy, Resources, ToolError, ToolInfo,
+    Address, Resources, RestartPolicy, ToolError, ToolInfo,
     ports::{DefaultSize, Tasks},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
@@ -46,7 +46,7 @@ workspace_adopt takes it over.";
         daemon.ports.offer(Arc::new(DefaultSize(size)));
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
-        let address = daemon.address("workspaces", Policy::ESSENTIAL);
+        let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         Ok(Mounted::default()
             .serving::<Workspaces>(&address, shared.clone())
             .directory("workspace", Arc::new(shared.directory.clone()))

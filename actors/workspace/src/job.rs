@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Entity, Fault, JobId, Me};
+use hivekeep_kernel::{Context, Entity, Fault, JobId};
 use hivekeep_link::{LinkError, Wait};
 use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
@@ -37,7 +37,7 @@ pub(crate) struct Seed {
 /// A job.
 pub(crate) struct Job {
     seed: Seed,
-    me: Me<Msg>,
+    me: Context<Msg>,
     /// A look is under way. There is one at a time, however often the guest tells of the end.
     looking: bool,
     /// The end was told meanwhile: that look may have been too early for it.
@@ -50,7 +50,7 @@ impl Entity for Job {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let address = me.address.clone();
         let _detached = me.workers.spawn(async move {
             // The first look finds jobs that ended while nobody watched.

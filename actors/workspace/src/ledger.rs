@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     records::{Planned, Record},
-    snapshots::{Disk, Merge, Node, Piece, Tree},
+    snapshots::{Artifact, Disk, Merge, Node, Tree},
 };
 
 /// The durable state of one workspace.
@@ -93,13 +93,16 @@ impl Change {
     }
 
     /// Files that exist, or may, because of it.
-    fn pieces(&self) -> Vec<Piece> {
+    fn pieces(&self) -> Vec<Artifact> {
         match self {
             Self::Snapshot { node, frozen, top, .. } => {
-                let memory = node.memory.as_ref().map(|_| Piece::Memory(node.id));
-                [Piece::Layer(*frozen), Piece::Layer(*top)].into_iter().chain(memory).collect()
+                let memory = node.memory.as_ref().map(|_| Artifact::Memory(node.id));
+                [Artifact::Layer(*frozen), Artifact::Layer(*top)]
+                    .into_iter()
+                    .chain(memory)
+                    .collect()
             }
-            Self::Restore { top, .. } => vec![Piece::Layer(*top)],
+            Self::Restore { top, .. } => vec![Artifact::Layer(*top)],
         }
     }
 }
@@ -304,7 +307,7 @@ impl Ledger {
     }
 
     /// Every file of disks and snapshots that must be kept for this workspace.
-    pub(crate) fn pieces(&self) -> BTreeSet<Piece> {
+    pub(crate) fn pieces(&self) -> BTreeSet<Artifact> {
         // A creation that failed is never tried again; only its logs are kept.
         if self.failed.is_some() {
             return BTreeSet::new();
@@ -312,10 +315,10 @@ impl Ledger {
         let mut pieces = self.snapshots.pieces();
         pieces.extend(self.disk.pieces());
         pieces.extend(self.change.iter().flat_map(Change::pieces));
-        pieces.extend(self.merge.map(|merge| Piece::Layer(merge.into)));
+        pieces.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
-        pieces.extend(begins.map(|fork| Piece::Memory(fork.snapshot)));
+        pieces.extend(begins.map(|fork| Artifact::Memory(fork.snapshot)));
         pieces
     }
 

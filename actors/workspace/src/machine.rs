@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, Entity, Fault, Me, Room};
+use hivekeep_kernel::{Address, Context, Entity, Fault, Room};
 use hivekeep_machine::{Driver, MachineHandle};
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ impl Entity for Machine {
     type Msg = ();
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<()>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
         let _detached = me.workers.spawn(mind_its_disk(seed.clone()));
         let Seed { driver, handle, workspace, .. } = seed;
         let this = me.clone();

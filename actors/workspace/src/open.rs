@@ -8,7 +8,7 @@ use std::{
 use hivekeep_image::{ImageName, ImageStore};
 use hivekeep_kernel::{Layer, ToolError, ports::Network};
 use hivekeep_machine::{
-    Driver, Ground, probe_kvm,
+    Driver, HostEnv, probe_kvm,
     sandbox::SandboxDriver,
     sweep::Sweeper,
     vm::{OverlayMaker, VmDriver},
@@ -137,7 +137,7 @@ impl Shared {
 }
 
 struct Found {
-    ground: Ground,
+    ground: HostEnv,
     drivers: Vec<Arc<dyn Driver>>,
 }
 
@@ -150,7 +150,7 @@ async fn find_drivers(
     let (options, run) = (options.driver.clone(), folders.run.clone());
     let overlays = overlays(images, tokio::runtime::Handle::current());
     let look = move || {
-        let ground = Ground::open(options, &run);
+        let ground = HostEnv::open(options, &run);
         let mut drivers: Vec<Arc<dyn Driver>> = Vec::new();
         match VmDriver::open(ground.clone(), &probe_kvm(), overlays) {
             Ok(vm) => drivers.push(Arc::new(vm)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hivekeep_kernel::{Backoff, GiveUp, Policy, Restart};
+use hivekeep_kernel::{Backoff, GiveUp, Restart, RestartPolicy};
 use hivekeep_link::KeeperOptions;
 use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 use schemars::JsonSchema;
@@ -100,8 +100,8 @@ impl Default for Options {
 
 impl Options {
     /// What happens to a machine that crashed.
-    pub fn machine_policy(&self) -> Policy {
-        Policy {
+    pub fn machine_policy(&self) -> RestartPolicy {
+        RestartPolicy {
             restart: if self.restart_crashed { Restart::OnFailure } else { Restart::Never },
             max_restarts: self.max_restarts,
             window_secs: self.restart_window_secs,

@@ -17,7 +17,7 @@ mod work;
 
 use std::{sync::Arc, time::Instant};
 
-use hivekeep_kernel::{Address, Entity, Fault, Me, SessionId, ToolError, WorkspaceId};
+use hivekeep_kernel::{Address, Context, Entity, Fault, SessionId, ToolError, WorkspaceId};
 use hivekeep_machine::Support;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -115,7 +115,7 @@ pub struct Seed {
 
 /// The pool.
 pub struct Pool {
-    me: Me<Msg>,
+    me: Context<Msg>,
     shared: Arc<Shared>,
     keeper: Address<workspaces::Msg>,
     /// Operates machines that nobody owns.
@@ -131,7 +131,7 @@ impl Entity for Pool {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let Seed { shared, keeper } = seed;
         let options = &shared.options;
         let classes = options.pool.classes.iter().map(|class| {

@@ -19,7 +19,7 @@ use crate::{
     ledger::{Ledger, MachineFact},
     pool::Traffic,
     records::Record,
-    snapshots::Holds,
+    snapshots::RefCounts,
     workspace::{self, TransferQuota},
 };
 
@@ -79,7 +79,7 @@ pub struct Shared {
     /// Who is there.
     pub directory: Directory,
     /// Who needs which files of disks and snapshots.
-    pub(crate) holds: Holds,
+    pub(crate) holds: RefCounts,
     /// Turns at merging layers.
     pub(crate) merges: tokio::sync::Semaphore,
     /// Planned in this daemon's life and not yet taken up by an actor.

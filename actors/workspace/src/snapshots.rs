@@ -9,8 +9,8 @@
 //! top over the snapshot's layers, so it loses no other snapshot.
 
 pub(crate) mod files;
-mod holds;
 mod merging;
+mod ref_counts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use holds::{Holds, Piece};
 pub use merging::Merge;
+pub(crate) use ref_counts::{Artifact, RefCounts};
 
 use hivekeep_link::LinkToken;
 
@@ -40,8 +40,8 @@ impl Disk {
     }
 
     /// Every layer in the folder of layers.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        self.layers.iter().chain(&self.top).map(|layer| Piece::Layer(*layer))
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Artifact> + '_ {
+        self.layers.iter().chain(&self.top).map(|layer| Artifact::Layer(*layer))
     }
 }
 
@@ -78,9 +78,9 @@ pub struct Memory {
 
 impl Node {
     /// What must be kept for as long as the snapshot exists.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        let memory = self.memory.as_ref().map(|_| Piece::Memory(self.id));
-        self.layers.iter().map(|layer| Piece::Layer(*layer)).chain(memory)
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Artifact> + '_ {
+        let memory = self.memory.as_ref().map(|_| Artifact::Memory(self.id));
+        self.layers.iter().map(|layer| Artifact::Layer(*layer)).chain(memory)
     }
 }
 
@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// Everything that some snapshot needs.
-    pub(crate) fn pieces(&self) -> BTreeSet<Piece> {
+    pub(crate) fn pieces(&self) -> BTreeSet<Artifact> {
         self.nodes.values().flat_map(Node::pieces).collect()
     }
 }

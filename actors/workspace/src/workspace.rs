@@ -36,8 +36,8 @@ mod transfer;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Entity, Fault, JobId, Layer, Me, Nursery, Owned, SessionId,
-    ToolCall, ToolError, WorkspaceId, nursery::Outcome, serve, supervise::Meter, workers::Workers,
+    Address, CallCx, ChildNews, Children, Context, Entity, Fault, JobId, Layer, Owned, SessionId,
+    ToolCall, ToolError, WorkspaceId, children::Outcome, serve, supervise::Meter, workers::Workers,
 };
 use hivekeep_link::{Link, LinkNews, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
@@ -97,13 +97,13 @@ pub enum Msg {
     /// Make a snapshot with memory on behalf of a call that forks it.
     Snapshot(Box<SnapshotRequest>),
     /// What do forks of a snapshot begin from?
-    Stem {
+    ForkSource {
         /// Who asks; must own this workspace.
         session: SessionId,
         /// Name of the snapshot.
         snapshot: String,
         /// The answer.
-        reply: oneshot::Sender<Result<crate::workspaces::Stem, ToolError>>,
+        reply: oneshot::Sender<Result<crate::workspaces::ForkSource, ToolError>>,
     },
     /// Let go of the machine: its end is expected. Answers which one it was.
     Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
@@ -170,7 +170,7 @@ pub struct Seed {
 
 /// A workspace.
 pub struct Workspace {
-    me: Me<Msg>,
+    me: Context<Msg>,
     desk: Desk,
     keeper: Address<crate::workspaces::Msg>,
     ledger: Ledger,
@@ -179,7 +179,7 @@ pub struct Workspace {
     phase: Phase,
     /// Why it crashed or failed.
     reason: Option<String>,
-    nursery: Nursery,
+    children: Children,
     machine: Option<MachineHandle>,
     /// A machine whose record is under way. A start that is given up meanwhile leaves it.
     newborn: Option<Box<MachineHandle>>,
@@ -217,7 +217,7 @@ impl Entity for Workspace {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(seed: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let Seed { id, shared, keeper } = seed;
         let stream =
             StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
@@ -227,8 +227,8 @@ impl Entity for Workspace {
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(error.to_string()))?;
         let Loaded { ledger, unfolded: records, .. } = loaded;
-        let nursery =
-            Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let children =
+            Children::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
         let desk = Desk::new(id, shared, me.address.clone(), stream);
         let (line, _) = watch::channel(Line::Absent);
@@ -241,7 +241,7 @@ impl Entity for Workspace {
             records,
             phase: Phase::Creating,
             reason: None,
-            nursery,
+            children,
             machine: None,
             newborn: None,
             ended: None,
@@ -300,7 +300,7 @@ impl Entity for Workspace {
             Msg::Backup(ask) => self.backup(ask),
             Msg::Merge(ask) => self.merging(ask),
             Msg::Snapshot(request) => self.snapshot_for(*request),
-            Msg::Stem { session, snapshot, reply } => {
+            Msg::ForkSource { session, snapshot, reply } => {
                 let _asker_gone = reply.send(self.stem(session, &snapshot));
             }
             Msg::Settled(phase, reason) => self.settle(phase, reason)?,
@@ -330,7 +330,7 @@ impl Entity for Workspace {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        match self.nursery.hear(news)? {
+        match self.children.hear(news)? {
             Outcome::GaveUp { name, reason } => {
                 self.desk
                     .tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));

@@ -17,15 +17,15 @@ mod stop_all;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, ChildNews, Entity, Fault, Me, Nursery, Policy, SessionId, ToolCall, ToolError,
-    WorkspaceId, nursery::Outcome, serve,
+    Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, SessionId, ToolCall,
+    ToolError, WorkspaceId, children::Outcome, serve,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
 pub(crate) use claims::Claims;
 pub(crate) use create::make_one;
-pub(crate) use fork::{Held, Stem, plan as plan_fork};
+pub(crate) use fork::{ForkSource, Held, plan as plan_fork};
 pub(crate) use network::{inherited, later, over};
 
 use crate::{
@@ -73,9 +73,9 @@ pub type Seed = Arc<Shared>;
 
 /// The keeper.
 pub struct Workspaces {
-    me: Me<Msg>,
+    me: Context<Msg>,
     shared: Arc<Shared>,
-    nursery: Nursery,
+    children: Children,
     preparing: prepare::Preparing,
     merges: hivekeep_git::merge::Merges,
     pool: Address<pool::Msg>,
@@ -85,14 +85,14 @@ impl Entity for Workspaces {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(shared: Arc<Shared>, me: Me<Msg>) -> Result<Self, Fault> {
-        let nursery =
-            Nursery::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
-        let pool = nursery.address(POOL, "pool", Policy::ENTITY);
+    async fn start(shared: Arc<Shared>, me: Context<Msg>) -> Result<Self, Fault> {
+        let children =
+            Children::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+        let pool = children.address(POOL, "pool", RestartPolicy::ENTITY);
         let mut keeper = Self {
             me,
             shared,
-            nursery,
+            children,
             preparing: Default::default(),
             merges: Default::default(),
             pool,
@@ -100,7 +100,7 @@ impl Entity for Workspaces {
         keeper.boot().await?;
         // After the workspaces, among which it finds its own.
         let seed = pool::Seed { shared: keeper.shared.clone(), keeper: keeper.me.address.clone() };
-        keeper.nursery.start::<Pool>(POOL, Policy::ENTITY, &keeper.pool, seed)?;
+        keeper.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &keeper.pool, seed)?;
         let halt = stop_all::halt(keeper.shared.closing.clone(), keeper.pool.clone());
         let _detached = keeper.me.workers.spawn(halt);
         let (shared, probe) = (keeper.shared.clone(), keeper.me.address.probe().clone());
@@ -120,7 +120,7 @@ impl Entity for Workspaces {
             Msg::Hatch(plan, reply) => self.hatch_for(*plan, reply),
             Msg::Gone { id, done } => {
                 self.shared.directory.remove(id);
-                self.nursery.stop(&id.to_string(), "destroyed");
+                self.children.stop(&id.to_string(), "destroyed");
                 let _asker_gone = done.send(());
             }
             // Who asks a pool that is down is told by the dropped question.
@@ -131,7 +131,7 @@ impl Entity for Workspaces {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        if let Outcome::GaveUp { name, reason } = self.nursery.hear(news)? {
+        if let Outcome::GaveUp { name, reason } = self.children.hear(news)? {
             // Its record and its machine stay as they are; a person has to look. Without the pool
             // every creation boots.
             tracing::error!(actor = %name, %reason, "an actor was given up");

@@ -97,7 +97,7 @@ fn painted(table: &str, lines: &[Vec<String>], paint: Paint) -> String {
 mod tests {
     use super::*;
     use hivekeep_kernel::Census;
-    use hivekeep_kernel::Policy;
+    use hivekeep_kernel::RestartPolicy;
 
     #[test]
     fn the_tree_is_drawn_as_a_tree() {
@@ -110,7 +110,7 @@ mod tests {
             "root/workspaces/ws_1/link",
         ];
         let probes: Vec<_> =
-            paths.iter().map(|path| census.probe(path, "actor", Policy::ENTITY)).collect();
+            paths.iter().map(|path| census.probe(path, "actor", RestartPolicy::ENTITY)).collect();
         probes[3].set_state("crashed");
         probes[3].set_error("exit code 1\nmore");
         let picture = draw(&census.rows(), Paint::stdout());

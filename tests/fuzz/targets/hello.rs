@@ -3,18 +3,18 @@
 
 // The two files alone: all that the daemon is built from would be instrumented otherwise.
 #[allow(dead_code)]
-#[path = "../../../src/doors/cutter.rs"]
-mod cutter;
+#[path = "../../../src/doors/line_splitter.rs"]
+mod line_splitter;
 #[allow(dead_code)]
 #[path = "../../../src/doors/hello.rs"]
 mod hello;
 
-use cutter::{Cut, Cutter};
+use line_splitter::{Cut, LineSplitter};
 use hello::Hello;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut cutter, mut rest) = (Cutter::new(4096), bytes);
+    let (mut cutter, mut rest) = (LineSplitter::new(4096), bytes);
     while !rest.is_empty() {
         let (used, cut) = cutter.feed(rest);
         assert!(used > 0, "it goes on");

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::FdFlags;
 use xshell::cmd;
 
-use super::{house::House, kit::Kit};
+use super::{house::BenchDaemon, kit::Kit};
 
 /// What the guest daemon sends back, as its first message: see the protocol's
 /// `sync_preamble`.
@@ -40,7 +40,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// The machine of `house` whose program is called so.
-    fn find(house: &House, program: &str) -> Result<Self> {
+    fn find(house: &BenchDaemon, program: &str) -> Result<Self> {
         let mark = house.path().display().to_string();
         for entry in fs::read_dir("/proc")?.flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
@@ -101,7 +101,12 @@ pub(super) struct Vm {
 impl Vm {
     /// Like the one machine of `house`, over the image `base`; its files go to
     /// `folder`.
-    pub(super) fn like(house: &House, folder: &Path, base: PathBuf, disk_gb: u64) -> Result<Self> {
+    pub(super) fn like(
+        house: &BenchDaemon,
+        folder: &Path,
+        base: PathBuf,
+        disk_gb: u64,
+    ) -> Result<Self> {
         let seen = Seen::find(house, "qemu-system-x86_64")?;
         let overlay = folder.join("overlay");
         let (mut words, mut files, mut rest) = (Vec::new(), Vec::new(), seen.words.iter());
@@ -168,7 +173,12 @@ pub(super) struct Sandbox {
 impl Sandbox {
     /// Like the one sandbox of `house`. What it binds by paths of its own mount
     /// namespace is given anew: the tree `lower` and the guest daemon.
-    pub(super) fn like(house: &House, folder: &Path, lower: &Path, guest: &Path) -> Result<Self> {
+    pub(super) fn like(
+        house: &BenchDaemon,
+        folder: &Path,
+        lower: &Path,
+        guest: &Path,
+    ) -> Result<Self> {
         let mut words = Seen::find(house, "bwrap")?.words;
         let overlay = folder.join("overlay");
         for (place, source) in

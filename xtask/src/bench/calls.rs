@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::Client;
 use super::figure::{Figure, Target, median, round};
-use super::{house::House, kit::Kit};
+use super::{house::BenchDaemon, kit::Kit};
 
 const TOOL: &str = "workspace_list";
 const ROUNDS: usize = 25;
@@ -14,7 +14,7 @@ const PIPELINED_A_ROUND: usize = 2_000;
 const IN_FLIGHT: usize = 32;
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open(kit, "")?;
+    let house = BenchDaemon::open(kit, "")?;
     let (mut ours, mut bare) = (house.attach()?, Client::start(kit.example("bare_mcp_server"))?);
     for client in [&mut ours, &mut bare] {
         client.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?;

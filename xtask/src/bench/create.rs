@@ -8,15 +8,17 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{bare, client::Client, house::House, kit::Kit};
+use super::{bare, client::Client, house::BenchDaemon, kit::Kit};
 
 const VM_ROUNDS: usize = 7;
 const SANDBOX_ROUNDS: usize = 25;
 const DISK_GB: u64 = 2;
 
 pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house =
-        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let house = BenchDaemon::open(
+        kit,
+        "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
+    )?;
     let mut client = house.attach()?;
     let folder = kit.repo.shell.create_temp_dir()?;
     let bare = {
@@ -28,7 +30,7 @@ pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open(kit, "isolation = \"sandbox\"\n")?;
+    let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let mut client = house.attach()?;
     let folder = kit.repo.shell.create_temp_dir()?;
     let (lower, guest) = (image(kit, "rootfs_tree", "tree")?, crate::guest::installed(kit.repo));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::House, kit::Kit, restore::Template};
+use super::{client::Client, house::BenchDaemon, kit::Kit, restore::Template};
 
 const ROUNDS: usize = 7;
 const FORKS: usize = 20;
@@ -17,8 +17,10 @@ const SOURCE: &str = "source";
 const USED_MB: u64 = 50;
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house =
-        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let house = BenchDaemon::open(
+        kit,
+        "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
+    )?;
     let mut client = house.attach()?;
     client.call("workspace_create", &json!({ "name": SOURCE }))?;
     // Once it has run a command it holds what every other machine here holds.
@@ -131,7 +133,7 @@ fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
     ])
 }
 
-fn fork_20(kit: &Kit<'_>, house: &House, client: &mut Client) -> Result<Figure> {
+fn fork_20(kit: &Kit<'_>, house: &BenchDaemon, client: &mut Client) -> Result<Figure> {
     // Of its own: the bare QEMUs are given one frozen layer.
     client.call("workspace_create", &json!({ "name": STEM }))?;
     save(client, STEM, "node")?;

@@ -15,13 +15,13 @@ use super::kit::Kit;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running daemon. Dropped, it and its machines end, and the folder goes.
-pub(crate) struct House {
+pub(crate) struct BenchDaemon {
     program: PathBuf,
     daemon: Child,
     folder: TempDir,
 }
 
-impl House {
+impl BenchDaemon {
     /// Starts a daemon. No rate is limited in it; `more` goes into its configuration.
     pub(crate) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
         Self::start(kit, more, false)
@@ -113,7 +113,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         let stopped = self.command().args(["stop", "--stop-workspaces"]).output();
         if !stopped.is_ok_and(|output| output.status.success()) {

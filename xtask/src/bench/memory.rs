@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::figure::{Figure, Target, round};
-use super::{house::House, kit::Kit};
+use super::{house::BenchDaemon, kit::Kit};
 
 const WORKSPACES: usize = 10;
 const EXECS: usize = 1_000;
@@ -23,7 +23,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 const MARGIN_MB: f64 = 4.0;
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open(kit, "isolation = \"sandbox\"\n")?;
+    let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let pid = house.pid();
     std::thread::sleep(REST);
     let idle_kib = rss_kib(pid)?;

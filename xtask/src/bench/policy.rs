@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::House, kit::Kit};
+use super::{client::Client, house::BenchDaemon, kit::Kit};
 
 const ROUNDS: usize = 40;
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open_apart(
+    let house = BenchDaemon::open_apart(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
     )?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::House, kit::Kit};
+use super::{client::Client, house::BenchDaemon, kit::Kit};
 
 const ROUNDS: usize = 25;
 const READY: u64 = 2;
@@ -16,7 +16,7 @@ const RUNNING: &str = "running";
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open(
+    let house = BenchDaemon::open(
         kit,
         &format!(
             "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n\

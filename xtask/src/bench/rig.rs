@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::{client::Client, house::House, kit::Kit, raw::Raw};
+use super::{client::Client, house::BenchDaemon, kit::Kit, raw::Raw};
 
 pub(super) const WORKSPACE: &str = "bench";
 const PORT: &str = "hivekeep.raw";
@@ -26,7 +26,7 @@ pub(super) struct Rig {
     raw: Raw,
     transfers: PathBuf,
     // Ends after those above.
-    _house: House,
+    _house: BenchDaemon,
 }
 
 impl Rig {
@@ -39,7 +39,7 @@ impl Rig {
         fs::set_permissions(&sockets, fs::Permissions::from_mode(0o777))?;
         let (qemu, socket) = (tools.path().join("qemu"), sockets.join("raw"));
         write_script(&qemu, &socket)?;
-        let house = House::open(
+        let house = BenchDaemon::open(
             kit,
             &format!(
                 "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\nqemu_path = {qemu:?}\n"

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::House, kit::Kit};
+use super::{client::Client, house::BenchDaemon, kit::Kit};
 
 const ROUNDS: usize = 7;
 const TASKS: usize = 8;
@@ -14,8 +14,10 @@ const GOLDEN: &str = "golden";
 const SNAPSHOT: &str = "begin";
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house =
-        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let house = BenchDaemon::open(
+        kit,
+        "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
+    )?;
     let mut client = house.attach()?;
     client.call("workspace_create", &json!({ "name": GOLDEN }))?;
     client.call("exec", &json!({ "workspace_id": GOLDEN, "command": "true" }))?;

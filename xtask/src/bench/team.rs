@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::figure::{Figure, Target, median, round};
 use super::kit::output;
-use super::{house::House, kit::Kit};
+use super::{house::BenchDaemon, kit::Kit};
 
 const TEAM: &str = "bench";
 /// The one tool of the bare server, which looks at no argument.
@@ -20,7 +20,7 @@ const TASKS_A_ROUND: usize = 10;
 const PATIENCE_SECS: u64 = 60;
 
 pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house = House::open(kit, "isolation = \"sandbox\"\n")?;
+    let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let (mut ours, mut bare) = (house.attach()?, Client::start(kit.example("bare_mcp_server"))?);
     let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "bench" }));
     ours.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;
@@ -55,8 +55,10 @@ pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 pub(super) fn tasks(kit: &Kit<'_>) -> Result<Vec<Figure>> {
-    let house =
-        House::open(kit, "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n")?;
+    let house = BenchDaemon::open(
+        kit,
+        "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
+    )?;
     let mut client = house.attach()?;
     let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "bench" }));
     let team = client.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;

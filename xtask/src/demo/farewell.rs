@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Isolation, Programs, house::House};
+use super::{Isolation, Programs, house::DemoDaemon};
 use crate::{image, repo::Repo};
 
 /// The lines for the configuration of an MCP client.
@@ -30,7 +30,7 @@ pub(super) fn configuration(repo: &Repo, programs: &Programs, isolation: Isolati
 }
 
 /// How to reach what was kept, and how to end it.
-pub(super) fn kept(house: &House) {
+pub(super) fn kept(house: &DemoDaemon) {
     let hivekeep = house.hivekeep();
     println!("\nKept in {}. Look at it with", house.folder().display());
     println!("\n    export HIVEKEEP_HOME={}", house.folder().display());

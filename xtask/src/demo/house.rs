@@ -24,15 +24,15 @@ const TRASH: &str = ".hivekeep-trash";
 /// Output of the daemon that is shown after a failure.
 const LAST_LINES: usize = 20;
 
-/// The daemon and its folder. Both end with [`House::close`].
-pub(super) struct House {
+/// The daemon and its folder. Both end with [`DemoDaemon::close`].
+pub(super) struct DemoDaemon {
     folder: PathBuf,
     environment: Vec<(&'static str, PathBuf)>,
     hivekeep: PathBuf,
     daemon: Option<Child>,
 }
 
-impl House {
+impl DemoDaemon {
     /// Makes the folder.
     pub(super) fn new(repo: &Repo, programs: &Programs) -> Result<Self> {
         // Not below the target folder: a socket's path has 107 bytes at most.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Isolation, Programs, client::Client, explore, house::House, job::Job, sources::Sources,
+    Isolation, Programs, client::Client, explore, house::DemoDaemon, job::Job, sources::Sources,
     teller::Teller,
 };
 use crate::repo::Repo;
@@ -36,7 +36,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(600);
 /// Everything on the stage.
 pub(super) struct Play<'a> {
     repo: &'a Repo,
-    house: &'a mut House,
+    house: &'a mut DemoDaemon,
     teller: &'a Teller,
     client: Client,
     isolation: Isolation,
@@ -47,7 +47,7 @@ impl<'a> Play<'a> {
     pub(super) fn new(
         repo: &'a Repo,
         programs: &Programs,
-        house: &'a mut House,
+        house: &'a mut DemoDaemon,
         teller: &'a Teller,
         isolation: Isolation,
     ) -> Result<Self> {
@@ -343,7 +343,7 @@ fn running_again(client: &mut Client) -> Result<Value> {
 }
 
 /// The session of the MCP client.
-fn session(house: &House) -> Result<String> {
+fn session(house: &DemoDaemon) -> Result<String> {
     let rows = house.json(&["sessions"])?;
     let rows = rows.as_array().context("no list of sessions")?.iter();
     let mut ours = rows.filter(|row| row["door"] == "mcp_stdio" && row["state"] == "attached");

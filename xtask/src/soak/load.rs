@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::bench::client::Client;
-use crate::bench::house::House;
+use crate::bench::house::BenchDaemon;
 
 /// What the daemon's configuration has beside the bench's own. The cache of the journal's database
 /// is one that the first tenth fills, also where that is half a minute; and the journal is so small
@@ -59,7 +59,7 @@ type Round<'w> = Box<dyn FnMut(u64) -> Result<&'static str> + Send + 'w>;
 /// Starts all workers. Each ends with its round once `stop` says so.
 pub(super) fn start<'s, 'e: 's>(
     scope: &'s Scope<'s, 'e>,
-    house: &'e House,
+    house: &'e BenchDaemon,
     vms: bool,
     stop: &'e AtomicBool,
     tally: &'e Tally,
@@ -89,7 +89,7 @@ pub(super) fn start<'s, 'e: 's>(
 }
 
 /// Ten sandboxes, of which the oldest is always being replaced by a new one that works.
-fn sandboxes(house: &House, holder: usize) -> Result<Round<'_>> {
+fn sandboxes(house: &BenchDaemon, holder: usize) -> Result<Round<'_>> {
     let mut client = house.attach()?;
     for n in 0..HELD {
         client.call("workspace_create", &json!({ "name": format!("s{holder}-{n}") }))?;
@@ -116,7 +116,7 @@ fn sandboxes(house: &House, holder: usize) -> Result<Round<'_>> {
 }
 
 /// Two machines: a snapshot, a fork of it, work in both.
-fn machines(house: &House) -> Result<Round<'_>> {
+fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
     let mut client = house.attach()?;
     for name in ["vm-0", "vm-1"] {
         client.call("workspace_create", &json!({ "name": name, "isolation": "vm" }))?;
@@ -164,7 +164,7 @@ fn stand(client: &mut Client, machine: &str) -> Result<()> {
     Ok(())
 }
 
-fn teams(house: &House) -> Result<Round<'_>> {
+fn teams(house: &BenchDaemon) -> Result<Round<'_>> {
     let mut client = house.attach()?;
     Ok(Box::new(move |nth| {
         let crew = |action: &str, mut more: Value| {
@@ -191,7 +191,7 @@ fn teams(house: &House) -> Result<Round<'_>> {
     }))
 }
 
-fn notes(house: &House) -> Result<Round<'_>> {
+fn notes(house: &BenchDaemon) -> Result<Round<'_>> {
     let mut client = house.attach()?;
     Ok(Box::new(move |nth| {
         let path = format!("soak/{}.md", nth % 50);
@@ -207,7 +207,7 @@ fn notes(house: &House) -> Result<Round<'_>> {
 }
 
 /// Clients that come, look and go.
-fn sessions(house: &House) -> Result<Round<'_>> {
+fn sessions(house: &BenchDaemon) -> Result<Round<'_>> {
     Ok(Box::new(move |_| {
         let mut client = house.attach()?;
         client.call("workspace_list", &json!({})).context("a new session lists workspaces")?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bench::house::House;
+use crate::bench::house::BenchDaemon;
 
 /// How much above its level after the first tenth a quantity may be at the end.
 const GROWTH: f64 = 1.1;
@@ -45,7 +45,7 @@ const QUANTITIES: [Quantity; 6] = [
 ];
 
 impl Sample {
-    pub(super) fn take(house: &House, at: Duration) -> Result<Self> {
+    pub(super) fn take(house: &BenchDaemon, at: Duration) -> Result<Self> {
         let process = format!("/proc/{}", house.pid());
         let status = fs::read_to_string(format!("{process}/status"))?;
         let field = |name: &str| -> Result<f64> {

@@ -6,13 +6,13 @@ use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    AskError, CallCx, CallId, Census, Door, Policy, Reply, SessionId, ToolCall, ToolError, serve,
-    tools,
+    AskError, CallCx, CallId, Census, Door, Reply, RestartPolicy, SessionId, ToolCall, ToolError,
+    serve, tools,
 };
 
 /// Starts when the gate says so; counts what it was asked to do.
 struct Slow {
-    me: Me<ToolCall>,
+    me: Context<ToolCall>,
     done: u32,
 }
 
@@ -27,7 +27,7 @@ impl Entity for Slow {
     type Msg = ToolCall;
     type Seed = watch::Receiver<Gate>;
 
-    async fn start(mut gate: Self::Seed, me: Me<ToolCall>) -> Result<Self, Fault> {
+    async fn start(mut gate: Self::Seed, me: Context<ToolCall>) -> Result<Self, Fault> {
         let gate = gate.wait_for(|gate| *gate != Gate::Shut).await.map(|gate| *gate);
         match gate {
             Ok(Gate::Open) => Ok(Self { me, done: 0 }),
@@ -92,7 +92,7 @@ fn call(address: &Address<ToolCall>, cx: CallCx) -> Answer {
 
 async fn slow() -> (Address<ToolCall>, watch::Sender<Gate>, tokio::task::JoinHandle<()>) {
     let census = Census::default();
-    let address = Address::vacant(census.probe("slow", "slow", Policy::TEMPORARY));
+    let address = Address::vacant(census.probe("slow", "slow", RestartPolicy::TEMPORARY));
     let (gate, shut) = watch::channel(Gate::Shut);
     let (_, ended) = spawn_root::<Slow>(&address, shut).await.expect("spawns");
     (address, gate, ended)
@@ -144,7 +144,7 @@ impl Entity for Mine {
     type Msg = ();
     type Seed = SessionId;
 
-    async fn start(owner: SessionId, _: Me<()>) -> Result<Self, Fault> {
+    async fn start(owner: SessionId, _: Context<()>) -> Result<Self, Fault> {
         Ok(Self(owner))
     }
 
@@ -235,7 +235,8 @@ impl Adding {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_service_run_side_by_side_and_end_with_their_time() {
-    let address = Address::vacant(Census::default().probe("adding", "adding", Policy::ENTITY));
+    let address =
+        Address::vacant(Census::default().probe("adding", "adding", RestartPolicy::ENTITY));
     let (_, _ended) =
         spawn_root::<crate::ServiceActor<Adding>>(&address, Adding.into()).await.expect("spawns");
     let call = async |args: serde_json::Value| {

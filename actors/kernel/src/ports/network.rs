@@ -101,7 +101,7 @@ pub struct Attachment {
 
 /// The host's end of a machine's cable.
 #[derive(Debug, Clone)]
-pub enum Cable {
+pub enum Netdev {
     /// A queue of the workspace's tap: non-blocking, with a virtio header before each frame. One
     /// machine at a time.
     Tap(Arc<OwnedFd>),
@@ -161,7 +161,7 @@ pub trait Network: Send + Sync {
     ///
     /// # Errors
     /// When the machine before still holds it.
-    async fn cable(&self, id: WorkspaceId) -> Result<Cable, ToolError>;
+    async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError>;
 
     /// Returns once the kernel keeps what the plan says of this workspace.
     ///

@@ -16,7 +16,7 @@ use crate::{Layer, Progress, SessionId, ToolError};
 
 /// For whom, until when, and how to stop it.
 #[derive(Debug, Clone)]
-pub struct Errand {
+pub struct InternalCall {
     /// In whose name. It may have ended: what it left behind can still be removed.
     pub session: SessionId,
     /// Nobody waits after this.
@@ -40,7 +40,7 @@ pub trait Tools: Send + Sync {
     /// As the tool itself and the layers before it; `deadline_exceeded` when the work may go on.
     async fn call(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError>;
@@ -62,7 +62,7 @@ impl LateTools {
 impl Tools for LateTools {
     async fn call(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {

@@ -17,7 +17,7 @@ use super::tap::{self, Owner};
 use super::{sysctl, wall};
 use crate::Error;
 use crate::error::code;
-use crate::plan::{Block, Network, Seat, Tag};
+use crate::plan::{AddressLease, Block, Network, Tag};
 
 /// What we look at in an interface.
 struct Link {
@@ -76,7 +76,7 @@ pub(super) async fn step(
     [from, to]: [&Network; 2],
     owner: Option<Owner>,
 ) -> Result<(Vec<String>, Vec<String>), Error> {
-    let taps = |network: &Network| -> BTreeMap<String, Seat> {
+    let taps = |network: &Network| -> BTreeMap<String, AddressLease> {
         network.members().map(|(_, member)| (network.tap(member.seat), member.seat)).collect()
     };
     let (mut old, new) = (taps(from), taps(to));
@@ -216,7 +216,7 @@ async fn bridge(
     if links.get(&name).is_some_and(|link| link.kind != Some(InfoKind::Bridge)) {
         return Err(Error::ForeignInterface { name, expected: "bridge" });
     }
-    let mac = Seat::at(gateway).mac.0.to_vec();
+    let mac = AddressLease::at(gateway).mac.0.to_vec();
     let mut message = LinkBridge::new(&name).mcast_snooping(false).nf_call_iptables(false);
     if links.get(&name).is_none_or(|link| link.mac != mac) {
         // Without an address of its own it would take one of its ports'. Only where it differs,
@@ -342,7 +342,7 @@ async fn connect(
     bridge: u32,
     name: &str,
     link: &Link,
-    seat: Seat,
+    seat: AddressLease,
 ) -> Result<(), Error> {
     if link.kind != Some(InfoKind::Tun) {
         return Err(Error::ForeignInterface { name: name.to_owned(), expected: "tap" });

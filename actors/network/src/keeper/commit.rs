@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
-use super::{Inner, Keeper, Msg, convert, records, refuse};
+use super::{Inner, Msg, NetworkActor, convert, records, refuse};
 use crate::Applied;
 use crate::plan::{Network, Refused};
 
-impl Keeper {
+impl NetworkActor {
     /// Has a change written that `decided` has already.
     pub(super) fn enact(&mut self, change: Change) {
         self.unwritten.push(change);
@@ -180,7 +180,7 @@ impl Keeper {
             };
             (id, view)
         };
-        let off = matches!(**footing, super::Footing::Off { .. });
+        let off = matches!(**footing, super::Backend::Off { .. });
         let members = self.durable.members().filter(|_| !off);
         self.house.views.store(Arc::new(members.map(view).collect()));
     }

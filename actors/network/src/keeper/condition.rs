@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Footing, Keeper};
+use super::{Backend, NetworkActor};
 use crate::Mode;
 
 /// What is wrong now. Empty, and all is well.
@@ -18,15 +18,15 @@ pub(super) struct Condition {
     told: Vec<String>,
 }
 
-impl Keeper {
+impl NetworkActor {
     fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(Footing::User { reason }) = self.footing.as_deref()
+        if let Some(Backend::User { reason }) = self.footing.as_deref()
             && self.house.options.mode != Mode::User
         {
             reasons.push(format!("no bridge: {reason}"));
         }
-        if let Some(Footing::Bridge { report }) = self.footing.as_deref() {
+        if let Some(Backend::Bridge { report }) = self.footing.as_deref() {
             reasons.extend(report.broken().map(|f| format!("not proven: {:?}", f.property)));
             let unknown = report.unknown();
             reasons.extend(unknown.map(|f| format!("not yet proven: {:?}", f.property)));
@@ -46,9 +46,9 @@ impl Keeper {
     pub(super) fn say_condition(&mut self) {
         let reasons = self.reasons();
         let kind = match self.footing.as_deref() {
-            Some(Footing::Bridge { .. }) => "bridge",
-            Some(Footing::User { .. }) => "user mode",
-            Some(Footing::Off { .. }) | None => "off",
+            Some(Backend::Bridge { .. }) => "bridge",
+            Some(Backend::User { .. }) => "user mode",
+            Some(Backend::Off { .. }) | None => "off",
         };
         let state = match reasons.is_empty() {
             true => format!("running, {kind}"),

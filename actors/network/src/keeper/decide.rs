@@ -6,9 +6,9 @@ use std::sync::Arc;
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
+use super::backend::{Backend, same_end};
 use super::change::{Change, When};
-use super::footing::{Footing, same_end};
-use super::{Keeper, Reply, convert, refuse};
+use super::{NetworkActor, Reply, convert, refuse};
 use crate::plan::{Forward, MAX_FORWARDS, Member, Policy, Protocol};
 use crate::ports::Reservation;
 
@@ -25,7 +25,7 @@ macro_rules! or_refuse {
     };
 }
 
-impl Keeper {
+impl NetworkActor {
     pub(super) fn join(&mut self, id: WorkspaceId, wish: NetworkWish, reply: Reply<Attachment>) {
         let (change, attachment) = or_refuse!(reply, self.decide_join(id, wish));
         self.enact(change.answering(When::Durable, reply, attachment));
@@ -214,10 +214,10 @@ impl Keeper {
         self.enact(Change::quiet(last, None, None).answering(When::Durable, reply, ()));
     }
 
-    fn standing(&self) -> Result<Arc<Footing>, ToolError> {
+    fn standing(&self) -> Result<Arc<Backend>, ToolError> {
         match self.footing.clone() {
             Some(footing) => match &*footing {
-                Footing::Off { reason } => Err(refuse::off(reason)),
+                Backend::Off { reason } => Err(refuse::off(reason)),
                 _ => Ok(footing),
             },
             None => Err(refuse::off("it is starting").retryable()),

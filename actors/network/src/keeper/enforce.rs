@@ -11,8 +11,8 @@ use hivekeep_kernel::Address;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
-use super::house::House;
 use super::names::{Names, Wanted};
+use super::shared::NetworkShared;
 use super::{Inner, Msg};
 use crate::apply::Changes;
 use crate::plan::Network;
@@ -49,7 +49,7 @@ pub(super) struct Attempt {
 }
 
 pub(super) struct Worker {
-    house: Arc<House>,
+    house: Arc<NetworkShared>,
     keeper: Address<Msg>,
     plan: watch::Receiver<Plan>,
     orders: mpsc::Receiver<Order>,
@@ -66,7 +66,7 @@ pub(super) struct Worker {
 }
 
 /// While it is there, a tap that the plan does not know may be removed.
-struct UnderWay(Arc<House>);
+struct UnderWay(Arc<NetworkShared>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     pub(super) fn new(
-        house: Arc<House>,
+        house: Arc<NetworkShared>,
         plan: watch::Receiver<Plan>,
         (orders_in, orders): (mpsc::Sender<Order>, mpsc::Receiver<Order>),
     ) -> Result<Self, Error> {

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use hivekeep_kernel::ports::{
-    Attachment, Cable, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
+    Attachment, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
     Transport,
 };
 use hivekeep_kernel::{ToolError, WorkspaceId};
 
-use super::footing::Footing;
-use super::house::House;
+use super::backend::Backend;
+use super::shared::NetworkShared;
 use super::{Inner, Msg, Reply, refuse};
-use crate::plan::Seat;
+use crate::plan::AddressLease;
 use crate::{Error, apply};
 
 /// How long the keeper may take: above the journal's deadline, and that of nft.
@@ -25,7 +25,7 @@ const TURN: Duration = Duration::from_secs(20);
 
 /// The network. Cheap to clone.
 #[derive(Clone)]
-pub struct NetworkHandle(pub(super) Arc<House>);
+pub struct NetworkHandle(pub(super) Arc<NetworkShared>);
 
 impl NetworkHandle {
     /// Removes bridge, taps and rules, and gives uplinks their forwarding back, unless machines
@@ -53,9 +53,9 @@ impl NetworkHandle {
 
     /// Makes the tap if it is not there, and takes its end. Nothing passes until the worker has
     /// put its rules into force and joined it to the bridge.
-    async fn tap(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
+    async fn tap(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
         let view = self.view(id).ok_or_else(|| refuse::stranger(id))?;
-        let name = self.0.blank().tap(Seat::at(view.attachment.address));
+        let name = self.0.blank().tap(AddressLease::at(view.attachment.address));
         let busy = |_| refuse::host(&Error::TapBusy { tap: name.clone() });
         tokio::time::timeout(TURN, self.0.no_older_plan()).await.map_err(busy)?;
         let until = Instant::now() + CABLE;
@@ -63,7 +63,7 @@ impl NetworkHandle {
             let name = name.clone();
             let taken = tokio::task::spawn_blocking(move || apply::cable(&name, None)).await;
             match taken.map_err(|error| ToolError::internal(error.to_string()))? {
-                Ok(tap) => return Ok(Cable::Tap(Arc::new(tap))),
+                Ok(tap) => return Ok(Netdev::Tap(Arc::new(tap))),
                 // The worker, for a moment, or a machine that is just ending.
                 Err(Error::TapBusy { .. }) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -84,13 +84,13 @@ impl Network for NetworkHandle {
         self.ask(|reply| Inner::Join(id, wish, reply)).await
     }
 
-    async fn cable(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
+    async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
         match &*self.0.footing().await? {
-            Footing::Bridge { .. } => self.tap(id).await,
-            Footing::User { .. } => {
-                self.ask(|reply| Inner::HandOver(id, reply)).await.map(Cable::User)
+            Backend::Bridge { .. } => self.tap(id).await,
+            Backend::User { .. } => {
+                self.ask(|reply| Inner::HandOver(id, reply)).await.map(Netdev::User)
             }
-            Footing::Off { reason } => Err(refuse::off(reason)),
+            Backend::Off { reason } => Err(refuse::off(reason)),
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::footing::{ESSENTIAL, Footing};
-use super::house::House;
+use super::backend::{Backend, ESSENTIAL};
+use super::shared::NetworkShared;
 use super::{place, verdict};
 use crate::capability::{self, Means};
 use crate::selftest::{Finding, Report};
@@ -17,10 +17,10 @@ const PAUSES_SECS: [u64; 4] = [1, 2, 4, 8];
 ///
 /// # Errors
 /// What stands against a bridge, if there has to be one.
-pub(super) async fn footing(house: &House) -> Result<Footing, Error> {
+pub(super) async fn footing(house: &NetworkShared) -> Result<Backend, Error> {
     let reason = match house.options.mode {
         Mode::Off => {
-            return Ok(Footing::Off { reason: "network.mode is \"off\"".to_owned() });
+            return Ok(Backend::Off { reason: "network.mode is \"off\"".to_owned() });
         }
         Mode::User => "network.mode is \"user\"".to_owned(),
         Mode::Auto => match bridge(house).await {
@@ -29,10 +29,10 @@ pub(super) async fn footing(house: &House) -> Result<Footing, Error> {
         },
         Mode::Bridge => return bridge(house).await,
     };
-    Ok(Footing::User { reason })
+    Ok(Backend::User { reason })
 }
 
-async fn bridge(house: &House) -> Result<Footing, Error> {
+async fn bridge(house: &NetworkShared) -> Result<Backend, Error> {
     let nft = possible(house).await?;
     let access = house.options.access();
     let mut report = verdict::find(&access, &nft, &house.state_dir).await?;
@@ -54,7 +54,7 @@ async fn bridge(house: &House) -> Result<Footing, Error> {
         let why = fatal.reason().to_owned();
         return Err(Error::NotChecked { property: fatal.property, why });
     }
-    Ok(Footing::Bridge { report })
+    Ok(Backend::Bridge { report })
 }
 
 /// What could not be checked before, checked after a pause.
@@ -62,7 +62,7 @@ async fn bridge(house: &House) -> Result<Footing, Error> {
 /// # Errors
 /// As the self-test.
 pub(super) async fn test_again(
-    house: &House,
+    house: &NetworkShared,
     report: Report,
     pause: Duration,
 ) -> Result<Report, Error> {
@@ -77,7 +77,7 @@ pub(super) async fn test_again(
 ///
 /// # Errors
 /// What is missing.
-pub(super) async fn possible(house: &House) -> Result<String, Error> {
+pub(super) async fn possible(house: &NetworkShared) -> Result<String, Error> {
     let access = house.options.access();
     let found = capability::probe(&access).await;
     if found.means != Means::Bridge {

@@ -75,13 +75,13 @@ impl Subnet {
         self,
         id: WorkspaceId,
         taken: &BTreeSet<Ipv4Addr>,
-    ) -> Result<Seat, Refused> {
+    ) -> Result<AddressLease, Refused> {
         let hash = blake3::hash(id.uuid().as_bytes());
         let word = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
         let first = u32::from_le_bytes(*word) % self.places();
         let mut tries = (0..self.places()).map(|step| (first + step) % self.places() + 2);
         let free = tries.find(|offset| !taken.contains(&self.nth(*offset)));
-        free.map(|offset| Seat::at(self.nth(offset))).ok_or(Refused::SubnetFull(self))
+        free.map(|offset| AddressLease::at(self.nth(offset))).ok_or(Refused::SubnetFull(self))
     }
 }
 
@@ -135,14 +135,14 @@ impl From<Subnet> for String {
 
 /// A workspace's place in the network: durable, since the guest was told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Seat {
+pub struct AddressLease {
     /// IPv4.
     pub address: Ipv4Addr,
     /// Of the guest's interface.
     pub mac: Mac,
 }
 
-impl Seat {
+impl AddressLease {
     /// The seat of an address; its MAC follows from it.
     pub fn at(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();

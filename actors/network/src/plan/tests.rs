@@ -12,7 +12,7 @@ fn network(subnet: &str) -> Network {
     Network::new("hk".parse().unwrap(), subnet.parse().unwrap())
 }
 
-fn member(seat: Seat) -> Member {
+fn member(seat: AddressLease) -> Member {
     Member { seat, policy: Policy::default(), forwards: Vec::new() }
 }
 
@@ -57,7 +57,7 @@ fn a_workspace_finds_its_place_again_while_it_is_free() {
 fn seats_of_another_subnet_are_refused() {
     let mut network = network("10.1.0.0/16");
     for foreign in [[10, 2, 0, 5], [10, 1, 0, 1], [10, 1, 0, 0], [10, 1, 255, 255]] {
-        let refused = network.admit(WorkspaceId::new(), member(Seat::at(foreign.into())));
+        let refused = network.admit(WorkspaceId::new(), member(AddressLease::at(foreign.into())));
         assert!(matches!(refused, Err(Refused::SeatElsewhere { .. })), "{foreign:?}");
     }
 }
@@ -108,7 +108,7 @@ fn forwards_that_lead_nowhere_and_endless_lists_are_refused() {
 fn names_of_interfaces_fit_and_belong_to_one_tag() {
     let tag: Tag = "hk1234".parse().unwrap();
     let mut network = Network::new(tag.clone(), "10.0.0.0/8".parse().unwrap());
-    let seat = Seat::at(Ipv4Addr::new(10, 255, 255, 254));
+    let seat = AddressLease::at(Ipv4Addr::new(10, 255, 255, 254));
     network.admit(WorkspaceId::new(), member(seat)).unwrap();
     let tap = network.tap(seat);
     assert!(tap.len() <= 15 && tag.bridge().len() <= 15, "{tap}");
@@ -186,7 +186,7 @@ fn destinations_read_back_as_written() {
 
 #[test]
 fn a_member_reads_back_from_the_journal_whole() {
-    let mut all = member(Seat::at(Ipv4Addr::new(10, 1, 2, 3)));
+    let mut all = member(AddressLease::at(Ipv4Addr::new(10, 1, 2, 3)));
     all.policy.allowed_ports = [80, 443].into();
     all.policy.egress_allow = vec!["*.example.org:443/tcp".parse().unwrap()];
     all.forwards = vec![forward([127, 0, 0, 1], 8080)];

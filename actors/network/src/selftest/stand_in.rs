@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::stage::configure;
 use crate::apply::open_by_name;
-use crate::plan::{Seat, Subnet};
+use crate::plan::{AddressLease, Subnet};
 use crate::{Error, Namespace};
 
 /// Each frame of a tap has this before it; all zero, it asks for nothing.
@@ -31,7 +31,7 @@ pub struct StandIn {
     /// Where its kernel lives.
     pub inside: Namespace,
     /// Its place in the network.
-    pub seat: Seat,
+    pub seat: AddressLease,
     cable: Arc<OwnedFd>,
     heard: Frames,
     end: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ impl StandIn {
     ///
     /// # Errors
     /// When its namespace cannot be set up.
-    pub fn plug(tap: OwnedFd, seat: Seat, subnet: Subnet) -> Result<Self, Error> {
+    pub fn plug(tap: OwnedFd, seat: AddressLease, subnet: Subnet) -> Result<Self, Error> {
         let inside = Namespace::new()?;
         let port = inside.run(|| open_by_name("eth0"))?;
         inside.block_on(move || configure::guest(seat, subnet))?;

@@ -4,7 +4,7 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Egress, Member, Network, Policy, Seat, Subnet};
+use hivekeep_network::plan::{AddressLease, Egress, Member, Network, Policy, Subnet};
 use hivekeep_network::rules::{self, name_set};
 use hivekeep_network::selftest::frames;
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
@@ -132,7 +132,7 @@ fn one_guest_does_not_fill_the_hosts_table_of_connections() {
     let to = SocketAddrV4::new(PUBLIC, 7070);
     let server = Server::start(&stage.world, to).unwrap();
     let guest = stage.guest(ids[0]);
-    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let resolver = SocketAddrV4::new(network.subnet().gateway(), 53);
     for (to, ports) in [(to, 10_000..16_000), (resolver, 10_000..12_000)] {
         for port in ports {

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkPolicy, NetworkWish};
-use hivekeep_kernel::{Address, Census, Policy as Restarts, WorkspaceId, entity::spawn_root};
+use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::stage::Stage;
-use hivekeep_network::{Access, Keeper, Mode, NetworkHandle, Options};
+use hivekeep_network::{Access, Mode, NetworkActor, NetworkHandle, Options};
 use hivekeep_store::Journal;
 
 /// How long anything may take.
@@ -62,11 +62,11 @@ impl Daemon {
         let (journal, _) =
             Journal::open(hivekeep_store::Options { dir, ..Default::default() }).unwrap();
         let census = Census::default();
-        let address = Address::vacant(census.probe("network", "network", Restarts::TEMPORARY));
+        let address = Address::vacant(census.probe("network", "network", RestartPolicy::TEMPORARY));
         let state_dir = folder.to_owned();
         let opened = hivekeep_network::open(options, state_dir, journal.clone(), address.clone());
         let (network, seed) = opened.await.unwrap();
-        let (cell, ended) = spawn_root::<Keeper>(&address, seed).await.unwrap();
+        let (cell, ended) = spawn_root::<NetworkActor>(&address, seed).await.unwrap();
         network.mode().await.unwrap();
         Self { network, journal, census, address, cell, ended }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Forward, Member, Network, Policy, Protocol, Seat, Subnet};
+use hivekeep_network::plan::{AddressLease, Forward, Member, Network, Policy, Protocol, Subnet};
 use hivekeep_network::selftest::stage::{HOST, PUBLIC, Stage};
 use hivekeep_network::selftest::talk::{PATIENCE, QUIET, Server};
 use hivekeep_network::selftest::{frames, talk};
@@ -63,7 +63,7 @@ fn false_senders_are_stopped_by_the_bridge_table() {
     let (stage, network, [a, b]) = scene();
     let to = SocketAddrV4::new(PUBLIC, 7070);
     let server = Server::start(&stage.world, to).unwrap();
-    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let path = [SocketAddrV4::new(stage.guest(b).seat.address, 7070), to];
     let frame = frames::udp(bridge, stage.guest(a).seat.mac, path, b"a lie");
     let send = || stage.guest(a).send(&frame).unwrap();
@@ -117,7 +117,7 @@ fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070);
     let service = SocketAddrV4::new(network.subnet().gateway(), 7071);
     let servers = [loopback, service].map(|at| Server::start(&stage.host, at).unwrap());
-    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let path = [SocketAddrV4::new(seat.address, 7070), loopback];
     let frame = frames::udp(bridge, seat.mac, path, b"to loopback");
     let send = || stage.guest(a).send(&frame).unwrap();
@@ -137,7 +137,7 @@ fn an_emptied_packet_filter_is_made_up_for_by_the_second_wall() {
     let (stage, mut network, [a, b]) = scene();
     forward_loopback(&stage, &mut network, a);
     let seat = stage.guest(a).seat;
-    let bridge = Seat::at(network.subnet().gateway()).mac;
+    let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let at = |address| SocketAddrV4::new(address, 7070);
     let host = Server::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
     let in_b = Server::start(&stage.guest(b).inside, at(stage.guest(b).seat.address)).unwrap();

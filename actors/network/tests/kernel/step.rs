@@ -111,7 +111,7 @@ fn plans() -> Vec<Network> {
     all
 }
 
-fn network_seat(all: &[Network], id: WorkspaceId) -> hivekeep_network::plan::Seat {
+fn network_seat(all: &[Network], id: WorkspaceId) -> hivekeep_network::plan::AddressLease {
     all[0].member(id).unwrap().seat
 }
 

@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Door, Receipt, ToolError,
-    ports::{Errand, Tools},
+    ports::{InternalCall, Tools},
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::View;
 impl Tools for Dispatcher {
     async fn call(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
@@ -32,13 +32,13 @@ impl Tools for Dispatcher {
 impl Dispatcher {
     async fn run(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
         trail: &mut Trail,
     ) -> Result<Value, ToolError> {
         let inner = &*self.0;
-        let Errand { session, deadline, cancel, progress, reserved } = errand;
+        let InternalCall { session, deadline, cancel, progress, reserved } = errand;
         if let Value::Object(args) = &args {
             trail.input(args);
         }

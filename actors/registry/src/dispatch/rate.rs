@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::{
     Entry,
-    sessions::{Face, Slow, Whose},
+    sessions::{SessionShared, Slow, Whose},
 };
 
-pub(super) fn pass(face: &Face, entry: &Entry, args: &Value) -> Result<(), ToolError> {
+pub(super) fn pass(face: &SessionShared, entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let spec = &entry.info.spec;
     let tokens = (spec.weight)(args);
     let rate = spec.class(args);

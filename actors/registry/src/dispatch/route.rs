@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, Addressing, AskError, CallCx, Door, Layer, Progress, Receipt, SessionId, Slot,
-    ToolCall, ToolError, ports::Reservation,
+    Address, Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt,
+    SessionId, ToolCall, ToolError, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Inner, audit::Trail, pending::Pending};
 use crate::{
     Entry,
-    registry::{self, Fate, Journey, Lane, Serves, Ticket},
+    registry::{self, Fate, Lane, RoutedCall, Serves, Ticket},
     sessions::InFlight,
 };
 
@@ -78,7 +78,7 @@ pub(super) async fn pass(
         progress,
         receipt,
         // A registry that is being restarted holds no place of this call.
-        slot: Slot::new(move || drop(admission.send(registry::Msg::Parked(id)))),
+        slot: AdmissionPermit::new(move || drop(admission.send(registry::Msg::Parked(id)))),
         reserved,
         span,
     };
@@ -91,7 +91,7 @@ pub(super) async fn pass(
         Addressing::Singleton(_) => Serves::All,
         Addressing::Field { .. } => Serves::One,
     };
-    let journey = Journey { target, call, lane, serves, ticket: ticket.clone() };
+    let journey = RoutedCall { target, call, lane, serves, ticket: ticket.clone() };
     inner.registry.send(registry::Msg::Route(journey)).map_err(nothing_done)?;
     let running = inner.stats[entry.index].begin();
     let mut pending =

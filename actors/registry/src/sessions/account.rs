@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Limiter, User, ledger::Ledger, summary::Summary};
+use super::{Limiter, User, quota_usage::QuotaUsage, summary::Summary};
 use crate::Options;
 
 /// One user. There are no more of them than the doors let in, and none is forgotten.
@@ -11,7 +11,7 @@ pub(crate) struct Account {
     pub(crate) user: User,
     pub(crate) limiter: Limiter,
     /// Held for a few additions, never across an await.
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<QuotaUsage>,
     /// Calls that were refused.
     pub(crate) refused: Summary,
     /// Sessions that come and go.
@@ -24,13 +24,13 @@ impl Account {
         Self {
             user,
             limiter: Limiter::new(&options.rate, options.user.rate_factor),
-            ledger: Mutex::new(Ledger::new(options.quota.limit().times(factor.into()))),
+            ledger: Mutex::new(QuotaUsage::new(options.quota.limit().times(factor.into()))),
             refused: Summary::of_refused_calls(),
             churn: Summary::of_sessions(),
         }
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(super) fn ledger(&self) -> MutexGuard<'_, QuotaUsage> {
         // Nothing between lock and unlock panics; were it so, the sums still hold.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }

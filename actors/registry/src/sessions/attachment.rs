@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{Door, SessionId};
 
-use super::{Face, User};
+use super::{SessionShared, User};
 
 /// Who wants a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub struct Attachment {
     pub resumed: bool,
     /// Why the session that was asked for could not be resumed.
     pub notice: Option<String>,
-    pub(super) face: Arc<Face>,
+    pub(super) face: Arc<SessionShared>,
 }
 
 impl Attachment {
-    pub(super) fn new(face: Arc<Face>, resumed: bool) -> Self {
+    pub(super) fn new(face: Arc<SessionShared>, resumed: bool) -> Self {
         face.attach();
         Self { session: face.id, resumed, notice: None, face }
     }

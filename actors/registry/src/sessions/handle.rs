@@ -15,9 +15,9 @@ use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Attachment, EndReason, Face, InFlight, Msg, OpenSession, SessionRow, User,
+    Attachment, EndReason, InFlight, Msg, OpenSession, SessionRow, SessionShared, User,
     account::Account,
-    ledger::Ledger,
+    quota_usage::QuotaUsage,
     session::{self, over},
 };
 use crate::Options;
@@ -29,20 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(35);
 const STARTING: Duration = Duration::from_secs(2);
 
 /// What the sessions and their supervisor share.
-pub(super) struct House {
+pub(super) struct SessionTable {
     pub(super) options: Options,
     pub(super) journal: Journal,
     pub(super) events: Events,
     pub(super) census: Census,
     pub(super) supervisor: Address<Msg>,
     /// Every session that is not forgotten.
-    pub(super) faces: DashMap<SessionId, Arc<Face>>,
+    pub(super) faces: DashMap<SessionId, Arc<SessionShared>>,
     accounts: DashMap<User, Arc<Account>>,
     /// What all sessions hold, and what there is. Held for a few additions, never across an await.
-    host: Mutex<Ledger>,
+    host: Mutex<QuotaUsage>,
 }
 
-impl House {
+impl SessionTable {
     pub(super) fn new(
         options: &Options,
         room: Resources,
@@ -58,7 +58,7 @@ impl House {
             supervisor,
             faces: DashMap::new(),
             accounts: DashMap::new(),
-            host: Mutex::new(Ledger::new(room)),
+            host: Mutex::new(QuotaUsage::new(room)),
         }
     }
 
@@ -67,7 +67,7 @@ impl House {
         self.accounts.entry(user).or_insert_with(new).clone()
     }
 
-    pub(super) fn host(&self) -> MutexGuard<'_, Ledger> {
+    pub(super) fn host(&self) -> MutexGuard<'_, QuotaUsage> {
         // Nothing between lock and unlock panics; were it so, the sums still hold.
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,22 +85,22 @@ impl House {
     }
 
     /// All faces, without holding the map.
-    pub(super) fn all(&self) -> Vec<Arc<Face>> {
+    pub(super) fn all(&self) -> Vec<Arc<SessionShared>> {
         self.faces.iter().map(|face| face.clone()).collect()
     }
 
-    pub(super) fn get(&self, id: SessionId) -> Option<Arc<Face>> {
+    pub(super) fn get(&self, id: SessionId) -> Option<Arc<SessionShared>> {
         self.faces.get(&id).map(|face| face.clone())
     }
 }
 
 /// The sessions. Cheap to clone.
 #[derive(Clone)]
-pub struct SessionsHandle(pub(super) Arc<House>);
+pub struct SessionsHandle(pub(super) Arc<SessionTable>);
 
 /// What the supervisor of the sessions is made from.
 #[derive(Clone)]
-pub struct SessionsSeed(pub(super) Arc<House>);
+pub struct SessionsSeed(pub(super) Arc<SessionTable>);
 
 impl SessionsHandle {
     /// Opens a session, or goes on with the one that is asked for. When that one
@@ -206,7 +206,7 @@ impl SessionsHandle {
     /// Asks a session's actor, waiting a little for one that is just starting.
     async fn ask_session<T>(
         &self,
-        face: &Face,
+        face: &SessionShared,
         question: impl Fn(oneshot::Sender<T>) -> session::Msg,
     ) -> Result<T, ToolError> {
         let give_up = Instant::now() + STARTING;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Address, Census, Policy, Resources, SessionId};
+use hivekeep_kernel::{Address, Census, Resources, RestartPolicy, SessionId};
 use hivekeep_store::{Journal, StreamId};
 
 use super::{
-    EndReason, Face, Msg, SessionsHandle, SessionsSeed, User,
-    face::About,
-    handle::House,
+    EndReason, Msg, SessionShared, SessionsHandle, SessionsSeed, User,
+    handle::SessionTable,
     records::{KIND, Record},
     session,
+    shared::About,
 };
 use crate::Options;
 
@@ -56,8 +56,9 @@ impl SessionsHandle {
         supervisor: Address<Msg>,
     ) -> Result<(Self, SessionsSeed), SessionsError> {
         let events = journal.events();
-        let house = Arc::new(House::new(options, room, (journal, events), census, supervisor));
-        let House { journal, census, supervisor, faces, .. } = &*house;
+        let house =
+            Arc::new(SessionTable::new(options, room, (journal, events), census, supervisor));
+        let SessionTable { journal, census, supervisor, faces, .. } = &*house;
         for stream in journal.streams(&format!("{KIND}/"))? {
             let unreadable =
                 |what: String| SessionsError::Unreadable { stream: stream.clone(), what };
@@ -71,7 +72,8 @@ impl SessionsHandle {
                 continue;
             };
             let address = address(census, supervisor.probe().path(), id);
-            let face = Face::new(id, told.about, house.account(told.user), options, address);
+            let face =
+                SessionShared::new(id, told.about, house.account(told.user), options, address);
             face.tell_attached(false);
             // What it did is not written.
             face.mark_used();
@@ -86,7 +88,7 @@ impl SessionsHandle {
 
 /// Where a session's actor lives, whether it runs or not.
 pub(super) fn address(census: &Census, parent: &str, id: SessionId) -> Address<session::Msg> {
-    Address::vacant(census.probe(&format!("{parent}/{id}"), "session", Policy::ENTITY))
+    Address::vacant(census.probe(&format!("{parent}/{id}"), "session", RestartPolicy::ENTITY))
 }
 
 fn read(records: impl Iterator<Item = Vec<u8>>) -> Result<Option<Told>, String> {

@@ -7,9 +7,9 @@ use hivekeep_kernel::{Layer, Resources, SessionId, ToolError};
 use serde_json::{Value, json};
 
 use super::{
-    Face, User,
-    handle::House,
-    ledger::{Ledger, Over},
+    SessionShared, User,
+    handle::SessionTable,
+    quota_usage::{Over, QuotaUsage},
 };
 use crate::HostOptions;
 
@@ -20,7 +20,7 @@ const HOLDERS: usize = 5;
 struct Refused {
     whose: Whose,
     over: Over,
-    ledger: Ledger,
+    ledger: QuotaUsage,
 }
 
 enum Whose {
@@ -29,18 +29,19 @@ enum Whose {
     Host,
 }
 
-impl House {
+impl SessionTable {
     /// Takes all of it or nothing, from all three.
-    pub(super) fn reserve(&self, face: &Face, what: Resources) -> Result<(), ToolError> {
+    pub(super) fn reserve(&self, face: &SessionShared, what: Resources) -> Result<(), ToolError> {
         self.try_reserve(face, what).map_err(|refused| self.refusal(&refused, what))
     }
 
-    fn try_reserve(&self, face: &Face, what: Resources) -> Result<(), Refused> {
+    fn try_reserve(&self, face: &SessionShared, what: Resources) -> Result<(), Refused> {
         // Always in this order.
         let mut own = face.ledger();
         let mut user = face.account.ledger();
         let mut host = self.host();
-        let refused = |whose: Whose, ledger: Ledger| move |over| Refused { whose, over, ledger };
+        let refused =
+            |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
         own.check(what).map_err(refused(Whose::Session, *own))?;
         user.check(what).map_err(refused(Whose::User(face.account.user), *user))?;
         host.check(what).map_err(refused(Whose::Host, *host))?;
@@ -54,7 +55,7 @@ impl House {
     /// when the other session is another user's, and the host's never: there it is counted already.
     pub(super) fn take_over(
         &self,
-        face: &Face,
+        face: &SessionShared,
         from: Option<SessionId>,
         what: Resources,
     ) -> Result<(), ToolError> {
@@ -62,7 +63,7 @@ impl House {
         let checked = {
             let (mut own, mut user) = (face.ledger(), face.account.ledger());
             let refused =
-                |whose: Whose, ledger: Ledger| move |over| Refused { whose, over, ledger };
+                |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
             let other = from != Some(face.account.user);
             let checked = own.check(what).map_err(refused(Whose::Session, *own)).and_then(|()| {
                 let whose = Whose::User(face.account.user);
@@ -142,7 +143,7 @@ impl House {
 
     /// The sessions that hold most of something.
     fn holders(&self, name: &str, user: Option<User>) -> Vec<Value> {
-        let amount = |face: &Arc<Face>| {
+        let amount = |face: &Arc<SessionShared>| {
             let used = face.ledger().used();
             match name {
                 "workspaces" => used.workspaces,
@@ -157,7 +158,7 @@ impl House {
             .filter(|(amount, _)| *amount > 0)
             .collect();
         holders.sort_by_key(|(amount, face)| (std::cmp::Reverse(*amount), face.id));
-        let row = |(amount, face): &(u64, Arc<Face>)| json!({ "session": face.id, "client": face.about.client, "user": face.account.user, name: amount });
+        let row = |(amount, face): &(u64, Arc<SessionShared>)| json!({ "session": face.id, "client": face.about.client, "user": face.account.user, name: amount });
         holders.iter().take(HOLDERS).map(row).collect()
     }
 }

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Entity, Fault, Layer, Me, ToolError};
+use hivekeep_kernel::{Context, Entity, Fault, Layer, ToolError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, EndReason, Face,
-    handle::House,
+    Attachment, EndReason, SessionShared,
+    handle::SessionTable,
     records::{Record, store_error, stream},
     state::{Effect, Event, Machine},
 };
@@ -37,14 +37,14 @@ pub(crate) enum Msg {
 
 #[derive(Clone)]
 pub(super) struct Seed {
-    pub(super) house: Arc<House>,
-    pub(super) face: Arc<Face>,
+    pub(super) house: Arc<SessionTable>,
+    pub(super) face: Arc<SessionShared>,
 }
 
 pub(super) struct Session {
-    me: Me<Msg>,
-    house: Arc<House>,
-    face: Arc<Face>,
+    me: Context<Msg>,
+    house: Arc<SessionTable>,
+    face: Arc<SessionShared>,
     machine: Machine,
     enders: Vec<Ender>,
 }
@@ -53,7 +53,7 @@ impl Entity for Session {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed { house, face }: Seed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(Seed { house, face }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         if face.ended().is_some() {
             me.stop("the session has ended");
         }

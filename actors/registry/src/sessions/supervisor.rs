@@ -10,18 +10,20 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ChildNews, Entity, Fault, Layer, Me, Nursery, Policy, SessionId, ToolError};
+use hivekeep_kernel::{
+    ChildNews, Children, Context, Entity, Fault, Layer, RestartPolicy, SessionId, ToolError,
+};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, EndReason, Face, OpenSession, SessionsSeed, User,
-    face::About,
-    handle::House,
+    Attachment, EndReason, OpenSession, SessionShared, SessionsSeed, User,
+    handle::SessionTable,
     records::{Record, store_error, stream},
     restore,
     session::{self, Session},
+    shared::About,
 };
 
 /// How often ended sessions are looked through for some to forget, and summaries told.
@@ -62,20 +64,20 @@ pub enum Msg {
 /// A new session on its way through the journal.
 #[derive(Debug)]
 pub struct Written {
-    face: Arc<Face>,
+    face: Arc<SessionShared>,
     outcome: Result<(), ToolError>,
     openers: Vec<Opener>,
 }
 
 /// The supervisor of the sessions.
 pub struct Sessions {
-    me: Me<Msg>,
-    house: Arc<House>,
-    nursery: Nursery,
+    me: Context<Msg>,
+    house: Arc<SessionTable>,
+    children: Children,
     /// New sessions that are being written, by user.
     opening: HashMap<User, u32>,
     /// Sessions that are not over.
-    live: HashMap<SessionId, Arc<Face>>,
+    live: HashMap<SessionId, Arc<SessionShared>>,
     /// Of these, those that last, by name.
     names: HashMap<String, SessionId>,
     /// Of these, those that were told to make room.
@@ -90,13 +92,13 @@ impl Entity for Sessions {
     type Msg = Msg;
     type Seed = SessionsSeed;
 
-    async fn start(SessionsSeed(house): SessionsSeed, me: Me<Msg>) -> Result<Self, Fault> {
+    async fn start(SessionsSeed(house): SessionsSeed, me: Context<Msg>) -> Result<Self, Fault> {
         let path = me.address.probe().path().to_owned();
-        let nursery = Nursery::new(&path, house.census.clone(), me.cell.clone());
+        let children = Children::new(&path, house.census.clone(), me.cell.clone());
         let mut sessions = Self {
             me,
             house,
-            nursery,
+            children,
             opening: HashMap::new(),
             live: HashMap::new(),
             names: HashMap::new(),
@@ -134,16 +136,16 @@ impl Entity for Sessions {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.nursery.hear(news).map(drop)
+        self.children.hear(news).map(drop)
     }
 }
 
 impl Sessions {
     /// Starts the actor of a session that is not over.
-    fn start_actor(&mut self, face: &Arc<Face>) -> Result<(), Fault> {
+    fn start_actor(&mut self, face: &Arc<SessionShared>) -> Result<(), Fault> {
         let Some(address) = face.address() else { return Ok(()) };
         let seed = session::Seed { house: self.house.clone(), face: face.clone() };
-        self.nursery.start::<Session>(&face.id.to_string(), Policy::ENTITY, &address, seed)
+        self.children.start::<Session>(&face.id.to_string(), RestartPolicy::ENTITY, &address, seed)
     }
 
     fn open(&mut self, request: OpenSession, name: Option<String>, reply: Opener) {
@@ -168,7 +170,7 @@ impl Sessions {
         self.write(request, name, reply);
     }
 
-    fn know(&mut self, face: Arc<Face>) {
+    fn know(&mut self, face: Arc<SessionShared>) {
         if let Some((at, _)) = face.ended() {
             self.ended.insert((at, face.id));
             return;
@@ -179,7 +181,7 @@ impl Sessions {
         self.live.insert(face.id, face);
     }
 
-    fn of_name(&self, name: &str) -> Option<Arc<Face>> {
+    fn of_name(&self, name: &str) -> Option<Arc<SessionShared>> {
         let face = self.live.get(self.names.get(name)?)?;
         face.ended().is_none().then(|| face.clone())
     }
@@ -207,7 +209,7 @@ impl Sessions {
     }
 
     /// Lets the session's own actor attach, as in a resume.
-    fn attach(&self, face: &Arc<Face>, reply: Opener) {
+    fn attach(&self, face: &Arc<SessionShared>, reply: Opener) {
         if let Err(unavailable) = face.tell(session::Msg::Attach(reply)) {
             // The opener hears it as a dropped question and may try again.
             tracing::debug!(session = %face.id, %unavailable, "no actor to attach to");
@@ -263,7 +265,8 @@ impl Sessions {
         let address = restore::address(&self.house.census, parent, id);
         let (house, me) = (self.house.clone(), self.me.address.clone());
         let account = house.account(user);
-        let face = Arc::new(Face::new(id, about.clone(), account, &house.options, address));
+        let face =
+            Arc::new(SessionShared::new(id, about.clone(), account, &house.options, address));
         let _detached = self.me.workers.spawn(async move {
             let kind = "session.opened";
             let event = face.tells(kind).then(|| NewEvent {

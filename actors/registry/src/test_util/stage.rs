@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, Backoff, Census, ChildNews, Door, Entity, Fault, GiveUp, Me, Nursery, Policy,
-    Progress, ReceiptPad, Resources, Restart, ToolCall, ToolError, entity::spawn_root,
+    Address, Backoff, Census, ChildNews, Children, Context, Door, Entity, Fault, GiveUp, Progress,
+    ReceiptPad, Resources, Restart, RestartPolicy, ToolCall, ToolError, entity::spawn_root,
 };
 use hivekeep_store::{Delivery, Event, Journal};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Restarts at once and for ever: a test ends it.
-const QUICK: Policy = Policy {
+const QUICK: RestartPolicy = RestartPolicy {
     restart: Restart::OnFailure,
     max_restarts: 1_000,
     window_secs: 60,
@@ -35,7 +35,7 @@ const NO_END: Resources =
 
 /// The stage's supervisor: starts its children, restarts them, and makes them
 /// fail when told.
-struct Keeper(Nursery);
+struct Keeper(Children);
 
 #[derive(Clone)]
 struct KeeperSeed {
@@ -58,15 +58,15 @@ impl Entity for Keeper {
     type Msg = Order;
     type Seed = KeeperSeed;
 
-    async fn start(seed: KeeperSeed, me: Me<Order>) -> Result<Self, Fault> {
-        let mut nursery = Nursery::new("", seed.census, me.cell);
+    async fn start(seed: KeeperSeed, me: Context<Order>) -> Result<Self, Fault> {
+        let mut children = Children::new("", seed.census, me.cell);
         let (address, seed_of) = seed.registry;
-        nursery.start::<Registry>("registry", QUICK, &address, seed_of)?;
+        children.start::<Registry>("registry", QUICK, &address, seed_of)?;
         let (address, seed_of) = seed.sessions;
-        nursery.start::<Sessions>("sessions", QUICK, &address, seed_of)?;
+        children.start::<Sessions>("sessions", QUICK, &address, seed_of)?;
         let (address, marks) = seed.toy;
-        nursery.start::<Toy>("toy", QUICK, &address, marks)?;
-        Ok(Self(nursery))
+        children.start::<Toy>("toy", QUICK, &address, marks)?;
+        Ok(Self(children))
     }
 
     fn handle(&mut self, order: Order) -> Result<(), Fault> {

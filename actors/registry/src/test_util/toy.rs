@@ -9,8 +9,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, CallCx, Effect, Entity, Fault, Layer, Me, Owned, RateClass, Reply, Target, ToolCall,
-    ToolError, ToolInfo,
+    Address, CallCx, Context, Effect, Entity, Fault, Layer, Owned, RateClass, Reply, Target,
+    ToolCall, ToolError, ToolInfo,
     serve::{Directory, serve},
     tools,
 };
@@ -37,7 +37,7 @@ pub struct Marks {
 
 /// The toy actor.
 pub struct Toy {
-    me: Me<ToolCall>,
+    me: Context<ToolCall>,
     marks: Arc<Marks>,
 }
 
@@ -45,7 +45,7 @@ impl Entity for Toy {
     type Msg = ToolCall;
     type Seed = Arc<Marks>;
 
-    async fn start(marks: Arc<Marks>, me: Me<ToolCall>) -> Result<Self, Fault> {
+    async fn start(marks: Arc<Marks>, me: Context<ToolCall>) -> Result<Self, Fault> {
         Ok(Self { me, marks })
     }
 

@@ -15,8 +15,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{DISABLED, Known, TeamCards, outcome, refresh};
 use crate::{
     desk,
-    house::{For, House},
     records::State,
+    shared::{OnBehalfOf, TeamShared},
 };
 
 /// What happens within this time is one change; of tasks, within [`AGAIN`].
@@ -66,14 +66,14 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// To be had before anything is looked at, so that nothing is missed in between.
-    pub(crate) fn new(house: &House) -> Self {
+    pub(crate) fn new(house: &TeamShared) -> Self {
         Self { events: house.events.subscribe(None, BACKLOG), known: Known::default() }
     }
 }
 
 /// A team whose cards are kept.
 pub(crate) struct Kept {
-    pub(crate) house: Arc<House>,
+    pub(crate) house: Arc<TeamShared>,
     pub(crate) state: Arc<State>,
     /// The members'.
     pub(crate) desks: Vec<Address<desk::Msg>>,
@@ -130,7 +130,7 @@ async fn keep(team: &Kept, begun: Option<Begun>) {
     let (mut again, mut busy) = (AGAIN, false);
     loop {
         if let Some(due) = due {
-            let whom = (due == Due::Members).then(|| For::own(state.owner, PATIENCE));
+            let whom = (due == Due::Members).then(|| OnBehalfOf::own(state.owner, PATIENCE));
             let done = refresh(house, whom.as_ref(), state, desks, known).await;
             told.set(outcome(&done));
             busy = match done {
@@ -199,7 +199,7 @@ fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
 }
 
 /// Sweeps once, patiently: at a start the vault may come after the teams.
-pub(crate) async fn sweep(house: Arc<House>, teams: BTreeSet<TeamId>) {
+pub(crate) async fn sweep(house: Arc<TeamShared>, teams: BTreeSet<TeamId>) {
     let (born, mut again) = (TeamId::new(), AGAIN);
     while let Err(error) = super::sweep(&house, &teams, born).await {
         if error.code == DISABLED || again > LONGEST {

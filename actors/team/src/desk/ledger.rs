@@ -114,7 +114,7 @@ enum Place {
 
 /// All of a member's tasks.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct TaskLedger {
     bounds: Bounds,
     places: HashMap<String, Place>,
     /// In the order of their arrival.
@@ -129,7 +129,7 @@ pub struct Ledger {
     readings: u64,
 }
 
-impl Ledger {
+impl TaskLedger {
     /// An empty one, whose loans are counted from a number on.
     pub fn new(bounds: Bounds, first_loan: u64) -> Self {
         let unbounded = book::Bounds { messages: usize::MAX, bytes: usize::MAX };

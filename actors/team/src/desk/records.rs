@@ -8,7 +8,7 @@ use hivekeep_kernel::{MessageId, TeamId};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Durable, Kept, Ledger, Task};
+use super::ledger::{Durable, Kept, Task, TaskLedger};
 
 const KIND: &str = "desk";
 
@@ -62,7 +62,7 @@ pub(crate) fn snapshot(durable: &Durable) -> Vec<u8> {
 
 /// Takes in what the journal has.
 pub(crate) fn replay(
-    ledger: &mut Ledger,
+    ledger: &mut TaskLedger,
     snapshot: Option<&[u8]>,
     records: &[Vec<u8>],
 ) -> Result<(), Unreadable> {
@@ -82,7 +82,7 @@ pub(crate) fn replay(
     Ok(())
 }
 
-fn take_in(ledger: &mut Ledger, record: Record<'_>) {
+fn take_in(ledger: &mut TaskLedger, record: Record<'_>) {
     match record {
         Record::Assigned(task) => ledger.restore_task(Arc::new(task.into_owned())),
         Record::Ended(kept) => ledger.restore_result(Arc::new(kept.into_owned())),

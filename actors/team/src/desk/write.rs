@@ -6,7 +6,7 @@ use hivekeep_kernel::{Fault, MessageId, ToolError, fault_point};
 use serde_json::{Value, json};
 
 use super::{
-    Desk, Reply,
+    Reply, TaskQueue,
     ledger::{Kept, Outcome, Stand, Task},
     records::{self, Record},
 };
@@ -73,7 +73,7 @@ fn ended(kept: &Kept) -> Value {
     data
 }
 
-impl Desk {
+impl TaskQueue {
     pub(super) fn write(&mut self, entry: Entry) {
         self.pen.write(&self.me, entry);
     }

@@ -7,11 +7,11 @@ use hivekeep_kernel::{ToolError, WorkspaceId};
 use hivekeep_store::Seq;
 
 use super::{
-    records::{self, Record, Story, TaskEnd},
+    records::{self, Record, SwarmState, TaskEnd},
     saga::{Run, Stuck},
 };
 use crate::{
-    house::For,
+    shared::OnBehalfOf,
     tools::swarm::{SwarmWorkerKept, SwarmWorkerLeft},
 };
 
@@ -64,7 +64,7 @@ impl Run {
         forks: Vec<(usize, String, Option<WorkspaceId>)>,
     ) -> Vec<(usize, String, Option<WorkspaceId>, Result<(), ToolError>)> {
         let removes = forks.into_iter().map(|(at, name, worker)| async move {
-            let whom = For::own(owner, PATIENCE);
+            let whom = OnBehalfOf::own(owner, PATIENCE);
             let key = worker.map_or(name.clone(), |id| id.to_string());
             let outcome = self.house.remove(self.id, &whom, &key).await;
             (at, name, worker, outcome)
@@ -92,7 +92,7 @@ impl Run {
     pub(super) async fn linger(&self) -> Result<(), Stuck> {
         let mut pause = if self.resumed { Duration::ZERO } else { FIRST_PAUSE };
         loop {
-            let Story::Over(kept) = self.view.borrow().clone() else { return Ok(()) };
+            let SwarmState::Over(kept) = self.view.borrow().clone() else { return Ok(()) };
             if kept.result.workers_left.is_empty() {
                 return Ok(());
             }

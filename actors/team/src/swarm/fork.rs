@@ -9,7 +9,7 @@ use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
 use serde_json::json;
 
 use super::saga::Run;
-use crate::{errands::wait_or, house::For};
+use crate::{errands::wait_or, shared::OnBehalfOf};
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -37,7 +37,7 @@ impl<'r> Fork<'r> {
     /// What was answered last, when asking again makes no sense.
     pub(super) async fn reach<T, F: Future<Output = Result<T, ToolError>>>(
         &self,
-        whom: &For,
+        whom: &OnBehalfOf,
         ask: impl Fn() -> F,
     ) -> Result<T, ToolError> {
         loop {
@@ -63,7 +63,7 @@ impl<'r> Fork<'r> {
     ///
     /// # Errors
     /// As [`Fork::reach`]; `workspace_state` when it stands still or cannot be started.
-    pub(super) async fn raise(&self, whom: &For) -> Result<(), ToolError> {
+    pub(super) async fn raise(&self, whom: &OnBehalfOf) -> Result<(), ToolError> {
         let look = || async {
             match self.state().await?.as_str() {
                 "running" => Ok(()),
@@ -82,7 +82,7 @@ impl<'r> Fork<'r> {
     }
 
     async fn state(&self) -> Result<String, ToolError> {
-        let (whom, key) = (For::own(self.owner, PATIENCE), self.worker.to_string());
+        let (whom, key) = (OnBehalfOf::own(self.owner, PATIENCE), self.worker.to_string());
         Ok(self.run.house.look(self.run.id, &whom, &key).await?.state)
     }
 
@@ -100,7 +100,7 @@ impl<'r> Fork<'r> {
         }
         let worker = self.worker;
         tracing::info!(%worker, %state, "the machine of a swarm is started again");
-        let whom = For::own(self.owner, PATIENCE);
+        let whom = OnBehalfOf::own(self.owner, PATIENCE);
         let args = json!({ "workspace_id": worker });
         match self.run.house.insist(self.run.id, &whom, "workspace_start", args).await {
             // Somebody else starts or stops it just now.

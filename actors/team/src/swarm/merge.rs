@@ -13,7 +13,7 @@ use super::{
     records::{Merge, Plan, Record},
     saga::{Run, Stuck},
 };
-use crate::{errands::wait_or, house::For, tools::swarm::SwarmMerge};
+use crate::{errands::wait_or, shared::OnBehalfOf, tools::swarm::SwarmMerge};
 
 /// For the merge, and for another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -90,13 +90,13 @@ impl Run {
             "source_workspaces": sources, "target_workspace": wish.target,
             "strategy": wish.strategy,
         });
-        let whom = For { cancel, ..For::own(plan.owner, PATIENCE) };
+        let whom = OnBehalfOf { cancel, ..OnBehalfOf::own(plan.owner, PATIENCE) };
         let until = Instant::now() + REACHING;
         let sides = [wish.target].into_iter().chain(sources.iter().copied());
         let sides: Vec<_> = sides.map(|side| Fork::of(self, plan.owner, side)).collect();
         loop {
             // Of what stays down the merge itself tells.
-            let raising = For { deadline: until, ..whom.clone() };
+            let raising = OnBehalfOf { deadline: until, ..whom.clone() };
             for outcome in join_all(sides.iter().map(|side| side.raise(&raising))).await {
                 if let Err(error) = outcome {
                     tracing::warn!(swarm = %self.id, %error, "a side of a merge is not up");

@@ -161,7 +161,7 @@ pub(crate) struct Kept {
 
 /// A swarm, going on or over.
 #[derive(Debug, Clone)]
-pub(crate) enum Story {
+pub(crate) enum SwarmState {
     Going(Arc<State>),
     Over(Arc<Kept>),
 }
@@ -249,7 +249,7 @@ pub(crate) fn encode_kept(kept: &Kept) -> Vec<u8> {
 /// Everything that is recorded.
 pub(crate) struct Recorded {
     /// Swarms, with the bytes of those that are over.
-    pub(crate) swarms: Vec<(Story, usize)>,
+    pub(crate) swarms: Vec<(SwarmState, usize)>,
     /// Streams that are of no swarm.
     pub(crate) strays: Vec<StreamId>,
 }
@@ -274,14 +274,17 @@ pub(crate) fn load_all(journal: &Journal) -> Result<Recorded, String> {
 ///
 /// # Errors
 /// In words, when its stream cannot be read.
-pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<(Story, usize)>, String> {
+pub(crate) fn load(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<Option<(SwarmState, usize)>, String> {
     let unreadable = |what: String| format!("the stream {stream}: {what}");
     let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
     if let Some((_, bytes)) = replay.snapshot {
         // A cancellation may have come behind it, too late.
         let kept: Kept =
             serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        return Ok(Some((Story::Over(Arc::new(kept)), bytes.len())));
+        return Ok(Some((SwarmState::Over(Arc::new(kept)), bytes.len())));
     }
     let mut state: Option<State> = None;
     let mut whole = Vec::new();
@@ -309,5 +312,5 @@ pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<(Story
         };
         followed.map_err(|record| unreadable(format!("{} does not follow", record.kind())))?;
     }
-    Ok(state.map(|state| (Story::Going(Arc::new(state)), 0)))
+    Ok(state.map(|state| (SwarmState::Going(Arc::new(state)), 0)))
 }

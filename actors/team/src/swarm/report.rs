@@ -8,10 +8,10 @@ use hivekeep_kernel::{
     ports::{TaskOutcome, TaskResult, TaskText},
 };
 
-use super::records::{Job, Kept, State, Story, Task, TaskEnd};
+use super::records::{Job, Kept, State, SwarmState, Task, TaskEnd};
 use crate::tools::swarm::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
-impl Story {
+impl SwarmState {
     pub(crate) fn owner(&self) -> SessionId {
         match self {
             Self::Going(state) => state.plan.owner,

@@ -16,8 +16,8 @@ use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::records::{self, Kept, Record, State, Story};
-use crate::{house::House, swarms};
+use super::records::{self, Kept, Record, State, SwarmState};
+use crate::{shared::TeamShared, swarms};
 
 /// Why a swarm cannot go on just now: its records cannot be written. In words; its supervisor
 /// starts it anew.
@@ -25,9 +25,9 @@ pub(super) type Stuck = String;
 
 /// One incarnation's work.
 pub(super) struct Run {
-    pub(super) house: Arc<House>,
+    pub(super) house: Arc<TeamShared>,
     pub(super) id: SwarmId,
-    pub(super) view: Arc<watch::Sender<Story>>,
+    pub(super) view: Arc<watch::Sender<SwarmState>>,
     pub(super) stop: CancellationToken,
     pub(super) swarms: Address<swarms::Msg>,
     /// Another incarnation may have been at work before.
@@ -48,7 +48,7 @@ pub(super) fn starts_at_once() -> usize {
 }
 
 /// Lets everybody who looks see a record. One that came too late changes nothing.
-pub(super) fn see(view: &watch::Sender<Story>, record: Record) {
+pub(super) fn see(view: &watch::Sender<SwarmState>, record: Record) {
     change(view, |state| {
         if let Err(record) = state.apply(record) {
             tracing::error!(record = record.kind(), "a record does not follow");
@@ -56,9 +56,9 @@ pub(super) fn see(view: &watch::Sender<Story>, record: Record) {
     });
 }
 
-fn change(view: &watch::Sender<Story>, change: impl FnOnce(&mut State)) {
+fn change(view: &watch::Sender<SwarmState>, change: impl FnOnce(&mut State)) {
     view.send_modify(|story| {
-        if let Story::Going(state) = story {
+        if let SwarmState::Going(state) = story {
             change(Arc::make_mut(state));
         }
     });
@@ -70,7 +70,7 @@ impl Run {
         // What an earlier incarnation began to make would come to light afterwards.
         self.house.quiet(self.id).await;
         let story = self.view.borrow().clone();
-        if let Story::Going(state) = story {
+        if let SwarmState::Going(state) = story {
             // Its session neither ends nor loses the forks meanwhile. A stop of the daemon counts
             // calls that are in flight, of which this is none.
             let (hold, closing) =
@@ -138,7 +138,7 @@ impl Run {
 
     /// Its keeper, if it is gone, reads the journal.
     pub(super) fn over(&self, kept: Kept, bytes: usize) {
-        self.view.send_replace(Story::Over(Arc::new(kept)));
+        self.view.send_replace(SwarmState::Over(Arc::new(kept)));
         let _ = self.swarms.send(swarms::Msg::over(self.id, bytes));
     }
 
@@ -158,8 +158,8 @@ impl Run {
     /// How far it is. Legal until its end.
     pub(super) fn state(&self) -> Arc<State> {
         match &*self.view.borrow() {
-            Story::Going(state) => state.clone(),
-            Story::Over(_) => unreachable!("whoever works is before the end"),
+            SwarmState::Going(state) => state.clone(),
+            SwarmState::Over(_) => unreachable!("whoever works is before the end"),
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     errands::{read, wait_or},
-    house::For,
+    shared::OnBehalfOf,
 };
 
 /// For making a fork.
@@ -93,7 +93,10 @@ impl Run {
     async fn make_room(&self, plan: &Plan, task: usize, worker: WorkspaceId) {
         let until = Instant::now() + HOLDING;
         loop {
-            let whom = For { reserved: self.reserved.clone(), ..For::own(plan.owner, REMOVING) };
+            let whom = OnBehalfOf {
+                reserved: self.reserved.clone(),
+                ..OnBehalfOf::own(plan.owner, REMOVING)
+            };
             let removed = self.house.remove(self.id, &whom, &worker.to_string()).await;
             let Err(error) = removed else {
                 return self.notice(task, |task| task.gone = true);
@@ -175,7 +178,7 @@ impl Run {
         }
         let plan = &state.plan;
         let begun = Instant::now();
-        let whom = For { reserved: self.reserved.clone(), ..self.whom(plan, FORKING) };
+        let whom = OnBehalfOf { reserved: self.reserved.clone(), ..self.whom(plan, FORKING) };
         let found = if self.resumed { self.find(task, plan, &whom).await? } else { None };
         if self.stop.is_cancelled() {
             return Err(ToolError::cancelled().into());
@@ -207,7 +210,7 @@ impl Run {
         &self,
         task: usize,
         plan: &Plan,
-        whom: &For,
+        whom: &OnBehalfOf,
     ) -> Result<Option<WorkspaceId>, ToolError> {
         let name = &plan.tasks[task].workspace;
         loop {
@@ -287,7 +290,7 @@ impl Run {
         loop {
             // Once it was told to stop, that is not what stops the asking.
             let patient = |stopping| match stopping {
-                true => For::own(plan.owner, STOPPING),
+                true => OnBehalfOf::own(plan.owner, STOPPING),
                 false => self.whom(plan, PATIENCE),
             };
             let ask = || self.house.tasks.hints(fork.worker);
@@ -317,7 +320,7 @@ impl Run {
 
     /// Ends a task, if its guest has it. Where no machine runs, nothing of it does.
     async fn halt(&self, fork: &Fork<'_>) -> Result<(), ToolError> {
-        let until = For::own(self.state().plan.owner, STOPPING);
+        let until = OnBehalfOf::own(self.state().plan.owner, STOPPING);
         loop {
             let cancel = self.house.tasks.cancel(fork.worker, self.id.to_string());
             let error = match cancel.await {
@@ -330,7 +333,11 @@ impl Run {
         }
     }
 
-    async fn result(&self, fork: &Fork<'_>, whom: &For) -> Result<Option<TaskResult>, ToolError> {
+    async fn result(
+        &self,
+        fork: &Fork<'_>,
+        whom: &OnBehalfOf,
+    ) -> Result<Option<TaskResult>, ToolError> {
         let id = self.id.to_string();
         let sent = BTreeMap::from([(id.clone(), id.clone())]);
         let ask = || self.house.tasks.results(fork.worker, 0, 20, &sent);
@@ -339,8 +346,8 @@ impl Run {
     }
 
     /// For the swarm's session; what is cancelled is the swarm.
-    fn whom(&self, plan: &Plan, patience: Duration) -> For {
-        For { cancel: self.stop.child_token(), ..For::own(plan.owner, patience) }
+    fn whom(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
+        OnBehalfOf { cancel: self.stop.child_token(), ..OnBehalfOf::own(plan.owner, patience) }
     }
 }
 

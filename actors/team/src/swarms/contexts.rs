@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     errands::read,
-    house::{For, House},
+    shared::{OnBehalfOf, TeamShared},
     swarm::records::Context,
     tools::swarm::{SwarmVaultKind, SwarmVaultQuery},
 };
@@ -69,9 +69,9 @@ struct Note {
 /// # Errors
 /// As the vault; `context_too_large`.
 pub(super) async fn gather(
-    house: &House,
+    house: &TeamShared,
     id: SwarmId,
-    whom: &For,
+    whom: &OnBehalfOf,
     queries: Vec<SwarmVaultQuery>,
     shared: Option<String>,
 ) -> Result<Vec<Context>, ToolError> {
@@ -99,7 +99,12 @@ pub(super) async fn gather(
     Ok(contexts)
 }
 
-async fn search(house: &House, id: SwarmId, whom: &For, query: &str) -> Result<String, ToolError> {
+async fn search(
+    house: &TeamShared,
+    id: SwarmId,
+    whom: &OnBehalfOf,
+    query: &str,
+) -> Result<String, ToolError> {
     let args = json!({ "action": "search", "query": query, "max_results": HITS });
     let hits: Hits = read("vault", house.insist(id, whom, "vault", args).await?)?;
     let mut text = format!("# Search: {query}\n\n");
@@ -112,7 +117,12 @@ async fn search(house: &House, id: SwarmId, whom: &For, query: &str) -> Result<S
     Ok(text)
 }
 
-async fn note(house: &House, id: SwarmId, whom: &For, path: &str) -> Result<String, ToolError> {
+async fn note(
+    house: &TeamShared,
+    id: SwarmId,
+    whom: &OnBehalfOf,
+    path: &str,
+) -> Result<String, ToolError> {
     let args = json!({ "action": "read", "path": path });
     let Note { content } = read("vault", house.insist(id, whom, "vault", args).await?)?;
     Ok(format!("# Note: {path}\n\n{}\n\n", content.trim_end()))

@@ -8,7 +8,7 @@ use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
 use super::contexts;
 use crate::{
     errands::Row,
-    house::{For, House},
+    shared::{OnBehalfOf, TeamShared},
     swarm::records::{Context, Job, Merge, Plan},
     tools::swarm::{
         DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, MOST_TASKS, SwarmMergeStrategy, SwarmRun,
@@ -89,11 +89,11 @@ impl Wish {
     /// Looks whether what it names is there, and gives names to the forks.
     pub(super) async fn plan(
         self,
-        house: &House,
+        house: &TeamShared,
         id: SwarmId,
         cx: &CallCx,
     ) -> Result<Plan, ToolError> {
-        let whom = For::call(cx);
+        let whom = OnBehalfOf::call(cx);
         let rows = house.workspaces(id, &whom).await?;
         let golden = own(&rows, &self.golden)?;
         let (golden_id, golden_name) = (golden.workspace_id, golden.name.clone());

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Going, Inner, Msg, Swarms, plan::Wish};
 use crate::{
-    house::{For, House},
     refuse,
+    shared::{OnBehalfOf, TeamShared},
     swarm::{
         self,
-        records::{self, Plan, Record, State, Story},
+        records::{self, Plan, Record, State, SwarmState},
     },
     tools::swarm::{SwarmResult, SwarmRun},
 };
@@ -59,7 +59,7 @@ impl Swarms {
 }
 
 async fn start(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
@@ -114,8 +114,8 @@ fn unplanned(id: SwarmId, error: &hivekeep_store::Error, undone: bool) -> ToolEr
 
 /// Room for all forks that are there at a time. Those that stay until a merge, or for good, are
 /// all of them; otherwise one goes before the next is made, and leaves its room to it.
-async fn reserve(house: &House, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
-    let each = house.size(plan.id, &For::call(cx), &plan.golden.to_string()).await?;
+async fn reserve(house: &TeamShared, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
+    let each = house.size(plan.id, &OnBehalfOf::call(cx), &plan.golden.to_string()).await?;
     let stay = plan.merge.is_some() || !plan.cleanup;
     let count = if stay { plan.tasks.len() } else { plan.tasks.len().min(plan.max_parallel) };
     Reservation::take(house.sessions.clone(), plan.owner, each.times(count as u64)).await
@@ -135,11 +135,11 @@ async fn follow(
     loop {
         let story = view.borrow_and_update().clone();
         match story {
-            Story::Over(kept) if kept.result.state == "cancelled" => {
+            SwarmState::Over(kept) if kept.result.state == "cancelled" => {
                 return Err(ToolError::cancelled().detail("swarm_id", id.to_string()));
             }
-            Story::Over(kept) => return Ok(kept.result.clone()),
-            Story::Going(state) => told.tell(&state, &cx.progress),
+            SwarmState::Over(kept) => return Ok(kept.result.clone()),
+            SwarmState::Going(state) => told.tell(&state, &cx.progress),
         }
         tokio::select! {
             biased;
@@ -171,7 +171,7 @@ async fn follow(
 async fn cancel(
     id: SwarmId,
     address: &Address<swarm::Msg>,
-    view: &mut watch::Receiver<Story>,
+    view: &mut watch::Receiver<SwarmState>,
 ) -> ToolError {
     let asked = address.ask(CANCELLING, swarm::Msg::Cancel).await;
     if let Err(error) = asked.map_err(ToolError::from).and_then(|written| written) {
@@ -179,7 +179,7 @@ async fn cancel(
         return error.detail("swarm_id", id.to_string());
     }
     // A view that ends says that the daemon is being stopped: the next one goes on with it.
-    let _ = view.wait_for(|story| matches!(story, Story::Over(_))).await;
+    let _ = view.wait_for(|story| matches!(story, SwarmState::Over(_))).await;
     ToolError::cancelled().detail("swarm_id", id.to_string())
 }
 

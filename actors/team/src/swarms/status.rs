@@ -6,11 +6,11 @@ use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
 
 use super::{GIVEN_UP, Place, Swarms};
 use crate::{
-    house::House,
     refuse,
+    shared::TeamShared,
     swarm::{
         self,
-        records::{self, Record, Story},
+        records::{self, Record, SwarmState},
     },
     tools::swarm::{
         SwarmCancel, SwarmCancelled, SwarmResult, SwarmRow, SwarmStatus, SwarmStatusResult,
@@ -65,7 +65,7 @@ impl Swarms {
             let result = match going {
                 None => standing(kept(&house, id).await?, down),
                 Some(mut view) => {
-                    let over = view.wait_for(|story| matches!(story, Story::Over(_)));
+                    let over = view.wait_for(|story| matches!(story, SwarmState::Over(_)));
                     let wait = Duration::from_secs(wait_secs);
                     let waited =
                         cx.guard(async { Ok(tokio::time::timeout(wait, over).await.is_ok()) });
@@ -95,7 +95,7 @@ impl Swarms {
             authorize(&house, &cx, owner, swarm_id).await?;
             let cancelled = match going {
                 // Of one that has just ended nobody is there to ask.
-                Some(going) if !matches!(&*going.view.borrow(), Story::Going(_)) => false,
+                Some(going) if !matches!(&*going.view.borrow(), SwarmState::Going(_)) => false,
                 Some(going) => going.address.ask(CANCELLING, swarm::Msg::Cancel).await??,
                 None => down && cancel_down(&house, swarm_id).await?,
             };
@@ -119,7 +119,7 @@ impl Place {
 
 /// Of a session that is over anybody may see what came of its swarms, and end them.
 async fn authorize(
-    house: &House,
+    house: &TeamShared,
     cx: &CallCx,
     owner: SessionId,
     id: SwarmId,
@@ -137,7 +137,7 @@ fn planned(id: SwarmId) -> ToolError {
 }
 
 /// A swarm without an actor.
-fn standing(story: Story, down: Option<String>) -> SwarmResult {
+fn standing(story: SwarmState, down: Option<String>) -> SwarmResult {
     let result = story.result();
     match down {
         None => result,
@@ -146,8 +146,8 @@ fn standing(story: Story, down: Option<String>) -> SwarmResult {
 }
 
 /// Of a swarm that was given up the next start of the daemon reads that it is to end.
-async fn cancel_down(house: &House, id: SwarmId) -> Result<bool, ToolError> {
-    if matches!(kept(house, id).await?, Story::Going(state) if !state.settled()) {
+async fn cancel_down(house: &TeamShared, id: SwarmId) -> Result<bool, ToolError> {
+    if matches!(kept(house, id).await?, SwarmState::Going(state) if !state.settled()) {
         let pieces = records::encode(&Record::Cancelled);
         let written = house.journal.append(&records::stream(id), pieces).await;
         return written.map(|_| true).map_err(|error| refuse::store(&error));
@@ -155,7 +155,7 @@ async fn cancel_down(house: &House, id: SwarmId) -> Result<bool, ToolError> {
     Ok(false)
 }
 
-async fn kept(house: &House, id: SwarmId) -> Result<Story, ToolError> {
+async fn kept(house: &TeamShared, id: SwarmId) -> Result<SwarmState, ToolError> {
     let (journal, stream) = (house.journal.clone(), records::stream(id));
     let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
     let loaded = loaded.map_err(|error| ToolError::internal(error.to_string()))?;

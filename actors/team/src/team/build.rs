@@ -14,9 +14,9 @@ use crate::{
         keep::{Begun, Told},
     },
     group,
-    house::{For, House},
     records::{Record, State},
     refuse,
+    shared::{OnBehalfOf, TeamShared},
 };
 
 /// For what was told to stop to do so: a machine that is booting is not asked.
@@ -82,7 +82,7 @@ impl Team {
 }
 
 async fn build(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     state: &State,
     cx: &CallCx,
     cards: &Told,
@@ -93,7 +93,7 @@ async fn build(
     let stop = cx.cancel.child_token();
     // At the call's own deadline they are told to stop, and are waited for a little longer.
     let deadline = cx.deadline + GRACE;
-    let whom = For { cancel: stop.clone(), deadline, ..For::call(cx) };
+    let whom = OnBehalfOf { cancel: stop.clone(), deadline, ..OnBehalfOf::call(cx) };
     let total = plan.members.len();
     let makes = (0..total).map(|number| {
         let (member, whom) = (&plan.members[number], &whom);

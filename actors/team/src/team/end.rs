@@ -11,11 +11,11 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{Card, Msg, NotBuilt, Team, turn::commit};
 use crate::{
     cards::{self, TeamCards, keep::Keeping},
-    desk,
-    house::{For, House},
-    mailbox,
+    desk, mailbox,
     records::{self, Record, State},
-    refuse, teams,
+    refuse,
+    shared::{OnBehalfOf, TeamShared},
+    teams,
 };
 
 /// For removing one member: a machine may be starting, or stopping, and others come first.
@@ -150,7 +150,7 @@ impl Team {
 }
 
 async fn end(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     state: Arc<State>,
     card: &Card,
     keeping: Option<Keeping>,
@@ -158,7 +158,7 @@ async fn end(
     let id = state.plan.id;
     // What an earlier incarnation began to make would come to light afterwards.
     house.quiet(id).await;
-    let whom = For::own(state.owner, PATIENCE);
+    let whom = OnBehalfOf::own(state.owner, PATIENCE);
     let removes = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
         let workspace = state.workspaces.as_ref().map(|ids| ids[number]);
@@ -191,7 +191,7 @@ async fn end(
 }
 
 /// Closes the inboxes and desks, and removes all records, the team's own last.
-async fn forget(house: &Arc<House>, state: &State, card: &Card) -> Result<(), ToolError> {
+async fn forget(house: &Arc<TeamShared>, state: &State, card: &Card) -> Result<(), ToolError> {
     for mailbox in &card.mailboxes {
         close(mailbox, mailbox::Msg::Close).await?;
     }

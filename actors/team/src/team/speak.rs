@@ -20,9 +20,9 @@ use crate::{
         assignment::Assignment,
         ledger::{Stand, Task},
     },
-    house::House,
     mailbox::{self, book::Message},
     refuse,
+    shared::TeamShared,
 };
 
 /// For the inboxes of one message to write it. Above the journal's own deadline for whoever waits
@@ -113,7 +113,7 @@ pub(crate) struct Limiters(Arc<[DefaultDirectRateLimiter]>);
 
 impl Limiters {
     /// Full buckets; none when senders are not slowed down.
-    pub(super) fn new(house: &House, members: usize) -> Self {
+    pub(super) fn new(house: &TeamShared, members: usize) -> Self {
         let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::per_minute(above_zero(house.options.messages_per_minute))
             .allow_burst(above_zero(house.options.message_burst));

@@ -9,9 +9,9 @@ use super::{Card, Msg, Takeover};
 use crate::{
     desk::{self, Load},
     errands::{Details, Row},
-    house::{For, House},
     records::State,
     refuse,
+    shared::{OnBehalfOf, TeamShared},
     tools::team::TeamMember,
 };
 
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// # Errors
 /// `not_owner`; `team_state` while it is made or removed for another session.
 pub(crate) async fn authorize(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     team: &Address<Msg>,
     session: SessionId,
 ) -> Result<Card, ToolError> {
@@ -35,7 +35,7 @@ pub(crate) async fn authorize(
     if from == session {
         return Ok(card);
     }
-    let rows = house.workspaces(card.plan().id, &For::own(session, LOOK)).await?;
+    let rows = house.workspaces(card.plan().id, &OnBehalfOf::own(session, LOOK)).await?;
     let over = house.sessions.standing(from).await.ended;
     if !holds(&card.state, &rows, over) {
         return Err(refuse::not_owner(&card.plan().name));
@@ -62,8 +62,8 @@ fn holds(state: &State, rows: &[Row], over: bool) -> bool {
 /// The members as they are now. For nobody, their workspaces are not asked; without desks, nothing
 /// is said of their tasks.
 pub(crate) async fn members(
-    house: &Arc<House>,
-    whom: Option<&For>,
+    house: &Arc<TeamShared>,
+    whom: Option<&OnBehalfOf>,
     state: &State,
     desks: &[Address<desk::Msg>],
 ) -> Vec<TeamMember> {

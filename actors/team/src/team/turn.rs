@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{Msg, Reply, Team};
 use crate::{
-    house::House,
     records::{self, Record, State},
     refuse,
+    shared::TeamShared,
 };
 
 /// A session that owns the members' workspaces wants the team.
@@ -115,7 +115,7 @@ impl Team {
 
 /// Writes a record of a team.
 pub(super) fn commit(
-    house: &House,
+    house: &TeamShared,
     state: &State,
     record: Record,
     event: Option<(&'static str, Value)>,

@@ -14,11 +14,10 @@ use hivekeep_kernel::{
 use super::{Inner, Msg, Teams, missing};
 use crate::{
     errands::Row,
-    group,
-    house::{For, House},
-    name,
-    records::{self, Member, Plan, Record, State, Stem},
+    group, name,
+    records::{self, GoldenSnapshot, Member, Plan, Record, State},
     refuse,
+    shared::{OnBehalfOf, TeamShared},
     team::{self, NotBuilt, authorize},
     tools::team::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
 };
@@ -67,7 +66,7 @@ struct Wish {
 }
 
 impl Wish {
-    fn of(house: &House, input: Team) -> Result<Self, ToolError> {
+    fn of(house: &TeamShared, input: Team) -> Result<Self, ToolError> {
         let name = input.name.ok_or_else(|| missing("name"))?;
         let roles = input.roles.ok_or_else(|| missing("roles"))?;
         sound("name", &name)?;
@@ -110,16 +109,16 @@ impl Wish {
     /// The plan, and what each member takes of the session's quota.
     async fn plan(
         self,
-        house: &Arc<House>,
+        house: &Arc<TeamShared>,
         cx: &CallCx,
         id: TeamId,
         above: Option<(TeamId, String)>,
     ) -> Result<(Plan, Resources), ToolError> {
-        let whom = For::call(cx);
+        let whom = OnBehalfOf::call(cx);
         let rows = house.workspaces(id, &whom).await?;
         let stem = match (self.snapshot, self.golden) {
             (None, _) => None,
-            (Some(snapshot), Some(golden)) => Some(Stem { golden, snapshot }),
+            (Some(snapshot), Some(golden)) => Some(GoldenSnapshot { golden, snapshot }),
             (Some(snapshot), None) => Some(search(house, id, &whom, &rows, snapshot).await?),
         };
         let each = match &stem {
@@ -161,12 +160,12 @@ fn sound(what: &str, text: &str) -> Result<(), ToolError> {
 
 /// The one workspace of the caller's that has a snapshot of this name.
 async fn search(
-    house: &House,
+    house: &TeamShared,
     id: TeamId,
-    whom: &For,
+    whom: &OnBehalfOf,
     rows: &[Row],
     snapshot: String,
-) -> Result<Stem, ToolError> {
+) -> Result<GoldenSnapshot, ToolError> {
     let mut found = Vec::new();
     for row in rows.iter().filter(|row| row.owned) {
         match house.look(id, whom, &row.workspace_id.to_string()).await {
@@ -180,7 +179,7 @@ async fn search(
         }
     }
     let (code, message) = match found.as_slice() {
-        [(golden, _)] => return Ok(Stem { golden: golden.clone(), snapshot }),
+        [(golden, _)] => return Ok(GoldenSnapshot { golden: golden.clone(), snapshot }),
         [] => ("snapshot_not_found", format!("no workspace of yours has a snapshot `{snapshot}`")),
         _ => ("snapshot_ambiguous", format!("several workspaces have a snapshot `{snapshot}`")),
     };
@@ -191,7 +190,7 @@ async fn search(
 }
 
 async fn make(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
@@ -231,7 +230,7 @@ async fn make(
     }
 }
 
-async fn made(house: &Arc<House>, card: &team::Card) -> TeamResult {
+async fn made(house: &Arc<TeamShared>, card: &team::Card) -> TeamResult {
     let (plan, ids) = (card.plan(), card.state.workspaces.clone().unwrap_or_default());
     let members = plan.members.iter().zip(&ids).map(|(member, id)| TeamMember {
         name: member.name.clone(),

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
-    house::House,
     refuse,
+    shared::TeamShared,
     team::{self, Card, Ended, authorize},
     tools::team::{Team, TeamAction, TeamMember, TeamResult},
 };
@@ -30,7 +30,7 @@ impl Teams {
 
 /// Returns with the removal's outcome. That goes on whatever becomes of the call.
 async fn destroy(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
     id: TeamId,
@@ -98,7 +98,7 @@ async fn look(team: &Address<team::Msg>) -> Result<Card, ToolError> {
 
 /// Whether all of it may be removed, before any of it is. Gives the name of the topmost.
 async fn may_end(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     cascade: &Cascade,
     session: SessionId,
 ) -> Result<String, ToolError> {

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 use super::Teams;
 use crate::{
     group,
-    house::For,
+    shared::OnBehalfOf,
     team::{self, authorize, look_at_members},
     tools::team::{Team, TeamAction, TeamResult, TeamRow},
 };
@@ -30,7 +30,8 @@ impl Teams {
         Ok(Reply::later(async move {
             let card = authorize(&house, &team, cx.session).await?;
             let members =
-                look_at_members(&house, Some(&For::call(&cx)), &card.state, &card.desks).await;
+                look_at_members(&house, Some(&OnBehalfOf::call(&cx)), &card.state, &card.desks)
+                    .await;
             let plan = card.plan();
             Ok(TeamResult {
                 action: Some(TeamAction::Status),

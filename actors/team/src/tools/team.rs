@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{cards::TeamCards, group::TeamNetwork, house::House, teams::Teams};
+use crate::{cards::TeamCards, group::TeamNetwork, shared::TeamShared, teams::Teams};
 
 /// A call that says no time limit may take this long: members are made by it.
 const TIMEOUT_SECS: u64 = 900;
@@ -401,7 +401,7 @@ tools! { pub FAMILY: "teams" for Teams, singleton teams;
 
 /// Counts a message that is refused, now or later.
 fn counted(
-    house: &Arc<House>,
+    house: &Arc<TeamShared>,
     session: SessionId,
     said: Result<Reply<TeamResult>, ToolError>,
 ) -> Result<Reply<TeamResult>, ToolError> {

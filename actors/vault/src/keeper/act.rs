@@ -4,7 +4,7 @@ mod many;
 
 use hivekeep_kernel::{CallCx, Reply, ToolError};
 
-use super::{Caller, Keeper};
+use super::{Caller, VaultActor};
 use crate::answer::VaultResult;
 use crate::ops::{Mode, Replacement, Tags, Vault};
 use crate::path::{NotePath, Rules};
@@ -16,7 +16,7 @@ const KEY_BYTES: usize = 512;
 
 type Answer = Result<Reply<VaultResult>, ToolError>;
 
-impl Keeper {
+impl VaultActor {
     pub(crate) fn on_vault(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
         if !self.house.options.enabled {
             return Err(Error::Disabled.into());
@@ -43,7 +43,7 @@ fn need<T>(value: Option<T>, name: &str) -> Result<T, ToolError> {
     value.ok_or_else(|| ToolError::invalid(format!("this action needs `{name}`")))
 }
 
-impl Keeper {
+impl VaultActor {
     /// The note in a parameter, and the parameter.
     fn note(
         &self,

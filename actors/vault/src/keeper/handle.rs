@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{ToolError, ports};
 use tokio::sync::oneshot;
 
-use super::house::{House, Stopped};
+use super::shared::{Stopped, VaultShared};
 use super::{Change, Inner, Msg, answered};
 use crate::Error;
 use crate::folder::{Expect, Kind, Walk};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The vault. Cheap to clone.
 #[derive(Clone)]
-pub struct VaultHandle(pub(super) Arc<House>);
+pub struct VaultHandle(pub(super) Arc<VaultShared>);
 
 impl VaultHandle {
     /// A file that the daemon may keep: a note, or below `teams/` a JSON file.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::entity::spawn_root;
 use hivekeep_kernel::ports::Vault as _;
-use hivekeep_kernel::{Address, CallId, Census, Door, Policy, Progress, SessionId};
+use hivekeep_kernel::{Address, CallId, Census, Door, Progress, RestartPolicy, SessionId};
 use hivekeep_runtime::documents::Documents as _;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
@@ -16,18 +16,19 @@ use crate::Options;
 mod part;
 
 /// A keeper with a folder of its own.
-struct House {
+struct VaultShared {
     dir: tempfile::TempDir,
     address: Address<Msg>,
     handle: VaultHandle,
 }
 
-impl House {
+impl VaultShared {
     async fn open(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let address = Address::vacant(Census::default().probe("vault", "vault", Policy::ENTITY));
+        let address =
+            Address::vacant(Census::default().probe("vault", "vault", RestartPolicy::ENTITY));
         let (handle, seed) = open(options, dir.path(), Default::default(), address.clone());
-        spawn_root::<Keeper>(&address, seed).await.unwrap();
+        spawn_root::<VaultActor>(&address, seed).await.unwrap();
         Self { dir, address, handle }
     }
 
@@ -74,7 +75,7 @@ impl House {
 
 #[tokio::test]
 async fn changes_are_told_and_stamps_tell_states_apart() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let handle = &house.handle;
     let mut changes = handle.changes();
     let stamp = async || {
@@ -126,7 +127,7 @@ fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
     rustix::thread::set_capabilities(None, sets).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let house = House::open(Options::default()).await;
+        let house = VaultShared::open(Options::default()).await;
         for path in ["a/hidden.md", "b.md"] {
             house.ok(json!({"action": "write", "path": path, "content": "x"})).await;
         }
@@ -146,7 +147,7 @@ fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
 
 #[tokio::test]
 async fn nobody_waits_for_ever_to_look_into_a_busy_vault() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     house.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
     let readers = house.handle.0.readers.clone();
     let busy = readers.clone().acquire_many_owned(readers.available_permits() as u32).await;
@@ -162,7 +163,7 @@ async fn nobody_waits_for_ever_to_look_into_a_busy_vault() {
 
 #[tokio::test]
 async fn every_action_answers() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let text = "---\ntags: [one]\n---\nbody #two\n";
     let wrote = house.ok(json!({"action": "write", "path": "a/n.md", "content": text})).await;
     assert_eq!(
@@ -220,7 +221,7 @@ async fn every_action_answers() {
 
 #[tokio::test]
 async fn what_is_missing_or_wrong_is_refused_by_name() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     for (args, code) in [
         (json!({"action": "read"}), "invalid_input"),
         (json!({"action": "read", "path": "../a.md"}), "invalid_path"),
@@ -255,7 +256,7 @@ async fn what_is_missing_or_wrong_is_refused_by_name() {
 
 #[tokio::test]
 async fn malformed_front_matter_is_told_with_its_place_and_kept() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let text = "---\nok: 1\nbad: [1, 2\n---\nbody #t\n";
     house.ok(json!({"action": "write", "path": "a.md", "content": text})).await;
     let on = |mut args: Value| {
@@ -297,7 +298,7 @@ async fn malformed_front_matter_is_told_with_its_place_and_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_of_one_note_lose_nothing() {
-    let house = Arc::new(House::open(Options::default()).await);
+    let house = Arc::new(VaultShared::open(Options::default()).await);
     house.ok(json!({"action": "write", "path": "n.md", "content": ""})).await;
     // Sent in this order, so appended in this order, whatever runs beside it.
     let answers: Vec<_> = (0..100)
@@ -331,7 +332,7 @@ async fn writers_of_one_note_lose_nothing() {
 
 #[tokio::test]
 async fn patterns_that_take_long_keep_no_quick_writer_out() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     house.ok(json!({"action": "write", "path": "n.md", "content": "text"})).await;
     let crowd = house.handle.0.slow_writers.clone();
     let busy = crowd.clone().acquire_many_owned(crowd.available_permits() as u32).await.unwrap();
@@ -349,7 +350,7 @@ async fn patterns_that_take_long_keep_no_quick_writer_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_back_and_forth_never_wait_for_each_other() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     house.ok(json!({"action": "write", "path": "a.md", "content": "text"})).await;
     let answers: Vec<_> = (0..60)
         .map(|n| {
@@ -365,7 +366,7 @@ async fn moves_back_and_forth_never_wait_for_each_other() {
 
 #[tokio::test]
 async fn a_cancelled_change_that_waits_does_nothing() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let cx = house.cx();
     cx.cancel.cancel();
     let answer = house.send(cx, json!({"action": "write", "path": "a.md", "content": "x"}));
@@ -377,7 +378,7 @@ async fn a_cancelled_change_that_waits_does_nothing() {
 async fn a_folder_that_is_not_there_is_said_and_looked_for_again() {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("mount");
-    let house = House::open(Options { path: Some(path.clone()), ..Options::default() }).await;
+    let house = VaultShared::open(Options { path: Some(path.clone()), ..Options::default() }).await;
     let list = || json!({"action": "list"});
     let refused = house.call(list()).await.unwrap_err();
     assert_eq!((refused.code.as_ref(), refused.retryable), ("vault_unavailable", true));
@@ -388,14 +389,14 @@ async fn a_folder_that_is_not_there_is_said_and_looked_for_again() {
     assert!(!path.exists(), "a folder that was set is not made");
     std::fs::create_dir(&path).unwrap();
     assert_eq!(house.ok(list()).await["count"], 0);
-    let off = House::open(Options { enabled: false, ..Options::default() }).await;
+    let off = VaultShared::open(Options { enabled: false, ..Options::default() }).await;
     assert_eq!(off.code(list()).await, "vault_disabled");
     assert!(!off.at("").exists());
 }
 
 #[tokio::test]
 async fn the_daemon_keeps_files_of_its_own_there() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let vault = &house.handle;
     let card = "teams/red/cards/red-coder.json";
     assert_eq!(vault.read(card).await.unwrap(), None);
@@ -414,7 +415,7 @@ async fn the_daemon_keeps_files_of_its_own_there() {
 
 #[tokio::test]
 async fn a_change_too_many_is_busy_and_was_not_done() {
-    let house = House::open(Options::default()).await;
+    let house = VaultShared::open(Options::default()).await;
     let append = json!({"action": "write", "path": "n.md", "content": "x", "mode": "append"});
     let sent: Vec<_> = (0..3_000).map(|_| house.send(house.cx(), append.clone())).collect();
     let (mut done, mut busy) = (0, 0);

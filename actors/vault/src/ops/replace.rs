@@ -12,7 +12,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 use crate::Error;
 use crate::path::NotePath;
-use crate::stretch::{PATTERN_BYTES, Stretch};
+use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
 /// The longest pattern, and what its matches are replaced with, as they are given.
 const MOST_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub(crate) enum Replacement {
 /// A compiled pattern with what its matches are replaced with.
 pub(crate) struct Pattern {
     regex: Regex,
-    stretch: Stretch,
+    stretch: ScanWindow,
     /// No match goes over a line's end.
     in_line: bool,
     /// The text between the groups.
@@ -122,7 +122,7 @@ impl Pattern {
         );
         groups.retain(|(group, _)| *group < regex.captures_len());
         let told = if groups.is_empty() { 0 } else { regex.captures_len() };
-        let (stretch, in_line) = (Stretch::of(&hir, told)?, !has_line_end(&hir));
+        let (stretch, in_line) = (ScanWindow::of(&hir, told)?, !has_line_end(&hir));
         Ok(Self { regex, stretch, in_line, new: between, groups })
     }
 

@@ -7,7 +7,7 @@ use regex_syntax::ParserBuilder;
 
 use super::{Hit, Request};
 use crate::Error;
-use crate::stretch::{PATTERN_BYTES, Stretch};
+use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
 /// What is shown of a line at most, in bytes.
 const LINE_BYTES: usize = 1_000;
@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 1_000;
 /// A compiled query.
 pub(crate) struct Question {
     matcher: RegexMatcher,
-    stretch: Stretch,
+    stretch: ScanWindow,
 }
 
 /// Why a note has no answer.
@@ -50,7 +50,7 @@ impl Question {
             .build()
             .parse(escaped.as_deref().unwrap_or(ask.query))
             .map_err(|error| wrong(&error))?;
-        Ok(Self { matcher, stretch: Stretch::of(&pattern, 0)? })
+        Ok(Self { matcher, stretch: ScanWindow::of(&pattern, 0)? })
     }
 
     /// The same, shown less text at once.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::answer::VaultResult;
-use crate::keeper::Keeper;
+use crate::keeper::VaultActor;
 
 /// Read, write, search and organise a shared folder of Markdown notes that outlives workspaces and
 /// sessions. Paths are relative to the vault, as in `projects/plan.md`. Each write is whole and on
@@ -161,8 +161,8 @@ pub enum TagsAction {
     Remove,
 }
 
-tools! { pub FAMILY: "vault" for Keeper, singleton vault;
-    vault: VaultCall => VaultResult = Keeper::on_vault {
+tools! { pub FAMILY: "vault" for VaultActor, singleton vault;
+    vault: VaultCall => VaultResult = VaultActor::on_vault {
         title: "Notes in the vault", effect: Destroy, risk: Risk::Medium,
         // The largest note, with every character escaped as often as text is.
         result_budget_bytes: 40 * 1024 * 1024,

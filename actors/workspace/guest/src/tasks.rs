@@ -40,7 +40,7 @@ use crate::session::call::CallCx;
 use book::Book;
 use folder::Folder;
 use queue::Resume;
-use ready::Shelf;
+use ready::PreforkPool;
 
 /// The tasks of this guest.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Tasks {
     book: Arc<Mutex<Book>>,
     /// First come, first served; and no more than one thread for disks is taken.
     turn: Arc<Semaphore>,
-    shelf: Shelf,
+    shelf: PreforkPool,
     /// Another one with each machine that this becomes.
     generation: Arc<AtomicU64>,
 }
@@ -65,7 +65,7 @@ impl Tasks {
             folder,
             book: Arc::new(Mutex::new(book)),
             turn: Arc::new(Semaphore::new(1)),
-            shelf: Shelf::default(),
+            shelf: PreforkPool::default(),
             generation: Arc::default(),
         }
     }

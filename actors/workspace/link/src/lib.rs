@@ -10,7 +10,7 @@
 //! granted. The guest is not trusted: whatever breaks the protocol ends the link
 //! with a reason ([`LinkDown`]), and what it may make the host hold is bounded
 //! by the calls in flight (256) times a mebibyte of data, or of reply, each.
-//! A [`LinkKeeper`] keeps one link up and tells its owner how it fares.
+//! A [`LinkSupervisor`] keeps one link up and tells its owner how it fares.
 
 mod call;
 mod calls;
@@ -29,11 +29,11 @@ mod follow;
 pub mod fuzzing;
 mod handshake;
 mod inbox;
-mod keeper;
 mod options;
 mod outbox;
 mod reader;
 mod refuse;
+mod supervisor;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
@@ -53,9 +53,9 @@ pub use self::{
     error::{AttemptError, Ending, LinkDown, LinkError, Violation},
     events::{Events, MAX_EVENT_BYTES},
     exec::{Asked, Captured, ExecOutput},
-    keeper::{KeeperArgs, KeeperMsg, LinkKeeper, LinkNews},
     options::{KeeperOptions, LinkOptions},
     refuse::{guest_code, link_error},
+    supervisor::{KeeperArgs, KeeperMsg, LinkNews, LinkSupervisor},
     text::{Text, capped_text},
     token::LinkToken,
 };

@@ -54,7 +54,7 @@ impl LinkOptions {
     }
 }
 
-/// How a [`super::LinkKeeper`] keeps its link.
+/// How a [`super::LinkSupervisor`] keeps its link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeeperOptions {

@@ -24,8 +24,8 @@ mod facts;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 mod folders;
-mod ground;
 mod handle;
+mod host_env;
 mod kvm;
 mod landlock;
 pub mod layer;
@@ -55,8 +55,8 @@ pub use facts::{
     HostUser, Isolation, Support,
 };
 pub use folders::{Folders, Logs, LogsOnDiscard};
-pub use ground::Ground;
 pub use handle::{Endpoint, MachineHandle, ProcessId};
+pub use host_env::HostEnv;
 pub use kvm::{KvmVerdict, probe_kvm};
 pub use landlock::{Extent, Landlock};
 pub use memory::Memory;

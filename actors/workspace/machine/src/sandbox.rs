@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use super::ground::{self, Ground};
+use super::host_env::{self, HostEnv};
 use super::process::{ExitHow, MachineExit, Pinned};
 use super::{
     AcceleratorKind, Capabilities, Carrier, Confinement, Driver, Error, Facts, Gone, Isolation,
@@ -35,7 +35,7 @@ const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
 
 /// The driver behind `isolation = "sandbox"`.
 pub struct SandboxDriver {
-    ground: Ground,
+    ground: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
     facts: Facts,
@@ -44,7 +44,7 @@ pub struct SandboxDriver {
 
 impl SandboxDriver {
     /// Looks for bubblewrap and the guest daemon. Blocks for some milliseconds.
-    pub fn open(ground: Ground) -> Result<Self, Error> {
+    pub fn open(ground: HostEnv) -> Result<Self, Error> {
         let bwrap = tools::find(&ground.options.bwrap_path, BWRAP_REMEDY)?;
         let guest = tools::find(&ground.options.guest_path, GUEST_REMEDY)?;
         let mut cannot = vec![
@@ -105,7 +105,7 @@ impl Driver for SandboxDriver {
         plan.check()?;
         let (ground, plan) = (self.ground.clone(), plan.clone());
         let prepare = move || {
-            ground::make_folders(&plan)?;
+            host_env::make_folders(&plan)?;
             make_overlay(&plan, &user::of(&ground, &plan)?)
         };
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
@@ -178,7 +178,7 @@ fn make_overlay(plan: &Plan, user: &user::User) -> Result<(), Error> {
         }
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
             .map_err(Error::io("set the mode of", dir))?;
-        if user.within.is_none() { ground::give(dir, user.host) } else { Ok(()) }
+        if user.within.is_none() { host_env::give(dir, user.host) } else { Ok(()) }
     };
     make(&overlay, 0o700)?;
     if user.within.is_some() {

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::ground::Ground;
 use super::handle::ProcessId;
+use super::host_env::HostEnv;
 use super::{Error, folders, memory};
 
 /// Carries the tag into a sandbox's environment.
@@ -45,7 +45,7 @@ pub enum Leftover {
 /// Knows where this daemon's machines live.
 #[derive(Debug, Clone)]
 pub struct Sweeper {
-    ground: Ground,
+    ground: HostEnv,
     /// The folder of the run folders, absolute; decides which processes are ours.
     run_root: PathBuf,
     /// Every root whose marked folders belong to a record.
@@ -55,7 +55,7 @@ pub struct Sweeper {
 impl Sweeper {
     /// `roots` are further roots besides `run_root`: the disks', and the logs' if they are not to
     /// outlive their workspace.
-    pub fn new(ground: Ground, run_root: PathBuf, roots: &[PathBuf]) -> Self {
+    pub fn new(ground: HostEnv, run_root: PathBuf, roots: &[PathBuf]) -> Self {
         let roots = std::iter::once(&run_root).chain(roots).cloned().collect();
         Self { ground, run_root, roots }
     }

@@ -122,7 +122,7 @@ fn first(trash: &Path, stuck: &BTreeSet<PathBuf>) -> Option<PathBuf> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{fake, ground};
+    use crate::{fake, host_env};
     use std::time::{Duration, Instant};
 
     /// Waits until nothing is left in a root's trash.
@@ -140,7 +140,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (fake::plan("ws_1", dir.path()), fake::plan("ws_2", dir.path()));
         for plan in [&one, &other] {
-            ground::make_folders(plan).unwrap();
+            host_env::make_folders(plan).unwrap();
             let inner = plan.folders.disk_dir.join("overlay/work");
             fs::create_dir_all(&inner).unwrap();
             fs::write(inner.join("file"), "x").unwrap();
@@ -154,7 +154,7 @@ pub(super) mod tests {
         }
         wait_empty(&dir.path().join("disk"));
         // A workspace may have the name again, and be destroyed again.
-        ground::make_folders(&one).unwrap();
+        host_env::make_folders(&one).unwrap();
         trash.take(&one.folders.disk_dir).unwrap();
         wait_empty(&dir.path().join("disk"));
     }

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::ports::PortForward;
 use serde_json::Value;
 
-use super::ground::{self, Ground};
+use super::host_env::{self, HostEnv};
 use super::options::{Accelerator, CarrierChoice};
 use super::process::MachineExit;
 use super::{
@@ -43,7 +43,7 @@ pub type OverlayMaker = Arc<dyn Fn(&Path, u64, &Path) -> std::io::Result<()> + S
 /// The driver behind `isolation = "vm"`. Clones are one driver.
 #[derive(Clone)]
 pub struct VmDriver {
-    ground: Ground,
+    ground: HostEnv,
     qemu: PathBuf,
     accelerator: AcceleratorKind,
     tsc_khz: u64,
@@ -57,7 +57,7 @@ impl VmDriver {
     /// Looks the host over: QEMU's version, the time stamp counter, the carrier. `kvm` is
     /// [`super::probe_kvm`]'s verdict, taken once per daemon. Blocks for some 150 ms.
     pub fn open(
-        ground: Ground,
+        ground: HostEnv,
         kvm: &KvmVerdict,
         make_overlay: OverlayMaker,
     ) -> Result<Self, Error> {
@@ -133,7 +133,7 @@ impl Driver for VmDriver {
         plan.check()?;
         let (plan, make_overlay) = (plan.clone(), Arc::clone(&self.make_overlay));
         let prepare = move || {
-            ground::make_folders(&plan)?;
+            host_env::make_folders(&plan)?;
             make_disk(&plan, &make_overlay)
         };
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?

@@ -14,7 +14,7 @@ use crate::{
     records::Planned,
     shared::Shared,
     workspace::{self, SnapshotRequest},
-    workspaces::{self, Stem, make_one, plan_fork},
+    workspaces::{self, ForkSource, make_one, plan_fork},
 };
 
 /// Name of a template's snapshot.
@@ -170,9 +170,9 @@ impl Work {
         Ok(())
     }
 
-    async fn stem(&self, card: &Card) -> Result<Stem, ToolError> {
+    async fn stem(&self, card: &Card) -> Result<ForkSource, ToolError> {
         let (session, snapshot) = (card.planned_by, SNAPSHOT.to_owned());
-        let asking = |reply| workspace::Msg::Stem { session, snapshot, reply };
+        let asking = |reply| workspace::Msg::ForkSource { session, snapshot, reply };
         card.address.ask(PATIENCE, asking).await?
     }
 

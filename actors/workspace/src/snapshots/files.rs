@@ -11,7 +11,7 @@ use hivekeep_machine::layer;
 use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
-use super::{Holds, Merge, Node, Piece};
+use super::{Artifact, Merge, Node, RefCounts};
 use crate::shared::Folders;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
@@ -34,9 +34,9 @@ pub(crate) async fn whole(
     with_memory: bool,
 ) -> Result<(), ToolError> {
     let layers: Vec<_> =
-        node.layers.iter().map(|layer| Piece::Layer(*layer).path(folders)).collect();
+        node.layers.iter().map(|layer| Artifact::Layer(*layer).path(folders)).collect();
     there(layers).await?;
-    let memory = Piece::Memory(node.id).path(folders);
+    let memory = Artifact::Memory(node.id).path(folders);
     if with_memory && !tokio::fs::try_exists(&memory).await.unwrap_or(true) {
         let message = format!("the memory of snapshot `{}` is not there", node.name);
         return Err(ToolError::new(Layer::Machine, "snapshot_memory_missing", message)
@@ -96,7 +96,7 @@ pub(crate) async fn merge(
     merge: Merge,
     wanted: &CancellationToken,
 ) -> Result<(), ToolError> {
-    let path = |layer| Piece::Layer(layer).path(folders);
+    let path = |layer| Artifact::Layer(layer).path(folders);
     let (lower, upper, into) = (path(merge.lower), path(merge.upper), path(merge.into));
     let wanted = wanted.child_token();
     let _until_dropped = wanted.clone().drop_guard();
@@ -106,7 +106,7 @@ pub(crate) async fn merge(
 }
 
 /// Removes files that nobody needs. What cannot be removed is left to the next start.
-pub(crate) async fn remove(folders: &Folders, pieces: Vec<Piece>) {
+pub(crate) async fn remove(folders: &Folders, pieces: Vec<Artifact>) {
     for piece in pieces {
         let path = piece.path(folders);
         let shown = path.display().to_string();
@@ -117,7 +117,7 @@ pub(crate) async fn remove(folders: &Folders, pieces: Vec<Piece>) {
 }
 
 /// Removes every layer and memory that nobody needs; returns their names. Blocks.
-pub(crate) fn sweep(folders: &Folders, holds: &Holds) -> io::Result<Vec<String>> {
+pub(crate) fn sweep(folders: &Folders, holds: &RefCounts) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for folder in [&folders.layers, &folders.memories] {
         for entry in std::fs::read_dir(folder)? {
@@ -133,10 +133,10 @@ pub(crate) fn sweep(folders: &Folders, holds: &Holds) -> io::Result<Vec<String>>
 }
 
 /// The piece that a file is, if its name is one.
-fn piece_of(path: &Path) -> Option<Piece> {
+fn piece_of(path: &Path) -> Option<Artifact> {
     let name = path.file_name()?.to_str()?;
-    let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Piece::Layer);
-    name.parse().ok().map(Piece::Memory).or_else(layer)
+    let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Artifact::Layer);
+    name.parse().ok().map(Artifact::Memory).or_else(layer)
 }
 
 fn sync_folder(file: &Path) -> io::Result<()> {

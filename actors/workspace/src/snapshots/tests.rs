@@ -48,8 +48,8 @@ fn a_snapshot_is_found_by_name_before_id() {
 
 #[test]
 fn a_piece_is_free_when_its_last_holder_lets_go() {
-    let holds = Holds::default();
-    let (a, b) = (Piece::Layer(LayerId::new()), Piece::Memory(SnapshotId::new()));
+    let holds = RefCounts::default();
+    let (a, b) = (Artifact::Layer(LayerId::new()), Artifact::Memory(SnapshotId::new()));
     holds.take([a, b]);
     holds.take([a]);
     assert_eq!(holds.release([a, b]), [b]);

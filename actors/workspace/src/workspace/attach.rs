@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Fault, Policy, supervise::Verdict};
-use hivekeep_link::{KeeperArgs, LinkKeeper, LinkNews, LinkToken};
+use hivekeep_kernel::{Fault, RestartPolicy, supervise::Verdict};
+use hivekeep_link::{KeeperArgs, LinkNews, LinkSupervisor, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
@@ -40,8 +40,8 @@ impl Workspace {
             room: self.desk.shared.room.clone(),
             disks: self.desk.shared.folders.disks.clone(),
         };
-        let address = self.nursery.address(MACHINE, "machine", Policy::ENTITY);
-        self.nursery.start::<Machine>(MACHINE, Policy::ENTITY, &address, seed)?;
+        let address = self.children.address(MACHINE, "machine", RestartPolicy::ENTITY);
+        self.children.start::<Machine>(MACHINE, RestartPolicy::ENTITY, &address, seed)?;
 
         self.token.send_replace(token.unwrap_or_else(|| self.ledger.plan.token.clone()));
         let (token, workspace) = (self.token.subscribe(), self.me.address.clone());
@@ -55,9 +55,9 @@ impl Workspace {
                 Arc::new(move |news| drop(workspace.send(Msg::Link(news))))
             },
         };
-        let probe = self.nursery.probe(LINK, "link", Policy::ENTITY);
-        self.nursery.start_actor(LINK, Policy::ENTITY, probe, move |supervisor| {
-            ractor::ActorRuntime::spawn_linked_instant(None, LinkKeeper, args(), supervisor)
+        let probe = self.children.probe(LINK, "link", RestartPolicy::ENTITY);
+        self.children.start_actor(LINK, RestartPolicy::ENTITY, probe, move |supervisor| {
+            ractor::ActorRuntime::spawn_linked_instant(None, LinkSupervisor, args(), supervisor)
                 .map(|(keeper, _)| keeper.get_cell())
                 .map_err(|error| Fault::new(error.to_string()))
         })?;
@@ -69,8 +69,8 @@ impl Workspace {
     /// Lets go of the machine; its end is no crash then.
     pub(super) fn detach(&mut self, why: &str) {
         self.machine = None;
-        self.nursery.stop(MACHINE, why);
-        self.nursery.stop(LINK, why);
+        self.children.stop(MACHINE, why);
+        self.children.stop(LINK, why);
         self.line.send_replace(Line::Absent);
         self.sync();
     }
@@ -136,7 +136,7 @@ impl Workspace {
     }
 
     pub(super) fn link_news(&mut self, news: LinkNews) -> Result<(), Fault> {
-        let probe = self.nursery.probe(LINK, "link", Policy::ENTITY);
+        let probe = self.children.probe(LINK, "link", RestartPolicy::ENTITY);
         if self.machine.is_none() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use crate::{
     pool::Role,
     records::{Planned, Record},
     shared::Desk,
-    snapshots::{Disk, Piece, files},
+    snapshots::{Artifact, Disk, files},
     tools::lifecycle::WorkspaceStarted,
 };
 
@@ -192,7 +192,7 @@ impl Up {
 /// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
 /// journal alone. The top may be missing: a start begins it.
 async fn disk_is_there(desk: &Desk, disk: &Disk) -> Result<(), ToolError> {
-    let frozen = disk.layers.iter().map(|layer| Piece::Layer(*layer).path(&desk.shared.folders));
+    let frozen = disk.layers.iter().map(|layer| Artifact::Layer(*layer).path(&desk.shared.folders));
     let own = std::iter::once(super::take_down::folders(desk).disk_dir);
     files::there(own.chain(frozen).collect()).await
 }
@@ -301,7 +301,7 @@ pub(super) async fn bring_up(
 
 /// Where the memory of a snapshot is.
 pub(super) fn memory_folder(desk: &Desk, id: SnapshotId) -> SnapshotFolder {
-    SnapshotFolder::new(Piece::Memory(id).path(&desk.shared.folders))
+    SnapshotFolder::new(Artifact::Memory(id).path(&desk.shared.folders))
 }
 
 /// What to boot from. The first start decides about the base of the disk, which is

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Policy, Reply, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Reply, RestartPolicy, ToolError, fault_point};
 use hivekeep_link::{LinkError, link_error};
 use hivekeep_protocol::{
     Argv, JobKill, JobPoll, JobReport, JobStart,
@@ -144,9 +144,9 @@ impl Workspace {
                 continue;
             }
             let name = job.to_string();
-            let address = self.nursery.address(&name, "job", Policy::ENTITY);
+            let address = self.children.address(&name, "job", RestartPolicy::ENTITY);
             let seed = job::Seed { job, desk: self.desk.clone(), line: self.line.subscribe() };
-            self.nursery.start::<Job>(&name, Policy::ENTITY, &address, seed)?;
+            self.children.start::<Job>(&name, RestartPolicy::ENTITY, &address, seed)?;
             self.jobs.insert(job, address);
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::{
     phase::Phase,
     records::Record,
     shared::Desk,
-    snapshots::{Merge, Piece, files},
+    snapshots::{Artifact, Merge, files},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -126,7 +126,7 @@ impl Workspace {
             return Err(NotMerged::Nothing);
         }
         let holds = &self.desk.shared.holds;
-        let alone = |layer| holds.count(Piece::Layer(layer)) <= 1;
+        let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
         match self.phase {
             Phase::Stopped if self.settled() && self.ledger.merge.is_none() => Ok(merge),
@@ -144,7 +144,7 @@ impl Workspace {
     fn may_record_merge(&self) -> bool {
         let Some(merge) = self.ledger.merge else { return false };
         let holds = &self.desk.shared.holds;
-        let alone = |layer| holds.count(Piece::Layer(layer)) <= 1;
+        let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         self.phase == Phase::Stopped && self.settled() && alone(merge.lower) && alone(merge.upper)
     }
 }

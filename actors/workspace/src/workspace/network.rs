@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     Layer, ToolError,
-    ports::{Attachment, Cable, NetworkMode, NetworkPolicy},
+    ports::{Attachment, Netdev, NetworkMode, NetworkPolicy},
 };
 use hivekeep_link::{Link, Wait};
 use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
@@ -67,8 +67,8 @@ pub(super) async fn cable(
     let Some(seat) = seat(desk, plan).await? else { return Ok((None, None)) };
     let Attachment { mac, .. } = seat.attachment;
     let end = match desk.shared.network.cable(desk.id).await? {
-        Cable::Tap(queue) => NicEnd::Tap(queue),
-        Cable::User(forwards) => NicEnd::User { attachment: seat.attachment, forwards },
+        Netdev::Tap(queue) => NicEnd::Tap(queue),
+        Netdev::User(forwards) => NicEnd::User { attachment: seat.attachment, forwards },
     };
     Ok((Some(seat), Some(Nic { mac, end })))
 }

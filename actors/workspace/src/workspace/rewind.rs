@@ -17,7 +17,7 @@ use crate::{
     phase::{Phase, Want},
     records::{Planned, Record},
     shared::Desk,
-    snapshots::{Disk, Node, Piece, files},
+    snapshots::{Artifact, Disk, Node, files},
     tools::snapshots::SnapshotResult,
 };
 
@@ -165,7 +165,7 @@ pub(super) async fn settle_change(
     match change {
         Change::Restore { .. } => desk.note(Record::RestoreFailed).await,
         Change::Snapshot { node, frozen, top, paused, first } => {
-            let layer = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+            let layer = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
             if *first {
                 files::link(take_down::folders(desk).disk(), layer(*frozen)).await?;
             }

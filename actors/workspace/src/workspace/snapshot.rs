@@ -22,7 +22,7 @@ use crate::{
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
-    snapshots::{Disk, Memory, Node, Piece, files},
+    snapshots::{Artifact, Disk, Memory, Node, files},
     tools::snapshots::SnapshotResult,
 };
 
@@ -237,7 +237,7 @@ pub(super) async fn make(
     let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
     desk.note(wanted).await?;
     fault_point!("snapshot.after_intent");
-    let layer = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+    let layer = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
     let saved = async {
         if let Some(first) = &first {
             files::link(first.clone(), layer(frozen)).await?;
@@ -303,7 +303,7 @@ async fn save(
     let mut own = take_down::machine_plan(desk, plan)?;
     own.disk = take_down::disk_files(desk, disk);
     own.images = images(desk, plan, base).await?.0;
-    let new_top = Piece::Layer(top).path(&desk.shared.folders);
+    let new_top = Artifact::Layer(top).path(&desk.shared.folders);
     cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
     // What stands still keeps its cache: its memory has it, and a disk alone is as after a power
     // cut, which `disk_synced` says.

@@ -4,7 +4,7 @@ use hivekeep_kernel::{CallCx, SessionId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, snapshot};
-use crate::workspaces::{Held, Stem, inherited};
+use crate::workspaces::{ForkSource, Held, inherited};
 
 /// A snapshot with memory on behalf of a call that forks it at once.
 pub struct SnapshotRequest {
@@ -23,11 +23,11 @@ impl Workspace {
     ///
     /// # Errors
     /// `not_owner`, `snapshot_not_found`.
-    pub(super) fn stem(&self, session: SessionId, name: &str) -> Result<Stem, ToolError> {
+    pub(super) fn stem(&self, session: SessionId, name: &str) -> Result<ForkSource, ToolError> {
         self.authorize_session(session)?;
         let node = self.snapshot_named(name)?;
         let base = self.ledger.base.clone();
-        Ok(Stem {
+        Ok(ForkSource {
             source: self.desk.id,
             source_name: self.ledger.plan.name.clone(),
             spec: self.ledger.plan.spec.clone(),

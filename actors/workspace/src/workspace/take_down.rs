@@ -13,7 +13,7 @@ use crate::{
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     shared::Desk,
-    snapshots::{Disk, Piece},
+    snapshots::{Artifact, Disk},
     tools::lifecycle::WorkspaceStopped,
 };
 
@@ -188,7 +188,7 @@ pub(super) fn machine_plan(
 
 /// The files of a disk; `None` is the workspace's first layer alone.
 pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<hivekeep_machine::Disk> {
-    let file = |layer| Piece::Layer(layer).path(&desk.shared.folders);
+    let file = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
     let top = file(disk.top?);
     Some(hivekeep_machine::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
 }

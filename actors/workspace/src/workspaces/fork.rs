@@ -22,7 +22,7 @@ use crate::{
     phase::Phase,
     records::{Fork, Planned, Spec},
     shared::Shared,
-    snapshots::{Node, Piece, files},
+    snapshots::{Artifact, Node, files},
     tools::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
     workspace,
 };
@@ -33,7 +33,7 @@ const MAX_COUNT: u32 = 20;
 const STEM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What forks begin from. The files that it names are kept until it is dropped.
-pub struct Stem {
+pub struct ForkSource {
     pub(crate) source: WorkspaceId,
     pub(crate) source_name: Name,
     pub(crate) spec: Spec,
@@ -47,7 +47,7 @@ pub struct Stem {
 /// Keeps files of a snapshot while forks of it are being planned.
 pub(crate) struct Held {
     shared: Arc<Shared>,
-    pieces: Vec<Piece>,
+    pieces: Vec<Artifact>,
 }
 
 impl Held {
@@ -176,10 +176,14 @@ fn names(
     }
 }
 
-async fn stem(source: &Card, session: SessionId, snapshot: String) -> Result<Stem, ToolError> {
+async fn stem(
+    source: &Card,
+    session: SessionId,
+    snapshot: String,
+) -> Result<ForkSource, ToolError> {
     source
         .address
-        .ask(STEM_PATIENCE, |reply| workspace::Msg::Stem { session, snapshot, reply })
+        .ask(STEM_PATIENCE, |reply| workspace::Msg::ForkSource { session, snapshot, reply })
         .await?
 }
 
@@ -187,7 +191,7 @@ async fn fork(
     shared: &Arc<Shared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
-    mut stem: Stem,
+    mut stem: ForkSource,
     wish: Wish,
 ) -> Result<Forked, ToolError> {
     let with_memory = with_memory(&stem, &wish)?;
@@ -220,7 +224,7 @@ struct Seedling<'c> {
     shared: &'c Arc<Shared>,
     keeper: &'c Address<Msg>,
     cx: &'c CallCx,
-    stem: &'c Stem,
+    stem: &'c ForkSource,
     spec: Spec,
     with_memory: bool,
 }
@@ -308,7 +312,7 @@ fn split<T, E>(outcomes: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     (made, failed)
 }
 
-fn with_memory(stem: &Stem, wish: &Wish) -> Result<bool, ToolError> {
+fn with_memory(stem: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
     let has = stem.node.memory.is_some();
     let other_size = wish.vcpus.is_some_and(|vcpus| vcpus != stem.spec.vcpus)
         || wish.memory_mb.is_some_and(|memory_mb| memory_mb != stem.spec.memory_mb);
@@ -349,7 +353,7 @@ fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<Name>, To
 
 /// The plan of a fork that has no slot yet.
 pub(crate) fn plan(
-    stem: &Stem,
+    stem: &ForkSource,
     cx: &CallCx,
     id: WorkspaceId,
     name: Name,

@@ -1,6 +1,6 @@
 //! Giving a planned workspace its actor, or undoing the plan when it gets none.
 
-use hivekeep_kernel::{Address, Fault, Policy};
+use hivekeep_kernel::{Address, Fault, RestartPolicy};
 use hivekeep_store::StreamId;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ impl Workspaces {
     /// Starts a workspace's actor and lists it.
     pub(super) fn hatch(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
         let (id, name) = (plan.id, plan.id.to_string());
-        let address = self.nursery.address(&name, "workspace", Policy::ENTITY);
+        let address = self.children.address(&name, "workspace", RestartPolicy::ENTITY);
         self.shared.directory.insert(Card {
             id,
             name: plan.name.clone(),
@@ -67,7 +67,7 @@ impl Workspaces {
         });
         let seed =
             workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
-        self.nursery.start::<Workspace>(&name, Policy::ENTITY, &address, seed)?;
+        self.children.start::<Workspace>(&name, RestartPolicy::ENTITY, &address, seed)?;
         Ok(address)
     }
 

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Probe, Shortage};
+use hivekeep_kernel::{ActorStatus, Shortage};
 use serde_json::json;
 
 use crate::shared::Shared;
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) async fn tell(shared: Arc<Shared>, probe: Arc<Probe>) {
+pub(super) async fn tell(shared: Arc<Shared>, probe: Arc<ActorStatus>) {
     let mut low = false;
     loop {
         let shortage = shared.room.shortage(&shared.folders.disks);

@@ -309,7 +309,7 @@ async fn what_only_waits_gives_its_place_back_and_a_creation_keeps_it() {
     let given = async |tool: &'static str, args| {
         let count = Arc::<AtomicU32>::default();
         let counted = count.clone();
-        let slot = hivekeep_kernel::Slot::new(move || {
+        let slot = hivekeep_kernel::AdmissionPermit::new(move || {
             counted.fetch_add(1, SeqCst);
         });
         // What comes of it is not looked at: this guest knows few commands.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{Policy, Seat};
+use crate::plan::{AddressLease, Policy};
 use crate::selftest::frames;
 use crate::selftest::stage::{HOST, METADATA, PRIVATE, PUBLIC};
 use crate::selftest::talk::{self, PATIENCE, QUIET, Server};
@@ -61,7 +61,7 @@ pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
     let server = Server::start(&scene.stage.host, at)?;
     let a = scene.a().seat;
     let path = [SocketAddrV4::new(a.address, PORT), at];
-    let frame = frames::udp(Seat::at(gateway).mac, a.mac, path, b"to loopback");
+    let frame = frames::udp(AddressLease::at(gateway).mac, a.mac, path, b"to loopback");
     scene.a().send(&frame).map_err(Error::io("send a frame"))?;
     std::thread::sleep(QUIET);
     let heard = server.heard("to loopback");

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{Forward, Policy, Protocol, Seat};
+use crate::plan::{AddressLease, Forward, Policy, Protocol};
 use crate::selftest::frames;
 use crate::selftest::stage::{HOST, PUBLIC, configure};
 use crate::selftest::talk::{QUIET, Server};
@@ -47,7 +47,7 @@ pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
 
 /// Datagrams that no routing would lead to the host: to its loopback, to everyone, to a group.
 fn frames_of_a(scene: &mut Scene, any: &Server) -> Result<(), Error> {
-    let (a, bridge) = (scene.a().seat, Seat::at(scene.network.subnet().gateway()).mac);
+    let (a, bridge) = (scene.a().seat, AddressLease::at(scene.network.subnet().gateway()).mac);
     let nobody = Ipv4Addr::UNSPECIFIED;
     for (from, to) in [
         (a.address, Ipv4Addr::LOCALHOST),

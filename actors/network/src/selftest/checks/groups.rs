@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{Policy, Seat};
+use crate::plan::{AddressLease, Policy};
 use crate::selftest::frames;
 use crate::selftest::talk::{self, PATIENCE, QUIET, Server};
 
@@ -61,7 +61,7 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
 /// Whether packets of a to b of a protocol that the kernel does not know arrive as promised.
 fn passes(scene: &mut Scene, what: &str, promised: bool) -> Result<(), Error> {
     let (a, b) = (scene.a().seat, scene.b().seat);
-    let gateway = Seat::at(scene.network.subnet().gateway()).mac;
+    let gateway = AddressLease::at(scene.network.subnet().gateway()).mac;
     let frame = frames::experiment(gateway, a.mac, [a.address, b.address], MARK);
     scene.b().forget();
     let end = Instant::now() + if promised { PATIENCE } else { QUIET };

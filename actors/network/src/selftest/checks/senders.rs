@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{Mac, Policy, Seat};
+use crate::plan::{AddressLease, Mac, Policy};
 use crate::selftest::frames;
 use crate::selftest::stage::PUBLIC;
 use crate::selftest::talk::{QUIET, Server};
@@ -19,7 +19,7 @@ pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
     scene.open("a by its kernel", Side::A, to);
     let (a, b) = (scene.a().seat, scene.b().seat);
     let gateway = scene.network.subnet().gateway();
-    let bridge = Seat::at(gateway).mac;
+    let bridge = AddressLease::at(gateway).mac;
     let from = |address: Ipv4Addr| [SocketAddrV4::new(address, PORT), to];
     let frames = [
         ("true", frames::udp(bridge, a.mac, from(a.address), b"frame true")),

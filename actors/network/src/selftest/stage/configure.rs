@@ -8,7 +8,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::{HOST, METADATA, PRIVATE, PUBLIC, UPLINK, WORLD};
 use crate::Error;
-use crate::plan::{Seat, Subnet};
+use crate::plan::{AddressLease, Subnet};
 
 const FAR: &str = "eth0";
 
@@ -71,7 +71,7 @@ pub(super) async fn world() -> Result<(), Error> {
 }
 
 /// A guest as it is told to be: its address, and everything else by the gateway.
-pub(crate) async fn guest(seat: Seat, subnet: Subnet) -> Result<(), Error> {
+pub(crate) async fn guest(seat: AddressLease, subnet: Subnet) -> Result<(), Error> {
     let netlink = connect()?;
     up(&netlink, "lo").await?;
     let index = index(&netlink, FAR).await?;

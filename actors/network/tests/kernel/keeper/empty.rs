@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, Transport};
-use hivekeep_network::plan::{Seat, Subnet};
+use hivekeep_kernel::ports::{Netdev, Network as _, NetworkPolicy, Transport};
+use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::frames;
 use hivekeep_network::selftest::stage::{HOST, PUBLIC, Stage};
 use hivekeep_network::selftest::stand_in::StandIn;
@@ -28,7 +28,7 @@ enum Turn {
 
 /// The daemon's side, in its namespace: members with every right, then turns until nobody is
 /// there to give them. Says what it made, and that a turn is over.
-async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(Seat, Cable)>>) {
+async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(AddressLease, Netdev)>>) {
     let folder = tempfile::tempdir().unwrap();
     let start = || Daemon::start(folder.path(), options(Mode::Bridge));
     let mut daemon = Some(start().await);
@@ -39,7 +39,7 @@ async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(Seat, Ca
         let cable = network.cable(id).await.unwrap();
         network.settled(id).await.unwrap();
         network.add_forward(id, Transport::Tcp, PORT, None).await.unwrap();
-        made.send(Some((Seat::at(attachment.address), cable))).unwrap();
+        made.send(Some((AddressLease::at(attachment.address), cable))).unwrap();
     }
     let turns = Arc::new(Mutex::new(turns));
     loop {
@@ -67,7 +67,7 @@ fn knock(guest: &StandIn, gateway: Ipv4Addr, end: &AtomicBool) {
         }
         for to in targets {
             let path = [SocketAddrV4::new(guest.seat.address, port), SocketAddrV4::new(to, PORT)];
-            let frame = frames::udp(Seat::at(gateway).mac, guest.seat.mac, path, b"knock");
+            let frame = frames::udp(AddressLease::at(gateway).mac, guest.seat.mac, path, b"knock");
             // A tap that is full or down for a moment.
             let _ = guest.send(&frame);
         }
@@ -99,7 +99,7 @@ fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
         scope.spawn(move || stage.host.block_on(move || daemon(turns, made)));
         let [a, b] = [(); 2].map(|()| {
             let (seat, cable) = results.recv().unwrap().expect("a member");
-            let Cable::Tap(cable) = cable else { panic!("no tap") };
+            let Netdev::Tap(cable) = cable else { panic!("no tap") };
             StandIn::plug(cable.try_clone().unwrap(), seat, subnet).unwrap()
         });
         let _in_b = Server::start(&b.inside, at(b.seat.address)).unwrap();

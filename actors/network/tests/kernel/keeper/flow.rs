@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{Cable, GroupChange, Network as _, NetworkPolicy, NetworkWish};
-use hivekeep_network::plan::{Seat, Subnet};
+use hivekeep_kernel::ports::{GroupChange, Netdev, Network as _, NetworkPolicy, NetworkWish};
+use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::stage::{PUBLIC, Stage};
 use hivekeep_network::selftest::stand_in::StandIn;
 use hivekeep_network::selftest::talk::{self, PATIENCE, Server};
@@ -24,9 +24,9 @@ fn internet() -> NetworkPolicy {
 /// Puts a stand-in where a member's machine would be.
 pub(super) async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
     let address = daemon.network.view(id).unwrap().attachment.address;
-    let Cable::Tap(cable) = daemon.network.cable(id).await.unwrap() else { panic!("no tap") };
+    let Netdev::Tap(cable) = daemon.network.cable(id).await.unwrap() else { panic!("no tap") };
     let cable = cable.try_clone().unwrap();
-    StandIn::plug(cable, Seat::at(address), Subnet::default()).unwrap()
+    StandIn::plug(cable, AddressLease::at(address), Subnet::default()).unwrap()
 }
 
 const PACKETS: usize = 800;

@@ -1,7 +1,7 @@
 //! Members come, change and go.
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{Cable, Network as _, NetworkPolicy, NetworkWish, Transport};
+use hivekeep_kernel::ports::{Netdev, Network as _, NetworkPolicy, NetworkWish, Transport};
 use hivekeep_network::Mode;
 
 use super::super::needs_root;
@@ -22,7 +22,7 @@ fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
         let attachment = network.join(id, wish(&internet())).await.unwrap();
         assert_eq!(attachment.prefix_len, 16);
         assert_eq!(attachment.dns, Some(attachment.gateway));
-        let Cable::Tap(cable) = network.cable(id).await.unwrap() else { panic!("no tap") };
+        let Netdev::Tap(cable) = network.cable(id).await.unwrap() else { panic!("no tap") };
         let taken = network.cable(id).await.unwrap_err();
         assert_eq!(taken.code, "cable_taken");
         network.settled(id).await.unwrap();

@@ -1,7 +1,7 @@
 //! What cannot be kept is refused, and what goes wrong is said.
 
 use hivekeep_kernel::ports::{
-    Cable, Network as _, NetworkMode, NetworkPolicy, NetworkWish, Transport,
+    Netdev, Network as _, NetworkMode, NetworkPolicy, NetworkWish, Transport,
 };
 use hivekeep_network::{Mode, Options};
 
@@ -41,7 +41,7 @@ fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
         // The port is held until the machine takes it itself.
         let forward = network.add_forward(id, Transport::Tcp, 80, None).await.unwrap();
         assert!(std::net::TcpListener::bind(forward.host()).is_err());
-        let Cable::User(forwards) = network.cable(id).await.unwrap() else { panic!("a tap") };
+        let Netdev::User(forwards) = network.cable(id).await.unwrap() else { panic!("a tap") };
         assert_eq!(forwards, [forward]);
         let machine = std::net::TcpListener::bind(forward.host()).unwrap();
         // One that is added while it runs is only tried.
@@ -77,7 +77,7 @@ fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
             assert_eq!(refused.code, "policy_unavailable");
         }
         network.set_policy(id, wish(&NetworkPolicy::default())).await.unwrap();
-        assert!(matches!(network.cable(id).await.unwrap(), Cable::User(_)));
+        assert!(matches!(network.cable(id).await.unwrap(), Netdev::User(_)));
         daemon.stop().await;
     });
 }
@@ -336,7 +336,7 @@ fn a_cable_outlives_a_look_that_began_before_its_member_was_in() {
             std::fs::remove_file(&stall).unwrap();
         };
         let (cable, ()) = tokio::join!(network.cable(second), go_on);
-        let Cable::Tap(cable) = cable.unwrap() else { panic!("no tap") };
+        let Netdev::Tap(cable) = cable.unwrap() else { panic!("no tap") };
         network.settled(second).await.unwrap();
         assert_eq!(network.cable(second).await.unwrap_err().code, "cable_taken");
         drop(cable);

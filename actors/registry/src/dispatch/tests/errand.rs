@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use hivekeep_kernel::{
     Progress, Resources, SessionId,
-    ports::{Errand, LateTools, Reservation, Tools},
+    ports::{InternalCall, LateTools, Reservation, Tools},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -15,8 +15,8 @@ use crate::{
     test_util::{Stage, stage::eventually},
 };
 
-fn errand(session: SessionId, secs: u64) -> Errand {
-    Errand {
+fn errand(session: SessionId, secs: u64) -> InternalCall {
+    InternalCall {
         session,
         deadline: Instant::now() + Duration::from_secs(secs),
         cancel: CancellationToken::new(),
@@ -87,7 +87,7 @@ async fn what_was_reserved_for_it_is_there_as_long_as_it_works() {
     let reserved = Reservation::take(std::sync::Arc::new(stage.sessions.clone()), session, one);
     let reserved = Some(reserved.await.expect("there is room"));
     let (errand, dispatcher) =
-        (Errand { reserved, ..errand(session, 60) }, stage.dispatcher.clone());
+        (InternalCall { reserved, ..errand(session, 60) }, stage.dispatcher.clone());
     let calling = tokio::spawn(async move {
         Tools::call(&dispatcher, errand, "toy_wait", json!({ "ms": 300 })).await
     });

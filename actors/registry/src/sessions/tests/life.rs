@@ -275,7 +275,7 @@ async fn a_journal_that_makes_no_sense_is_refused_whole() {
     let stream = hivekeep_store::StreamId::new("session", "not-an-id").expect("a stream name");
     stage.journal.append(&stream, vec![b"{}".to_vec()]).await.expect("written");
     let census = hivekeep_kernel::Census::default();
-    let policy = hivekeep_kernel::Policy::ENTITY;
+    let policy = hivekeep_kernel::RestartPolicy::ENTITY;
     let address = hivekeep_kernel::Address::vacant(census.probe("other", "sessions", policy));
     let restored = SessionsHandle::restore(
         &Stage::loose(),

@@ -19,7 +19,7 @@ fn task(id: &str, command: &str) -> Arc<Task> {
     Arc::new(Task { message, from: "boss".to_owned(), at, bytes: 100, work })
 }
 
-fn assign(ledger: &mut Ledger, id: &str) -> Arc<Task> {
+fn assign(ledger: &mut TaskLedger, id: &str) -> Arc<Task> {
     let task = task(id, "true");
     assert_eq!(ledger.admit(&task), Ok(Stand::New));
     ledger.arrive(id);
@@ -30,13 +30,13 @@ fn exited() -> Ended {
     Ended::without_run(Outcome::Exited { exit_code: 0 })
 }
 
-fn finish(ledger: &mut Ledger, id: &str) -> Arc<Kept> {
+fn finish(ledger: &mut TaskLedger, id: &str) -> Arc<Kept> {
     let kept = ledger.conclude(id, exited()).expect("it waits for that");
     ledger.keep(kept.clone());
     kept
 }
 
-fn receive(ledger: &mut Ledger) -> Vec<String> {
+fn receive(ledger: &mut TaskLedger) -> Vec<String> {
     let Some((loan, lent)) = ledger.results().lend(9, 999_999) else { return Vec::new() };
     ledger.settle(loan, true);
     lent.into_iter().map(|lent| lent.message.task_id.clone()).collect()
@@ -44,7 +44,7 @@ fn receive(ledger: &mut Ledger) -> Vec<String> {
 
 #[test]
 fn an_id_is_for_one_task_for_as_long_as_it_is_known() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     let first = assign(&mut ledger, "t");
     assert_eq!(ledger.admit(&task("t", "true")), Ok(Stand::Pending));
     assert_eq!(ledger.admit(&task("t", "false")), Err(Refused::Differs));
@@ -59,7 +59,7 @@ fn an_id_is_for_one_task_for_as_long_as_it_is_known() {
 
 #[test]
 fn what_is_not_durable_is_not_put_and_has_no_result() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     ledger.admit(&task("t", "true")).expect("room");
     assert!(ledger.to_put(9).is_empty() && ledger.begin_reading(true).is_empty());
     assert!(ledger.conclude("t", exited()).is_none());
@@ -74,7 +74,7 @@ fn what_is_not_durable_is_not_put_and_has_no_result() {
 
 #[test]
 fn what_a_guest_has_lost_is_put_again() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     for id in ["a", "b", "c"] {
         assign(&mut ledger, id);
     }
@@ -91,7 +91,7 @@ fn what_a_guest_has_lost_is_put_again() {
 
 #[test]
 fn a_result_that_is_written_twice_is_one() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     let task = assign(&mut ledger, "t");
     let mut ended = exited();
     ended.stdout.text = "x".repeat(BOUNDS.bytes - LARGEST_RESULT_BYTES);
@@ -100,7 +100,7 @@ fn a_result_that_is_written_twice_is_one() {
     let ended = records::encode(&Record::Ended(Cow::Borrowed(&kept)));
     let taken = records::encode(&Record::Taken([kept.message].into()));
     let restored = |records: &[&Vec<u8>]| {
-        let mut ledger = Ledger::new(BOUNDS, 0);
+        let mut ledger = TaskLedger::new(BOUNDS, 0);
         let records: Vec<_> = records.iter().map(|record| (*record).clone()).collect();
         records::replay(&mut ledger, None, &records).expect("readable");
         ledger
@@ -117,7 +117,7 @@ fn a_result_that_is_written_twice_is_one() {
 
 #[test]
 fn there_is_room_for_so_many_tasks_and_for_so_much_of_results() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     for n in 0..BOUNDS.tasks {
         assign(&mut ledger, &n.to_string());
     }
@@ -138,7 +138,7 @@ fn there_is_room_for_so_many_tasks_and_for_so_much_of_results() {
 
 #[test]
 fn so_many_are_remembered_and_the_oldest_without_output() {
-    let mut ledger = Ledger::new(BOUNDS, 0);
+    let mut ledger = TaskLedger::new(BOUNDS, 0);
     for n in 0..1_300 {
         let id = n.to_string();
         assign(&mut ledger, &id);
@@ -149,7 +149,7 @@ fn so_many_are_remembered_and_the_oldest_without_output() {
         receive(&mut ledger);
     }
     assert_eq!(ledger.admit(&task("299", "true")), Ok(Stand::New), "forgotten");
-    let text = |ledger: &mut Ledger, id: &str| match ledger.admit(&task(id, "true")) {
+    let text = |ledger: &mut TaskLedger, id: &str| match ledger.admit(&task(id, "true")) {
         Ok(Stand::Done(kept, true)) => kept.stdout.text.len(),
         other => panic!("{other:?}"),
     };
@@ -212,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl World {
-    fn flush(&mut self, ledger: &mut Ledger) {
+    fn flush(&mut self, ledger: &mut TaskLedger) {
         for write in self.unwritten.drain(..) {
             match write {
                 Write::Task(task) => {
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, ledger: &mut Ledger, step: &Step) {
+    fn take(&mut self, ledger: &mut TaskLedger, step: &Step) {
         match step {
             Step::Assign(n) => {
                 let task = task(&format!("t{n}"), "true");
@@ -298,7 +298,7 @@ impl World {
             Step::Crash => {
                 self.unwritten.clear();
                 self.loan = None;
-                *ledger = Ledger::new(BOUNDS, 0);
+                *ledger = TaskLedger::new(BOUNDS, 0);
                 records::replay(ledger, None, &self.journal).expect("readable");
             }
             Step::Restore => {
@@ -312,14 +312,14 @@ impl World {
             Step::Fold => {
                 self.flush(ledger);
                 let bytes = records::snapshot(&ledger.durable());
-                let mut folded = Ledger::new(BOUNDS, 0);
+                let mut folded = TaskLedger::new(BOUNDS, 0);
                 records::replay(&mut folded, Some(&bytes), &[]).expect("readable");
                 assert_eq!(folded.durable(), ledger.durable());
             }
         }
     }
 
-    fn read(&mut self, ledger: &mut Ledger) {
+    fn read(&mut self, ledger: &mut TaskLedger) {
         let sent = ledger.begin_reading(false);
         for (id, (done, acknowledged)) in &self.guest {
             if *done && !acknowledged && sent.contains_key(id) {
@@ -338,7 +338,7 @@ proptest! {
     /// end, and none after it was.
     #[test]
     fn nothing_is_lost_and_nothing_comes_back(steps in proptest::collection::vec(step(), 1..120)) {
-        let (mut ledger, mut world) = (Ledger::new(BOUNDS, 0), World::default());
+        let (mut ledger, mut world) = (TaskLedger::new(BOUNDS, 0), World::default());
         for step in &steps {
             world.take(&mut ledger, step);
             prop_assert!(ledger.pending() + ledger.results().len() <= BOUNDS.tasks);

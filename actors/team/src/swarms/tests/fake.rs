@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
     ports::{
-        Errand, Hold, Sessions, Standing, TaskAssignment, TaskBoard, TaskHints, TaskOutcome,
+        Hold, InternalCall, Sessions, Standing, TaskAssignment, TaskBoard, TaskHints, TaskOutcome,
         TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
     },
 };
@@ -169,7 +169,7 @@ impl Fake {
         found.ok_or_else(|| refusal("workspace_not_found"))
     }
 
-    fn own(&self, errand: &Errand, args: &Value) -> Result<(String, Workspace), ToolError> {
+    fn own(&self, errand: &InternalCall, args: &Value) -> Result<(String, Workspace), ToolError> {
         let found = self.find(&text(args, "workspace_id"))?;
         if found.1.owner == errand.session { Ok(found) } else { Err(refusal("not_owner")) }
     }
@@ -179,7 +179,7 @@ impl Fake {
         if found.1.state == "running" { Ok(found) } else { Err(refusal("workspace_state")) }
     }
 
-    async fn fork(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
+    async fn fork(&self, errand: &InternalCall, args: &Value) -> Result<Value, ToolError> {
         self.own(errand, args)?;
         let name = text(args, "new_name");
         let (fails, slow) = self.with(|world| {
@@ -208,7 +208,7 @@ impl Fake {
         Ok(json!({ "workspace_id": id, "name": name, "state": "running", "ip": null }))
     }
 
-    async fn destroy(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
+    async fn destroy(&self, errand: &InternalCall, args: &Value) -> Result<Value, ToolError> {
         let (name, _) = self.own(errand, args)?;
         tokio::time::sleep(self.with(|world| world.removing)).await;
         if self.with(|world| world.stuck.contains(&name)) {
@@ -222,7 +222,7 @@ impl Fake {
         Ok(json!({ "destroyed": true }))
     }
 
-    fn start(&self, errand: &Errand, args: &Value) -> Result<Value, ToolError> {
+    fn start(&self, errand: &InternalCall, args: &Value) -> Result<Value, ToolError> {
         let (name, one) = self.own(errand, args)?;
         self.with(|world| {
             world.starts += 1;
@@ -238,7 +238,7 @@ impl Fake {
         })
     }
 
-    fn merge(&self, errand: &Errand, args: Value) -> Result<Value, ToolError> {
+    fn merge(&self, errand: &InternalCall, args: Value) -> Result<Value, ToolError> {
         if errand.cancel.is_cancelled() {
             return Err(ToolError::cancelled());
         }
@@ -297,7 +297,7 @@ impl Fake {
 impl Tools for Fake {
     async fn call(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, Policy, Progress, ProgressUpdate, Receipt, Resources, SessionId,
-    Slot, SwarmId, ToolCall, ToolError,
+    Address, AdmissionPermit, CallCx, CallId, Door, Progress, ProgressUpdate, Receipt, Resources,
+    RestartPolicy, SessionId, SwarmId, ToolCall, ToolError,
     entity::spawn_root,
     ports::{DefaultSize, Network, Tasks, Vault},
 };
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::{Fake, GOLDEN};
 use crate::{
-    House, Options, SwarmOptions,
+    Options, SwarmOptions, TeamShared,
     swarm::records::Plan,
     swarms::{Msg, Swarms, plan::Wish},
     tools::swarm::{FAMILY, SwarmRun},
@@ -38,7 +38,7 @@ pub(super) struct Stage {
     pub(super) journal: Journal,
     swarms: Address<Msg>,
     cell: ractor::ActorCell,
-    house: Arc<House>,
+    house: Arc<TeamShared>,
     options: SwarmOptions,
     dir: Arc<TempDir>,
     pub(super) closing: CancellationToken,
@@ -81,7 +81,7 @@ impl Stage {
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
         let (census, closing) = (hivekeep_kernel::Census::default(), CancellationToken::new());
-        let swarms = Address::vacant(census.probe("swarms", "swarms", Policy::ESSENTIAL));
+        let swarms = Address::vacant(census.probe("swarms", "swarms", RestartPolicy::ESSENTIAL));
         let teams = crate::teams::tests::fake::Fake::default();
         let ports = Ports::default();
         ports.offer(Arc::new(DefaultSize(Resources::default())));
@@ -99,7 +99,7 @@ impl Stage {
                 Arc::new(fake.clone()),
             )
         };
-        let house = House::new(&daemon, Options::default(), options.clone())
+        let house = TeamShared::new(&daemon, Options::default(), options.clone())
             .expect("every port is offered");
         let (cell, _) = spawn_root::<Swarms>(&swarms, house.clone()).await.expect("spawns");
         Self {
@@ -149,7 +149,7 @@ impl Stage {
         let row = FAMILY.rows.iter().find(|row| row.0.spec.name == tool).expect("a tool");
         let mut cx = cx(session, row.0.spec.name, limit, progress);
         let places = self.places.clone();
-        cx.slot = Slot::new(move || {
+        cx.slot = AdmissionPermit::new(move || {
             places.fetch_add(1, SeqCst);
         });
         let cancel = cx.cancel.clone();
@@ -216,7 +216,7 @@ fn cx(session: SessionId, tool: &'static str, limit: Duration, progress: Progres
         progress,
         receipt: Receipt::default(),
         reserved: None,
-        slot: Slot::default(),
+        slot: AdmissionPermit::default(),
         span: tracing::Span::none(),
     }
 }

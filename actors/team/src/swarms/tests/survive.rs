@@ -6,7 +6,7 @@ use hivekeep_kernel::SwarmId;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, swarm};
-use crate::swarm::records::{self, Record, Story};
+use crate::swarm::records::{self, Record, SwarmState};
 
 const TWO: [(&str, &str); 2] = [("a", "ok"), ("b", "ok")];
 
@@ -267,7 +267,7 @@ async fn a_plan_larger_than_a_record_comes_back_whole() {
     args["shared_context"] = json!("\u{2}".repeat(1024 * 1024));
     let id = left_behind(&stage, &args, 0).await;
     let story = records::load(&stage.journal, &records::stream(id)).expect("read").expect("there");
-    let Story::Going(state) = story.0 else { panic!("it is not over") };
+    let SwarmState::Going(state) = story.0 else { panic!("it is not over") };
     assert_eq!(state.plan.tasks[19].command, many[19].1);
     assert_eq!(state.plan.contexts[0].content.len(), 1024 * 1024);
 }

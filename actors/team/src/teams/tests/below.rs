@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{SessionId, Slot};
+use hivekeep_kernel::{AdmissionPermit, SessionId};
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, plan};
@@ -34,9 +34,9 @@ async fn family() -> (Stage, String) {
 }
 
 /// A place among the calls that teams work on; that it is given back is counted.
-fn counted(given: &Arc<AtomicUsize>) -> Slot {
+fn counted(given: &Arc<AtomicUsize>) -> AdmissionPermit {
     let given = given.clone();
-    Slot::new(move || {
+    AdmissionPermit::new(move || {
         given.fetch_add(1, SeqCst);
     })
 }
@@ -146,7 +146,7 @@ async fn so_many_calls_may_wait_for_one_removal() {
     assert_eq!((error.code.as_ref(), error.retryable), ("too_many_waiting", true));
     // Of another team it may.
     stage.create("other", &["c"]).await;
-    let other = stage.begin_in(Slot::default(), stage.session, destroy("other"));
+    let other = stage.begin_in(AdmissionPermit::default(), stage.session, destroy("other"));
     eventually("it is removed", async || stage.fake.with(|world| world.asked_to_remove.len()) == 2)
         .await;
     other.cancel.cancel();

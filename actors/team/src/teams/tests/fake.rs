@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
-    ports::{Errand, Hold, NetworkPolicy, Sessions, Standing, Tools},
+    ports::{Hold, InternalCall, NetworkPolicy, Sessions, Standing, Tools},
 };
 use serde_json::{Value, json};
 
@@ -87,7 +87,12 @@ impl Fake {
         self.with(|world| world.workspaces.values_mut().for_each(|one| one.owner = by));
     }
 
-    async fn make(&self, errand: &Errand, name: String, forked: bool) -> Result<Value, ToolError> {
+    async fn make(
+        &self,
+        errand: &InternalCall,
+        name: String,
+        forked: bool,
+    ) -> Result<Value, ToolError> {
         let (fails, slow) = self.with(|world| {
             world.begun += 1;
             world.running += 1;
@@ -126,7 +131,7 @@ impl Fake {
         found.ok_or_else(|| ToolError::new(Layer::Resolve, "workspace_not_found", key))
     }
 
-    fn own(&self, errand: &Errand, args: &Value) -> Result<(String, Workspace), ToolError> {
+    fn own(&self, errand: &InternalCall, args: &Value) -> Result<(String, Workspace), ToolError> {
         let found = self.find(args)?;
         if found.1.owner == errand.session {
             return Ok(found);
@@ -139,7 +144,7 @@ impl Fake {
 impl Tools for Fake {
     async fn call(
         &self,
-        errand: Errand,
+        errand: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, CallId, Door, Policy, Progress, Receipt, ReceiptPad, Resources, SessionId,
-    Slot, ToolCall, ToolError,
+    Address, AdmissionPermit, CallCx, CallId, Door, Progress, Receipt, ReceiptPad, Resources,
+    RestartPolicy, SessionId, ToolCall, ToolError,
     entity::spawn_root,
     ports::{DefaultSize, Network, Tasks, Vault},
 };
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fake::Fake, guests::Guests, wires::Shelf};
 use crate::{
-    House, Options, TeamsHandle, team,
+    Options, TeamShared, TeamsHandle, team,
     teams::{Inner, Msg, Teams},
     tools::team::FAMILY,
 };
@@ -29,7 +29,7 @@ pub(super) struct Stage {
     pub(super) session: SessionId,
     pub(super) journal: Journal,
     pub(super) teams: Address<Msg>,
-    pub(super) house: Arc<House>,
+    pub(super) house: Arc<TeamShared>,
     cell: ractor::ActorCell,
     options: Options,
     dir: Arc<TempDir>,
@@ -85,7 +85,7 @@ impl Stage {
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
         let census = hivekeep_kernel::Census::default();
-        let teams = Address::vacant(census.probe("teams", "teams", Policy::ESSENTIAL));
+        let teams = Address::vacant(census.probe("teams", "teams", RestartPolicy::ESSENTIAL));
         let ports = Ports::default();
         ports.offer(Arc::new(DefaultSize(Resources::workspace(512, 10))));
         ports.offer::<dyn Tasks>(Arc::new(guests.clone()));
@@ -101,7 +101,7 @@ impl Stage {
                 Arc::new(fake.clone()),
             )
         };
-        let house = House::new(&daemon, options.clone(), crate::SwarmOptions::default())
+        let house = TeamShared::new(&daemon, options.clone(), crate::SwarmOptions::default())
             .expect("every port is offered");
         let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
         let shelf = fake.1.clone();
@@ -141,11 +141,16 @@ impl Stage {
     }
 
     pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Running {
-        self.begin_in(Slot::default(), session, args)
+        self.begin_in(AdmissionPermit::default(), session, args)
     }
 
     /// With this place among the calls that teams work on.
-    pub(super) fn begin_in(&self, slot: Slot, session: SessionId, args: Value) -> Running {
+    pub(super) fn begin_in(
+        &self,
+        slot: AdmissionPermit,
+        session: SessionId,
+        args: Value,
+    ) -> Running {
         let (reply, answer) = oneshot::channel();
         let (pad, receipt) = Receipt::pair();
         let cancel = CancellationToken::new();

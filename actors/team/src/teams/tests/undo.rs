@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Address, Census, Policy, TeamId, entity::spawn_root};
+use hivekeep_kernel::{Address, Census, RestartPolicy, TeamId, entity::spawn_root};
 use serde_json::json;
 
 use super::stage::{Stage, eventually, plan};
 use crate::{
     Options,
-    house::For,
     records::{self, Member, Plan, Record, State},
+    shared::OnBehalfOf,
     team::{self, Team},
 };
 
@@ -165,7 +165,7 @@ async fn nothing_is_kept_of_teams_that_are_gone() {
     drop(id);
     stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     // A call that began before comes late.
-    let whom = For::own(stage.session, Duration::from_secs(60));
+    let whom = OnBehalfOf::own(stage.session, Duration::from_secs(60));
     stage.house.workspaces(card.plan().id, &whom).await.expect("listed");
     assert_eq!(stage.house.parties(), 0);
 }
@@ -291,7 +291,7 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
     let stage = Stage::new().await;
     let (id, fresh) = (TeamId::new(), Arc::new(AtomicBool::new(true)));
     let seed = team::Seed { house: stage.house.clone(), id, teams: stage.teams.clone(), fresh };
-    let probe = Census::default().probe("team", "team", Policy::TEMPORARY);
+    let probe = Census::default().probe("team", "team", RestartPolicy::TEMPORARY);
     let place = Address::vacant(probe);
     // Nothing is recorded of it: it cannot be read.
     let (_, ended) = spawn_root::<Team>(&place, seed.clone()).await.expect("spawns");

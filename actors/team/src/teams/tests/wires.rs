@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{
-        Attachment, Cable, GroupChange, Network, NetworkMode, NetworkPolicy, NetworkView,
+        Attachment, GroupChange, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView,
         NetworkWish, PortForward, Transport, Vault,
     },
 };
@@ -66,7 +66,7 @@ impl Network for Fake {
     async fn join(&self, _: WorkspaceId, _: NetworkWish) -> Result<Attachment, ToolError> {
         unreachable!("teams do not give places")
     }
-    async fn cable(&self, _: WorkspaceId) -> Result<Cable, ToolError> {
+    async fn cable(&self, _: WorkspaceId) -> Result<Netdev, ToolError> {
         unreachable!("teams do not launch machines")
     }
     async fn settled(&self, _: WorkspaceId) -> Result<(), ToolError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolError;
 
-use super::{Answer, Caller, Keeper, need, valid_tag};
+use super::{Answer, Caller, VaultActor, need, valid_tag};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
 use crate::ops::{MOST_ROWS, Vault, Wanted};
 use crate::path::NotePath;
@@ -22,7 +22,7 @@ const MOST_PATHS: usize = 10;
 /// Texts that one `batch_read` answers together: with JSON's escapes, below what a result may be.
 const BATCH_BYTES: usize = 20 * 1024 * 1024;
 
-impl Keeper {
+impl VaultActor {
     pub(super) fn search(&self, by: &Caller, call: VaultCall) -> Answer {
         let query = need(call.query, "query")?;
         let at = self.folder(by, call.path_prefix.as_deref())?;

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A vault with a part of `a`, one of `a-b`, and something that is nobody's.
-async fn house() -> House {
-    let house = House::open(Options::default()).await;
+async fn house() -> VaultShared {
+    let house = VaultShared::open(Options::default()).await;
     for (path, text) in [
         ("teams/a/own.md", "---\ntags: [t]\n---\nneedle own"),
         ("teams/a-b/other.md", "needle other #t"),
@@ -26,7 +26,7 @@ fn member(mut args: Value) -> Value {
 }
 
 /// Every file outside the part of `a`, with its text.
-fn outside(house: &House) -> Vec<(std::path::PathBuf, String)> {
+fn outside(house: &VaultShared) -> Vec<(std::path::PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![house.at("")];
     while let Some(folder) = folders.pop() {
@@ -57,7 +57,7 @@ const ELSEWHERE: [&str; 8] = [
     "..",
 ];
 
-async fn with_links() -> House {
+async fn with_links() -> VaultShared {
     let house = house().await;
     symlink(house.at("teams/a-b"), house.at("teams/a/link")).unwrap();
     symlink("../other.md", house.at("teams/a/link.md")).unwrap();

@@ -25,8 +25,8 @@ use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
 use crate::reap::Tree;
 use crate::sys::kill::kill;
+use crate::sys::preforked::Preforked;
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
-use crate::sys::standby::Standby;
 use crate::sys::{fork, signals, stdio};
 
 /// What a shim does not end by.
@@ -54,7 +54,7 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     job: Job,
-    standby: Standby,
+    standby: Preforked,
 }
 
 /// A command that was started.
@@ -205,7 +205,7 @@ impl Stage {
     /// # Errors
     /// When none can be made.
     pub(crate) fn stand_by(self) -> Result<Waiting, spawn::Error> {
-        let (leader, standby) = Standby::start(&self.stdio())?;
+        let (leader, standby) = Preforked::start(&self.stdio())?;
         Ok(Waiting { job: self.led_by(leader.pid), standby })
     }
 

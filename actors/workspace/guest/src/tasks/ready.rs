@@ -102,7 +102,7 @@ pub struct Spent {
 
 /// Keeps a shim ready.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct PreforkPool {
     last_number: AtomicU64,
     /// Held while one is made: who wants one meanwhile waits for that. By threads that may block.
     ready: Mutex<Option<Ready>>,
@@ -110,7 +110,7 @@ pub struct Shelf {
     spent: Mutex<Option<Spent>>,
 }
 
-impl Shelf {
+impl PreforkPool {
     /// Runs get greater numbers than this.
     pub fn numbers_beyond(&self, number: u64) {
         self.last_number.fetch_max(number, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::{
-    KeeperArgs, KeeperMsg, KeeperOptions, LinkDown, LinkKeeper, LinkNews,
+    KeeperArgs, KeeperMsg, KeeperOptions, LinkDown, LinkNews, LinkSupervisor,
     fake::{Opening, obliging},
 };
 
@@ -32,7 +32,7 @@ async fn keep(
         options,
         on_news: Arc::new(move |news| drop(sender.send(news))),
     };
-    let (keeper, _) = Actor::spawn(None, LinkKeeper, args).await.unwrap();
+    let (keeper, _) = Actor::spawn(None, LinkSupervisor, args).await.unwrap();
     (keeper, news)
 }
 

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::args::{self, Sandbox};
 use super::{Layout, SandboxDriver, copies, layout, overlay_dir, user};
 use crate::cgroup::Limits;
-use crate::ground::{Ground, Newborn};
 use crate::handle::{Endpoint, ProcessId, boot_id};
+use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::spawn::{self, Spawn};
 use crate::{
@@ -100,7 +100,7 @@ impl From<Error> for Failure {
 
 /// The blocking part of a launch.
 struct Starter {
-    ground: Ground,
+    ground: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
     plan: Plan,

@@ -24,7 +24,7 @@ fn bench(guest: &Path) -> Result<Bench, Error> {
     std::fs::copy(guest, &own).unwrap();
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
     let options = Options { guest_path: own, ..Options::default() };
-    let driver = SandboxDriver::open(Ground::open(options, &dir.path().join("run")))?;
+    let driver = SandboxDriver::open(HostEnv::open(options, &dir.path().join("run")))?;
     let mut plan = fake::plan("ws_box", dir.path());
     plan.carrier = Carrier::Unix;
     plan.images.rootfs_tree = Some("/".into());
@@ -172,7 +172,7 @@ async fn a_sandbox_outlives_the_death_of_its_daemon() {
     let root = handle.folders.run_dir.ancestors().nth(2).unwrap().to_owned();
     let mut plan = bench.plan.clone();
     plan.folders = handle.folders.clone();
-    let ground = Ground::open(bench.driver.ground.options.clone(), &root.join("run"));
+    let ground = HostEnv::open(bench.driver.ground.options.clone(), &root.join("run"));
     let driver = SandboxDriver::open(ground).unwrap();
     driver.reattach(&handle).await.unwrap();
     driver.kill(&handle).await.unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::overlay_dir;
 use super::subordinates::Within;
-use crate::ground::Ground;
+use crate::host_env::HostEnv;
 use crate::options::MachineUser;
 use crate::{Error, Plan};
 
@@ -21,7 +21,7 @@ pub(super) struct User {
 ///
 /// # Errors
 /// When its files are those of a user that the daemon has no longer.
-pub(super) fn of(ground: &Ground, plan: &Plan) -> Result<User, Error> {
+pub(super) fn of(ground: &HostEnv, plan: &Plan) -> Result<User, Error> {
     let own = ground.options.machine_user(plan.slot)?;
     let shared = User { host: own, within: None };
     if own.switch {

@@ -25,11 +25,11 @@ fn only_tags_of_our_run_root_count() {
 async fn leftovers_are_found_and_removed_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let ground = Ground::open(Options::default(), &root.join("run"));
+    let ground = HostEnv::open(Options::default(), &root.join("run"));
     let sweeper = Sweeper::new(ground, root.join("run"), &[root.join("disk")]);
     let (kept, lost) = (fake::plan("ws_kept", root), fake::plan("ws_lost", root));
     for plan in [&kept, &lost] {
-        crate::ground::make_folders(plan).unwrap();
+        crate::host_env::make_folders(plan).unwrap();
         fs::write(plan.folders.disk(), "disk").unwrap();
     }
     fs::create_dir(root.join("disk/somebody-elses")).unwrap();

@@ -8,8 +8,8 @@ use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
 use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
 use crate::cgroup::Limits;
-use crate::ground::{Ground, Newborn};
 use crate::handle::{Endpoint, ProcessId, boot_id};
+use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::spawn::{self, Spawn};
 use crate::{
@@ -171,7 +171,7 @@ async fn await_control(
 
 /// The blocking part of a launch.
 struct Starter {
-    ground: Ground,
+    ground: HostEnv,
     program: std::path::PathBuf,
     accelerator: AcceleratorKind,
     processor: Processor,

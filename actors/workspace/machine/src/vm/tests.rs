@@ -34,7 +34,7 @@ fn overlay_maker() -> OverlayMaker {
 }
 
 pub(super) fn open(root: &Path, options: Options) -> VmDriver {
-    let ground = Ground::open(options, &root.join("run"));
+    let ground = HostEnv::open(options, &root.join("run"));
     VmDriver::open(ground, &no_kvm(), overlay_maker()).unwrap()
 }
 
@@ -263,7 +263,7 @@ async fn a_machine_without_a_record_is_swept() {
     let _guard = fake::EndsWithTest::of(&handle);
 
     let run_root = dir.path().join("run");
-    let ground = Ground::open(tcg(), &run_root);
+    let ground = HostEnv::open(tcg(), &run_root);
     let sweeper = crate::sweep::Sweeper::new(ground, run_root, &[dir.path().join("disk")]);
     let known = std::collections::HashSet::from([plan.workspace.clone()]);
     assert_eq!(sweeper.find(&known).await.unwrap(), []);
@@ -308,7 +308,7 @@ fn a_disk_appears_whole_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = fake::plan("ws_disk", dir.path());
     plan.images.rootfs_ext4 = Some(dir.path().join("base"));
-    ground::make_folders(&plan).unwrap();
+    host_env::make_folders(&plan).unwrap();
     let failing: OverlayMaker = Arc::new(|_, _, disk| {
         std::fs::write(disk, "half")?;
         Err(std::io::ErrorKind::StorageFull.into())
@@ -327,7 +327,7 @@ async fn required_limits_are_refused_before_anything_starts() {
     let options = Options { cgroup_required: true, ..tcg() };
     let host = crate::cgroup::Host { mountinfo: String::new(), own: String::new(), root: true };
     let mut driver =
-        match VmDriver::open(Ground::open(options, dir.path()), &no_kvm(), overlay_maker()) {
+        match VmDriver::open(HostEnv::open(options, dir.path()), &no_kvm(), overlay_maker()) {
             Ok(driver) => driver,
             Err(error) => return eprintln!("SKIPPED: {error}"),
         };

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::folders::Folders;
-use crate::ground::{self, Ground, Newborn};
 use crate::handle::ProcessId;
+use crate::host_env::{self, HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::process::Watcher;
 use crate::spawn::{self, Spawn};
@@ -36,7 +36,7 @@ const TX_BUFFER_BYTES: u32 = 256 << 10;
 
 /// Starts the helper as the machine's user, in a folder of that user, and connects to it.
 pub(super) fn start(
-    ground: &Ground,
+    ground: &HostEnv,
     plan: &Plan,
     cid: u32,
     user: MachineUser,
@@ -46,7 +46,7 @@ pub(super) fn start(
     let dir = plan.folders.vsock_dir();
     remove_tree(&dir).map_err(Error::io("remove", &dir))?;
     std::fs::create_dir(&dir).map_err(Error::io("make the folder", &dir))?;
-    ground::give(&dir, user)?;
+    host_env::give(&dir, user)?;
     let device = dir.join("device");
     spawn::reachable(&device, user)?;
     let uds = uds_path(&plan.folders);

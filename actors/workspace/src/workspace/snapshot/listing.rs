@@ -6,7 +6,7 @@ use hivekeep_kernel::{Layer, Reply, ToolError};
 
 use super::MAX_NAME;
 use crate::{
-    snapshots::{Node, Piece, files},
+    snapshots::{Artifact, Node, files},
     tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
     workspace::Workspace,
 };
@@ -25,10 +25,10 @@ impl Workspace {
                     let others = tree.nodes().filter(|other| other.id != node.id);
                     let others: BTreeSet<_> =
                         others.flat_map(Node::pieces).chain(disk.pieces()).collect();
-                    let (own, shared): (Vec<Piece>, Vec<Piece>) = pieces
+                    let (own, shared): (Vec<Artifact>, Vec<Artifact>) = pieces
                         .into_iter()
                         .partition(|piece| holds.count(*piece) <= 1 && !others.contains(piece));
-                    let bytes = |pieces: Vec<Piece>| {
+                    let bytes = |pieces: Vec<Artifact>| {
                         let bytes = pieces.iter().map(|piece| {
                             match files::bytes(&piece.path(&folders)) {
                                 // Memory that a backup did not hold.

@@ -11,13 +11,13 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_image::fixture::{Fixture, fixture};
 use hivekeep_kernel::{
-    Address, Addressing, CallCx, CallId, Census, Door, Policy, Resources, Room, SessionId,
+    Address, Addressing, CallCx, CallId, Census, Door, Resources, RestartPolicy, Room, SessionId,
     ToolCall, ToolError,
     entity::spawn_root,
     ports::{Hold, NetworkMode, Sessions, Standing},
 };
 use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
-use hivekeep_machine::{Ground, Isolation, fake::FakeDriver, sweep::Sweeper};
+use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
     Stream, Thawed, ToGuest,
@@ -321,7 +321,7 @@ impl Daemon {
         for folder in [&folders.layers, &folders.memories] {
             std::fs::create_dir_all(folder).unwrap();
         }
-        let ground = Ground::open(Default::default(), &folders.run);
+        let ground = HostEnv::open(Default::default(), &folders.run);
         let quota = Arc::new(Quota::default());
         let shared = Arc::new(Shared {
             transfers: crate::workspace::TransferQuota::of_mb(1024),
@@ -350,7 +350,7 @@ impl Daemon {
             closing: Default::default(),
             booted: Default::default(),
         });
-        let probe = shared.census.probe("workspaces", "workspaces", Policy::ESSENTIAL);
+        let probe = shared.census.probe("workspaces", "workspaces", RestartPolicy::ESSENTIAL);
         let keeper = Address::vacant(probe);
         let (cell, ended) = spawn_root::<Workspaces>(&keeper, shared.clone()).await.unwrap();
         Self { shared, quota, keeper, cell, ended }

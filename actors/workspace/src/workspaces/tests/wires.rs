@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{
-        Attachment, Cable, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish,
+        Attachment, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish,
         PortForward, Transport,
     },
 };
@@ -120,15 +120,15 @@ impl Network for Wires {
         Ok(member.attachment)
     }
 
-    async fn cable(&self, id: WorkspaceId) -> Result<Cable, ToolError> {
+    async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
         let state = self.begin("cable")?;
         let member = state.members.get(&id).ok_or_else(no_place)?;
         if let NetworkMode::User { .. } = self.mode {
-            return Ok(Cable::User(member.forwards.clone()));
+            return Ok(Netdev::User(member.forwards.clone()));
         }
         let end =
             std::fs::File::open("/dev/null").map_err(|e| ToolError::internal(e.to_string()))?;
-        Ok(Cable::Tap(Arc::new(end.into())))
+        Ok(Netdev::Tap(Arc::new(end.into())))
     }
 
     async fn settled(&self, _: WorkspaceId) -> Result<(), ToolError> {

@@ -8,8 +8,8 @@ use tokio::io::unix::AsyncFd;
 use super::{Cgroup, Pool};
 use crate::contain::outputs::{self, Readers, Writers};
 use crate::contain::{Error, collect};
+use crate::sys::preforked::Preforked;
 use crate::sys::spawn::Stdio;
-use crate::sys::standby::Standby;
 use crate::sys::watched;
 
 /// A process in its cgroup, waiting for its program or given it.
@@ -17,7 +17,7 @@ use crate::sys::watched;
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) pidfd: AsyncFd<OwnedFd>,
-    pub(super) standby: Standby,
+    pub(super) standby: Preforked,
 }
 
 /// One that waits, with all that belongs to it.
@@ -37,7 +37,7 @@ impl Ready {
         let cgroup = pool.take()?;
         let stdio = writers.stdio(pool.0.null.as_fd());
         let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
-        match Standby::start(&stdio) {
+        match Preforked::start(&stdio) {
             Ok((started, standby)) => {
                 let pidfd = watched::readable(started.pidfd)?;
                 let process = Process { pid: started.pid, pidfd, standby };

@@ -187,7 +187,7 @@ async fn a_task_too_large_for_the_socket_runs_all_the_same() {
 
 #[tokio::test]
 async fn no_process_has_a_handler_that_those_who_wait_in_its_memory_do_not_know_of() {
-    let known: u64 = hivekeep_guest::sys::standby::HANDLED.iter().map(|n| 1 << (n - 1)).sum();
+    let known: u64 = hivekeep_guest::sys::preforked::HANDLED.iter().map(|n| 1 << (n - 1)).sum();
     for way in ways() {
         let guest = Guest::start(way);
         let host = Host::to(&guest).await;

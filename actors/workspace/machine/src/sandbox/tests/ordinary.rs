@@ -80,7 +80,7 @@ fn without_a_range_they_share_the_daemons_user_and_that_is_said() {
 /// What the part that runs as the ordinary user begins with.
 fn driver_of(folder: &Path) -> SandboxDriver {
     let options = Options { guest_path: folder.join("state/guest"), ..Options::default() };
-    SandboxDriver::open(Ground::open(options, &folder.join("state/run"))).unwrap()
+    SandboxDriver::open(HostEnv::open(options, &folder.join("state/run"))).unwrap()
 }
 
 fn plan_of(folder: &Path, slot: u32) -> Plan {

@@ -5,7 +5,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 
 /// Cuts a stream of bytes into lines, in one reused buffer.
 #[derive(Debug)]
-pub struct Cutter {
+pub struct LineSplitter {
     line: Vec<u8>,
     /// `line` was handed out whole and starts anew with the next bytes.
     handed_out: bool,
@@ -19,13 +19,13 @@ pub struct Cutter {
 pub enum Cut {
     /// All bytes were taken; the line goes on.
     More,
-    /// A line is whole: see [`Cutter::line`].
+    /// A line is whole: see [`LineSplitter::line`].
     Line,
     /// A line above the limit ended; it was dropped.
     TooLong,
 }
 
-impl Cutter {
+impl LineSplitter {
     /// Lines of at most `max_bytes`, their end not counted.
     pub fn new(max_bytes: usize) -> Self {
         Self { line: Vec::new(), handed_out: false, dropping: false, max_bytes }
@@ -92,7 +92,7 @@ mod tests {
             max_bytes in 1usize..12,
         ) {
             let cut = |pieces: &mut dyn Iterator<Item = usize>| {
-                let (mut cutter, mut rest, mut seen) = (Cutter::new(max_bytes), text.as_bytes(), Vec::new());
+                let (mut cutter, mut rest, mut seen) = (LineSplitter::new(max_bytes), text.as_bytes(), Vec::new());
                 while !rest.is_empty() {
                     let piece = pieces.next().unwrap_or(rest.len()).min(rest.len());
                     let (taken, cut) = cutter.feed(&rest[..piece]);

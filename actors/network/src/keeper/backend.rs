@@ -4,7 +4,7 @@ use hivekeep_kernel::ToolError;
 use hivekeep_kernel::ports::{Attachment, NetworkMode};
 
 use super::refuse;
-use crate::plan::{Forward, Policy, Seat, Subnet, UserMode};
+use crate::plan::{AddressLease, Forward, Policy, Subnet, UserMode};
 use crate::selftest::{Property, Report};
 
 /// Without these there is no bridge: nothing could be promised on it.
@@ -17,7 +17,7 @@ pub(super) const ESSENTIAL: [Property; 4] = [
 
 /// How machines are connected by this daemon, for its whole life.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Footing {
+pub(super) enum Backend {
     /// A bridge; what was not proven on this kernel is refused.
     Bridge { report: Report },
     /// QEMU's own network.
@@ -26,7 +26,7 @@ pub(super) enum Footing {
     Off { reason: String },
 }
 
-impl Footing {
+impl Backend {
     pub(super) fn mode(&self) -> NetworkMode {
         match self {
             Self::Bridge { .. } => NetworkMode::Bridge,
@@ -36,7 +36,7 @@ impl Footing {
     }
 
     /// How a guest has to set its interface.
-    pub(super) fn attachment(&self, seat: Seat, subnet: Subnet) -> Attachment {
+    pub(super) fn attachment(&self, seat: AddressLease, subnet: Subnet) -> Attachment {
         let mac = seat.mac.0;
         match self {
             Self::Bridge { .. } => Attachment {
@@ -86,7 +86,7 @@ impl Footing {
     /// Whether forwards work here.
     ///
     /// # Errors
-    /// As [`Footing::keeps`].
+    /// As [`Backend::keeps`].
     pub(super) fn forwards(&self) -> Result<(), ToolError> {
         match self {
             Self::Bridge { .. } => self.proven("a port forward", Property::Forwards),
@@ -139,8 +139,8 @@ mod tests {
         Finding { property, holds: false, unknown: false, evidence: Vec::new() }
     }
 
-    fn on(finding: Finding) -> Footing {
-        Footing::Bridge { report: Report { findings: vec![finding] } }
+    fn on(finding: Finding) -> Backend {
+        Backend::Bridge { report: Report { findings: vec![finding] } }
     }
 
     #[test]
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn user_mode_keeps_closed_guests_and_nothing_else() {
-        let footing = Footing::User { reason: "CAP_NET_ADMIN: none".into() };
+        let footing = Backend::User { reason: "CAP_NET_ADMIN: none".into() };
         footing.keeps(&Policy::default()).unwrap();
         footing.forwards().unwrap();
         let refused = footing.keeps(&internet()).unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("CAP_NET_ADMIN"), "{refused}");
         assert_eq!(footing.in_force(&internet()), Policy::default());
-        let seat = Seat::at([10, 213, 3, 4].into());
+        let seat = AddressLease::at([10, 213, 3, 4].into());
         let attachment = footing.attachment(seat, Subnet::default());
         assert_eq!(attachment.mac, seat.mac.0);
         assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn without_a_network_everything_is_refused_as_that() {
-        let footing = Footing::Off { reason: "network.mode is off".into() };
+        let footing = Backend::Off { reason: "network.mode is off".into() };
         for refused in [footing.keeps(&Policy::default()), footing.forwards()] {
             assert_eq!(refused.unwrap_err().code, "network_unavailable");
         }

@@ -16,11 +16,11 @@ use hivekeep_kernel::{
 use serde_json::json;
 
 use super::{
-    Desk, Msg,
+    Msg, TaskQueue,
     ledger::{Ended, Outcome, Task},
     write::Entry,
 };
-use crate::house::{For, House};
+use crate::shared::{OnBehalfOf, TeamShared};
 
 /// Tasks that one worker puts, one after the other: in the order of their arrival.
 const PUTS: usize = 16;
@@ -62,7 +62,7 @@ pub(crate) struct Reading {
 
 /// How far each way is.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
+pub(super) struct TaskSync {
     watching: bool,
     putting: bool,
     reading: bool,
@@ -86,7 +86,7 @@ pub(super) struct Lanes {
     pub(super) trouble: Option<String>,
 }
 
-impl Lanes {
+impl TaskSync {
     /// With results of which the guest may not know that they are kept.
     pub(super) fn new(owed: Vec<String>) -> Self {
         Self { owed: owed.into_iter().collect(), ..Self::default() }
@@ -97,7 +97,7 @@ impl Lanes {
     }
 }
 
-impl Desk {
+impl TaskQueue {
     /// Begins whatever there is to do.
     pub(super) fn go_on(&mut self) {
         if self.closed || (self.ledger.pending() == 0 && self.lanes.owed.is_empty()) {
@@ -328,8 +328,8 @@ fn is_final(error: &ToolError) -> bool {
 }
 
 /// Believed only of a list: while workspaces are being taken up at a start, none is found.
-async fn is_there(house: &Arc<House>, seed: &super::Seed) -> Result<bool, ToolError> {
-    let rows = house.workspaces(seed.team, &For::own(seed.owner, LOOK)).await?;
+async fn is_there(house: &Arc<TeamShared>, seed: &super::Seed) -> Result<bool, ToolError> {
+    let rows = house.workspaces(seed.team, &OnBehalfOf::own(seed.owner, LOOK)).await?;
     Ok(rows.iter().any(|row| row.workspace_id == seed.workspace))
 }
 

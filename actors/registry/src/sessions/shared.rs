@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EndReason, SessionRow, SessionState, account::Account, ledger::Ledger, limiter::Bucket,
-    limiter::Limiter, session, summary,
+    EndReason, SessionRow, SessionState, account::Account, limiter::Bucket, limiter::Limiter,
+    quota_usage::QuotaUsage, session, summary,
 };
 use crate::Options;
 
@@ -35,7 +35,7 @@ pub(crate) struct About {
 }
 
 #[derive(Debug)]
-pub(crate) struct Face {
+pub(crate) struct SessionShared {
     pub(crate) id: SessionId,
     pub(crate) about: About,
     /// Its user's, over all sessions.
@@ -44,7 +44,7 @@ pub(crate) struct Face {
     /// Its part of the refused calls that are told one by one.
     refused: Bucket,
     /// Held for a few additions, never across an await.
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<QuotaUsage>,
     attached: AtomicU32,
     /// Whether the last event of it told of a client.
     told_attached: AtomicBool,
@@ -62,7 +62,7 @@ pub(crate) struct Face {
     address: ArcSwapOption<Address<session::Msg>>,
 }
 
-impl Face {
+impl SessionShared {
     pub(crate) fn new(
         id: SessionId,
         about: About,
@@ -76,7 +76,7 @@ impl Face {
             account,
             limiter: Limiter::new(&options.rate, NonZeroU32::MIN),
             refused: summary::session_bucket(),
-            ledger: Mutex::new(Ledger::new(options.quota.limit())),
+            ledger: Mutex::new(QuotaUsage::new(options.quota.limit())),
             attached: AtomicU32::new(0),
             told_attached: AtomicBool::new(true),
             used: AtomicBool::new(false),
@@ -113,12 +113,12 @@ impl Face {
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, QuotaUsage> {
         // Nothing between lock and unlock panics; were it so, the sums still hold.
         self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Counts one more attachment. Undone by [`Face::detach`].
+    /// Counts one more attachment. Undone by [`SessionShared::detach`].
     pub(crate) fn attach(&self) {
         self.attached.fetch_add(1, SeqCst);
         self.touch();
@@ -230,22 +230,22 @@ impl Face {
 
 /// A call being counted as in flight.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Face>);
+pub(crate) struct InFlight(Arc<SessionShared>);
 
 impl InFlight {
-    pub(crate) fn begin(face: Arc<Face>) -> Self {
+    pub(crate) fn begin(face: Arc<SessionShared>) -> Self {
         face.calls_total.fetch_add(1, Relaxed);
         Self::hold(face)
     }
 
     /// As a call, of work that is none.
-    pub(crate) fn hold(face: Arc<Face>) -> Self {
+    pub(crate) fn hold(face: Arc<SessionShared>) -> Self {
         face.calls.fetch_add(1, SeqCst);
         face.mark_used();
         Self(face)
     }
 
-    pub(crate) fn face(&self) -> &Arc<Face> {
+    pub(crate) fn face(&self) -> &Arc<SessionShared> {
         &self.0
     }
 }

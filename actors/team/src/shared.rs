@@ -11,7 +11,7 @@ use std::{
 use dashmap::DashMap;
 use hivekeep_kernel::{
     CallCx, Census, Progress, Resources, SessionId, SwarmId, TeamId, ToolError,
-    ports::{DefaultSize, Errand, Network, Reservation, Sessions, Tasks, Tools, Vault},
+    ports::{DefaultSize, InternalCall, Network, Reservation, Sessions, Tasks, Tools, Vault},
 };
 use hivekeep_runtime::Daemon;
 use hivekeep_store::{Events, Journal};
@@ -19,10 +19,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Options, SwarmOptions, strikes::Strikes, team::Fronts, waits::Waits};
+use crate::{
+    Options, SwarmOptions, rejections::RejectionLimiter, team::Fronts, waiters::WaiterLimit,
+};
 
 /// See the module.
-pub struct House {
+pub struct TeamShared {
     pub(crate) options: Options,
     pub(crate) swarm: SwarmOptions,
     pub(crate) rates: bool,
@@ -35,32 +37,32 @@ pub struct House {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) vault: Arc<dyn Vault>,
     /// Calls that wait for messages.
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) waits: Arc<WaiterLimit>,
     /// Messages that are refused.
-    pub(crate) strikes: Strikes,
+    pub(crate) strikes: RejectionLimiter,
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) fronts: Fronts,
     tools: Arc<dyn Tools>,
     /// Of inboxes and desks, those that were restarted included.
     incarnations: AtomicU64,
     /// Errands that have not ended; parties without any are not in it.
-    running: Arc<DashMap<Party, TaskTracker>>,
+    running: Arc<DashMap<RunId, TaskTracker>>,
 }
 
 /// For whom errands are run, and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Party {
+pub(crate) enum RunId {
     Team(TeamId),
     Swarm(SwarmId),
 }
 
-impl From<TeamId> for Party {
+impl From<TeamId> for RunId {
     fn from(id: TeamId) -> Self {
         Self::Team(id)
     }
 }
 
-impl From<SwarmId> for Party {
+impl From<SwarmId> for RunId {
     fn from(id: SwarmId) -> Self {
         Self::Swarm(id)
     }
@@ -68,7 +70,7 @@ impl From<SwarmId> for Party {
 
 /// In whose name something is done, and until when.
 #[derive(Debug, Clone)]
-pub(crate) struct For {
+pub(crate) struct OnBehalfOf {
     pub(crate) session: SessionId,
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
@@ -76,7 +78,7 @@ pub(crate) struct For {
     pub(crate) reserved: Option<Reservation>,
 }
 
-impl For {
+impl OnBehalfOf {
     /// For the session of a call, as part of it.
     pub(crate) fn call(cx: &CallCx) -> Self {
         Self {
@@ -94,7 +96,7 @@ impl For {
     }
 }
 
-impl House {
+impl TeamShared {
     /// Shares what the daemon brings.
     ///
     /// # Errors
@@ -117,8 +119,11 @@ impl House {
             network: ports.need()?,
             vault: ports.need()?,
             tasks: ports.need()?,
-            strikes: Strikes::new(&options, rate_limits),
-            waits: Waits::new(options.waiting_receivers, options.waiting_receivers_per_session),
+            strikes: RejectionLimiter::new(&options, rate_limits),
+            waits: WaiterLimit::new(
+                options.waiting_receivers,
+                options.waiting_receivers_per_session,
+            ),
             options,
             swarm,
             tools,
@@ -138,14 +143,14 @@ impl House {
     /// counted among the party's until it has ended.
     pub(crate) async fn call(
         &self,
-        party: impl Into<Party>,
-        whom: &For,
+        party: impl Into<RunId>,
+        whom: &OnBehalfOf,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
         let cancel = whom.cancel.child_token();
         let _stop = cancel.clone().drop_guard();
-        let errand = Errand {
+        let errand = InternalCall {
             session: whom.session,
             deadline: whom.deadline,
             cancel,
@@ -168,7 +173,7 @@ impl House {
     }
 
     /// Waits until nothing is being done for a party, by incarnations before this one either.
-    pub(crate) async fn quiet(&self, party: impl Into<Party>) {
+    pub(crate) async fn quiet(&self, party: impl Into<RunId>) {
         let tracker = self.running.get(&party.into()).map(|tracker| tracker.clone());
         if let Some(tracker) = tracker {
             tracker.close();
@@ -183,12 +188,12 @@ impl House {
     }
 
     /// A party that was never planned, or is gone.
-    pub(crate) fn forget_idle(&self, party: impl Into<Party>) {
+    pub(crate) fn forget_idle(&self, party: impl Into<RunId>) {
         self.running.remove_if(&party.into(), |_, tracker| tracker.is_empty());
     }
 
     /// A party is no more.
-    pub(crate) fn forget(&self, party: impl Into<Party>) {
+    pub(crate) fn forget(&self, party: impl Into<RunId>) {
         self.running.remove(&party.into());
     }
 }

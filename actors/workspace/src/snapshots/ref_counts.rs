@@ -9,14 +9,14 @@ use crate::shared::Folders;
 
 /// A file or folder that several workspaces may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Piece {
+pub(crate) enum Artifact {
     /// A layer of a disk.
     Layer(LayerId),
     /// The memory of a snapshot.
     Memory(SnapshotId),
 }
 
-impl Piece {
+impl Artifact {
     /// Where it is.
     pub(crate) fn path(self, folders: &Folders) -> PathBuf {
         match self {
@@ -31,11 +31,11 @@ impl Piece {
 /// A piece is taken for a new workspace while the one that it comes from still holds it, so a count
 /// that fell to zero never rises again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Holds(Arc<DashMap<Piece, usize>>);
+pub(crate) struct RefCounts(Arc<DashMap<Artifact, usize>>);
 
-impl Holds {
+impl RefCounts {
     /// One more needs them.
-    pub(crate) fn take(&self, pieces: impl IntoIterator<Item = Piece>) {
+    pub(crate) fn take(&self, pieces: impl IntoIterator<Item = Artifact>) {
         for piece in pieces {
             *self.0.entry(piece).or_default() += 1;
         }
@@ -43,8 +43,8 @@ impl Holds {
 
     /// One less needs them; returns those that nobody needs any more.
     #[must_use]
-    pub(crate) fn release(&self, pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
-        let gone = |piece: &Piece| {
+    pub(crate) fn release(&self, pieces: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {
+        let gone = |piece: &Artifact| {
             if let Some(mut count) = self.0.get_mut(piece) {
                 *count = count.saturating_sub(1);
             }
@@ -59,12 +59,12 @@ impl Holds {
     }
 
     /// Whether anybody needs it.
-    pub(crate) fn held(&self, piece: Piece) -> bool {
+    pub(crate) fn held(&self, piece: Artifact) -> bool {
         self.0.contains_key(&piece)
     }
 
     /// How many workspaces need it.
-    pub(crate) fn count(&self, piece: Piece) -> usize {
+    pub(crate) fn count(&self, piece: Artifact) -> usize {
         self.0.get(&piece).map_or(0, |count| *count)
     }
 }

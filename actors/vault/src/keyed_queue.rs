@@ -8,18 +8,18 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
 /// Jobs and the keys that each needs for itself.
-pub(crate) struct Turns<K, J> {
+pub(crate) struct KeyedQueue<K, J> {
     held: HashSet<K>,
     waiting: VecDeque<(Vec<K>, J)>,
 }
 
-impl<K, J> Default for Turns<K, J> {
+impl<K, J> Default for KeyedQueue<K, J> {
     fn default() -> Self {
         Self { held: HashSet::new(), waiting: VecDeque::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash, J> Turns<K, J> {
+impl<K: Clone + Eq + Hash, J> KeyedQueue<K, J> {
     /// Jobs that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn nobody_overtakes_on_a_note_and_others_pass() {
-        let mut turns = Turns::default();
+        let mut turns = KeyedQueue::default();
         assert_eq!(turns.ask(vec!["a"], 1), [(vec!["a"], 1)]);
         assert!(turns.ask(vec!["a", "b"], 2).is_empty());
         assert!(turns.ask(vec!["b"], 3).is_empty(), "2 came before and needs b");
@@ -76,10 +76,10 @@ mod tests {
     proptest! {
         #[test]
         fn each_runs_once_alone_and_in_order(jobs in prop::collection::vec(prop::collection::btree_set(0u8..4, 1..3), 1..30), pick in any::<u64>()) {
-            let mut turns = Turns::default();
+            let mut turns = KeyedQueue::default();
             let (mut running, mut ended) = (Vec::new(), Vec::new());
             let mut pick = pick;
-            let mut finish = |turns: &mut Turns<u8, usize>, running: &mut Vec<(Vec<u8>, usize)>| {
+            let mut finish = |turns: &mut KeyedQueue<u8, usize>, running: &mut Vec<(Vec<u8>, usize)>| {
                 pick = pick.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let nth = usize::try_from(pick >> 33).unwrap() % running.len();
                 let (keys, job) = running.remove(nth);

@@ -16,11 +16,11 @@ const STEPS: usize = 1 << 30;
 
 /// The most bytes that a pattern is shown at once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stretch {
+pub(crate) struct ScanWindow {
     pub(crate) most: usize,
 }
 
-impl Stretch {
+impl ScanWindow {
     /// Of a pattern, and how many groups are told of each match, which the engine keeps a state.
     ///
     /// # Errors
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn a_stretch_is_lines_and_the_shorter_the_larger_the_pattern_is() {
-        let of = |pattern: &str| Stretch::of(&regex_syntax::parse(pattern).unwrap(), 1).unwrap();
+        let of = |pattern: &str| ScanWindow::of(&regex_syntax::parse(pattern).unwrap(), 1).unwrap();
         let (small, large) = (of("a"), of("[ab]{1000}"));
         assert!(small.most > 100 * large.most && large.most > 100_000, "{small:?} {large:?}");
-        let four = Stretch { most: 4 };
+        let four = ScanWindow { most: 4 };
         let ends = |text: &str| {
             let mut ends = vec![0];
             while ends[ends.len() - 1] < text.len() {
@@ -71,6 +71,6 @@ mod tests {
         assert_eq!(ends("a\nb\nc\nd"), Some(vec![0, 4, 7]));
         assert_eq!(ends("abc\n\n\nab"), Some(vec![0, 4, 8]));
         assert_eq!(ends("a\nabcd\n"), None, "a line of five bytes");
-        assert!(Stretch::of(&regex_syntax::parse("(x{1000}){1000}").unwrap(), 1).is_err());
+        assert!(ScanWindow::of(&regex_syntax::parse("(x{1000}){1000}").unwrap(), 1).is_err());
     }
 }

@@ -99,9 +99,9 @@ enum Msg {
 
 /// The actor; its state is made from [`KeeperArgs`].
 #[derive(Debug)]
-pub struct LinkKeeper;
+pub struct LinkSupervisor;
 
-/// State of a [`LinkKeeper`].
+/// State of a [`LinkSupervisor`].
 pub struct Keeping {
     args: KeeperArgs,
     phase: Phase,
@@ -127,7 +127,7 @@ impl Drop for Keeping {
     }
 }
 
-impl Actor for LinkKeeper {
+impl Actor for LinkSupervisor {
     type Msg = KeeperMsg;
     type State = Keeping;
     type Arguments = KeeperArgs;

@@ -8,11 +8,11 @@ use std::{
 
 use hivekeep_kernel::{SessionId, ToolError};
 
-use crate::{house::Party, refuse};
+use crate::{refuse, shared::RunId};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaiterLimit {
     per_party: usize,
     per_session: usize,
     /// Held for a few additions, never across an await.
@@ -21,19 +21,19 @@ pub(crate) struct Waits {
 
 #[derive(Debug, Default)]
 struct Counts {
-    parties: HashMap<Party, usize>,
+    parties: HashMap<RunId, usize>,
     sessions: HashMap<SessionId, usize>,
 }
 
 /// One that waits. It is counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    waits: Arc<Waits>,
-    party: Party,
+    waits: Arc<WaiterLimit>,
+    party: RunId,
     session: SessionId,
 }
 
-impl Waits {
+impl WaiterLimit {
     pub(crate) fn new(per_party: usize, per_session: usize) -> Arc<Self> {
         Arc::new(Self { per_party, per_session, counts: Mutex::default() })
     }
@@ -44,7 +44,7 @@ impl Waits {
     /// `too_many_receivers`.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        party: impl Into<Party>,
+        party: impl Into<RunId>,
         session: SessionId,
     ) -> Result<Waiting, ToolError> {
         let party = party.into();
@@ -52,8 +52,8 @@ impl Waits {
         let of = |count: Option<&usize>| count.copied().unwrap_or(0);
         if of(counts.parties.get(&party)) >= self.per_party {
             let whose = match party {
-                Party::Team(_) => "the team",
-                Party::Swarm(_) => "the swarm",
+                RunId::Team(_) => "the team",
+                RunId::Swarm(_) => "the swarm",
             };
             return Err(refuse::too_many_waits(whose, self.per_party));
         }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn each_team_and_each_session_has_so_many_and_nothing_is_kept_of_those_that_left() {
-        let waits = Waits::new(2, 3);
+        let waits = WaiterLimit::new(2, 3);
         let (one, other) = (TeamId::new(), TeamId::new());
         let (mine, yours) = (SessionId::new(), SessionId::new());
         let mut there = vec![waits.enter(one, mine).unwrap(), waits.enter(one, yours).unwrap()];

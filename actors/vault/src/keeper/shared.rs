@@ -27,9 +27,9 @@ const SLOW_WRITERS: usize = 2;
 
 /// What an incarnation of the keeper is made from.
 #[derive(Clone)]
-pub struct Seed(pub(super) Arc<House>);
+pub struct Seed(pub(super) Arc<VaultShared>);
 
-pub(super) struct House {
+pub(super) struct VaultShared {
     pub(super) options: Options,
     pub(super) rules: Rules,
     pub(super) address: Address<Msg>,
@@ -51,7 +51,7 @@ pub fn open(
     room: Room,
     address: Address<Msg>,
 ) -> (VaultHandle, Seed) {
-    let house = Arc::new(House {
+    let house = Arc::new(VaultShared {
         rules: Rules::of(&options),
         path: options.folder(state_dir),
         room,
@@ -67,7 +67,7 @@ pub fn open(
     (VaultHandle(house.clone()), Seed(house))
 }
 
-impl House {
+impl VaultShared {
     /// The folder, opened if it is not open. Blocks.
     pub(super) fn folder(&self) -> Result<Arc<Folder>, Error> {
         let probe = self.address.probe();

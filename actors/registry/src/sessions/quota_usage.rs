@@ -3,7 +3,7 @@
 use hivekeep_kernel::Resources;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ledger {
+pub(crate) struct QuotaUsage {
     used: Resources,
     limit: Resources,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Over {
     pub(crate) limit: u64,
 }
 
-impl Ledger {
+impl QuotaUsage {
     pub(crate) fn new(limit: Resources) -> Self {
         Self { used: Resources::default(), limit }
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reserve(ledger: &mut Ledger, what: Resources) -> Result<(), Over> {
+    fn reserve(ledger: &mut QuotaUsage, what: Resources) -> Result<(), Over> {
         ledger.check(what)?;
         ledger.add(what);
         Ok(())
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn more_than_allowed_may_be_there_already() {
-        let mut ledger = Ledger::new(Resources { workspaces: 1, memory_mb: 100, disk_gb: 1 });
+        let mut ledger = QuotaUsage::new(Resources { workspaces: 1, memory_mb: 100, disk_gb: 1 });
         ledger.add(Resources::workspace(500, 1));
         let disk = Resources { disk_gb: 1, ..Resources::default() };
         ledger.release(disk);
@@ -95,7 +95,7 @@ mod tests {
         #[test]
         fn never_over_and_never_lost(steps in prop::collection::vec((any::<bool>(), amount()), 1..60)) {
             let limit = Resources { workspaces: 4, memory_mb: 1000, disk_gb: 10 };
-            let (mut ledger, mut held) = (Ledger::new(limit), Vec::<Resources>::new());
+            let (mut ledger, mut held) = (QuotaUsage::new(limit), Vec::<Resources>::new());
             for (take, what) in steps {
                 if take {
                     let fits = ledger.used().plus(what).first_over(limit).is_none();

@@ -23,14 +23,14 @@ const MANY: usize = 256;
 const LIMITED: &str = "rate_limited";
 
 /// See the module.
-pub(crate) struct Strikes {
+pub(crate) struct RejectionLimiter {
     /// None when senders are not slowed down.
     buckets: Option<DefaultKeyedRateLimiter<SessionId>>,
     /// Sessions whose bucket is empty, and until when.
     shut: DashMap<SessionId, Instant>,
 }
 
-impl Strikes {
+impl RejectionLimiter {
     pub(crate) fn new(options: &Options, rates: bool) -> Self {
         let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::per_minute(above_zero(options.messages_per_minute))

@@ -23,7 +23,7 @@ const HELPER_WAIT: Duration = Duration::from_secs(2);
 
 /// The ground the drivers of one daemon stand on. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub struct Ground {
+pub struct HostEnv {
     pub(super) options: Options,
     pub(super) cgroups: Cgroups,
     pub(super) watcher: Watcher,
@@ -42,7 +42,7 @@ struct Beside {
     processes: Vec<ProcessId>,
 }
 
-impl Ground {
+impl HostEnv {
     /// Finds the host's cgroups. `run_root` is the folder of all run folders: it tells this
     /// daemon's cgroups from another's. Blocks for some file system calls, and for some short
     /// programs where the daemon is not root. Legal before any machine is started.
@@ -196,13 +196,13 @@ pub(super) fn tag(run_root: &Path) -> String {
 /// Processes that were started but belong to no handle yet. Dropped without [`Newborn::keep`],
 /// as when a launch fails or is cancelled, it kills them and removes their cgroup.
 pub(super) struct Newborn {
-    ground: Ground,
+    ground: HostEnv,
     workspace: String,
     processes: Vec<ProcessId>,
 }
 
 impl Newborn {
-    pub(super) fn new(ground: &Ground, workspace: &str) -> Self {
+    pub(super) fn new(ground: &HostEnv, workspace: &str) -> Self {
         Self { ground: ground.clone(), workspace: workspace.to_owned(), processes: Vec::new() }
     }
 

@@ -14,7 +14,7 @@ use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::footing::Footing;
+use super::backend::Backend;
 use super::handle::NetworkHandle;
 use super::{Msg, place, start};
 use crate::plan::{Network, Subnet, Tag};
@@ -25,9 +25,9 @@ const FOOTING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an incarnation of the keeper is made from.
 #[derive(Clone)]
-pub struct Seed(pub(super) Arc<House>);
+pub struct Seed(pub(super) Arc<NetworkShared>);
 
-pub(super) struct House {
+pub(super) struct NetworkShared {
     pub(super) options: Options,
     pub(super) tag: Tag,
     pub(super) state_dir: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct House {
     pub(super) events: Events,
     pub(super) address: Address<Msg>,
     /// Decided once, when the self-test is over.
-    pub(super) footing: watch::Sender<Option<Arc<Footing>>>,
+    pub(super) footing: watch::Sender<Option<Arc<Backend>>>,
     pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,
     /// The newest plan that the worker has been told of.
     pub(super) newest: AtomicU64,
@@ -62,7 +62,7 @@ pub async fn open(
     let (footing, _) = watch::channel(None);
     let tag = options.tag(&state_dir);
     let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
-    let house = House {
+    let house = NetworkShared {
         tag,
         subnet,
         chosen,
@@ -84,14 +84,14 @@ pub async fn open(
     Ok((NetworkHandle(house.clone()), Seed(house)))
 }
 
-impl House {
+impl NetworkShared {
     /// A plan without members.
     pub(super) fn blank(&self) -> Network {
         Network::new(self.tag.clone(), self.subnet)
     }
 
     /// Waits until it is decided how machines are connected.
-    pub(super) async fn footing(&self) -> Result<Arc<Footing>, ToolError> {
+    pub(super) async fn footing(&self) -> Result<Arc<Backend>, ToolError> {
         let mut watch = self.footing.subscribe();
         let decided = watch.wait_for(Option::is_some);
         match tokio::time::timeout(FOOTING_PATIENCE, decided).await {

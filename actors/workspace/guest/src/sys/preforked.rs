@@ -2,7 +2,7 @@
 //!
 //! It shares this daemon's memory, as in [`super::spawn`], but the daemon goes on
 //! meanwhile (no `CLONE_VFORK`): the process joins its cgroup, takes its streams
-//! and sleeps until [`Standby::order`] tells it what to execute. What is left on
+//! and sleeps until [`Preforked::order`] tells it what to execute. What is left on
 //! the way of a command is then to wake it and `execve`; and the daemon is not
 //! woken in between.
 //!
@@ -69,18 +69,18 @@ struct Order {
 
 /// A process that waits for its program, or has been given it.
 #[derive(Debug)]
-pub struct Standby {
+pub struct Preforked {
     held: NonNull<Held>,
     ended: bool,
 }
 
 // SAFETY: `held` is owned by this alone; the child is no thread of this process,
 // and what both touch is atomic or handed over through `state`.
-unsafe impl Send for Standby {}
+unsafe impl Send for Preforked {}
 // SAFETY: a shared reference reads atomics only.
-unsafe impl Sync for Standby {}
+unsafe impl Sync for Preforked {}
 
-impl Standby {
+impl Preforked {
     /// Makes the process, in a session of its own, with these streams and in this
     /// cgroup. `stdio.extra` is not supported.
     ///
@@ -172,7 +172,7 @@ impl Standby {
     }
 }
 
-impl Drop for Standby {
+impl Drop for Preforked {
     fn drop(&mut self) {
         if self.ended {
             // SAFETY: made by `Box::leak`, dropped once, and the child has gone.
@@ -304,7 +304,7 @@ mod tests {
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
         let (stdin, out) = (null.as_fd(), write.as_fd());
         let stdio = Stdio { stdin, stdout: out, stderr: out, extra: None, cgroup: None };
-        let (started, mut standby) = Standby::start(&stdio).expect("started");
+        let (started, mut standby) = Preforked::start(&stdio).expect("started");
         drop(write);
         standby.order(program);
         let mut text = String::new();
@@ -348,7 +348,7 @@ mod tests {
         let null = File::open("/dev/null").expect("/dev/null");
         let fd = null.as_fd();
         let stdio = Stdio { stdin: fd, stdout: fd, stderr: fd, extra: None, cgroup: None };
-        let (started, mut standby) = Standby::start(&stdio).expect("started");
+        let (started, mut standby) = Preforked::start(&stdio).expect("started");
         // SAFETY: as above.
         unsafe { libc::close(-1) };
         standby.order(program(c"/no/such/program", &[c"x"]));

@@ -9,7 +9,7 @@ use std::{
 use ractor::{ActorCell, ActorId, SupervisionEvent};
 
 use crate::{
-    Address, Census, Entity, Fault, GiveUp, Policy, Probe,
+    ActorStatus, Address, Census, Entity, Fault, GiveUp, RestartPolicy,
     entity::{Starter, starter},
     supervise::{Meter, Verdict},
 };
@@ -67,14 +67,14 @@ pub enum Outcome {
 
 struct Child {
     name: String,
-    probe: Arc<Probe>,
-    policy: Policy,
+    probe: Arc<ActorStatus>,
+    policy: RestartPolicy,
     meter: Meter,
     start: Starter,
 }
 
-/// Children by name. Its owner passes [`Entity::child`] news to [`Nursery::hear`].
-pub struct Nursery {
+/// Children by name. Its owner passes [`Entity::child`] news to [`Children::hear`].
+pub struct Children {
     path: String,
     census: Census,
     cell: ActorCell,
@@ -83,7 +83,7 @@ pub struct Nursery {
     running: HashMap<String, ActorCell>,
 }
 
-impl Nursery {
+impl Children {
     /// An empty nursery of the actor at `path`.
     pub fn new(path: &str, census: Census, cell: ActorCell) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Nursery {
         &self,
         name: &str,
         kind: &'static str,
-        policy: Policy,
+        policy: RestartPolicy,
     ) -> Address<M> {
         Address::vacant(self.probe(name, kind, policy))
     }
@@ -114,7 +114,7 @@ impl Nursery {
     pub fn start<E: Entity>(
         &mut self,
         name: &str,
-        policy: Policy,
+        policy: RestartPolicy,
         address: &Address<E::Msg>,
         seed: E::Seed,
     ) -> Result<(), Fault> {
@@ -135,7 +135,7 @@ impl Nursery {
     }
 
     /// The vital signs of a place below this supervisor.
-    pub fn probe(&self, name: &str, kind: &'static str, policy: Policy) -> Arc<Probe> {
+    pub fn probe(&self, name: &str, kind: &'static str, policy: RestartPolicy) -> Arc<ActorStatus> {
         self.census.probe(&join(&self.path, name), kind, policy)
     }
 
@@ -147,8 +147,8 @@ impl Nursery {
     pub fn start_actor(
         &mut self,
         name: &str,
-        policy: Policy,
-        probe: Arc<Probe>,
+        policy: RestartPolicy,
+        probe: Arc<ActorStatus>,
         start: impl Fn(ActorCell) -> Result<ActorCell, Fault> + Send + Sync + 'static,
     ) -> Result<(), Fault> {
         probe.started();
@@ -158,8 +158,8 @@ impl Nursery {
     fn take_in(
         &mut self,
         name: &str,
-        policy: Policy,
-        probe: Arc<Probe>,
+        policy: RestartPolicy,
+        probe: Arc<ActorStatus>,
         start: Starter,
     ) -> Result<(), Fault> {
         let cell = start(self.cell.clone(), Duration::ZERO)?;
@@ -234,10 +234,10 @@ fn join(path: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Me, entity::spawn_root};
+    use crate::{Context, entity::spawn_root};
     use tokio::sync::mpsc;
 
-    const QUICK: Policy = Policy {
+    const QUICK: RestartPolicy = RestartPolicy {
         restart: crate::Restart::OnFailure,
         max_restarts: 2,
         window_secs: 60,
@@ -251,11 +251,11 @@ mod tests {
         StopSelf,
     }
 
-    struct Worker(Me<Order>);
+    struct Worker(Context<Order>);
     impl Entity for Worker {
         type Msg = Order;
         type Seed = mpsc::UnboundedSender<&'static str>;
-        async fn start(seed: Self::Seed, me: Me<Order>) -> Result<Self, Fault> {
+        async fn start(seed: Self::Seed, me: Context<Order>) -> Result<Self, Fault> {
             seed.send("started").map_err(|_| Fault::new("nobody listens"))?;
             Ok(Self(me))
         }
@@ -271,11 +271,11 @@ mod tests {
         }
     }
 
-    struct Keeper(Nursery, mpsc::UnboundedSender<Outcome>);
+    struct Keeper(Children, mpsc::UnboundedSender<Outcome>);
     #[derive(Clone)]
     struct KeeperSeed {
         census: Census,
-        policy: Policy,
+        policy: RestartPolicy,
         worker: Address<Order>,
         starts: mpsc::UnboundedSender<&'static str>,
         outcomes: mpsc::UnboundedSender<Outcome>,
@@ -283,10 +283,10 @@ mod tests {
     impl Entity for Keeper {
         type Msg = ();
         type Seed = KeeperSeed;
-        async fn start(seed: KeeperSeed, me: Me<()>) -> Result<Self, Fault> {
-            let mut nursery = Nursery::new("keeper", seed.census, me.cell);
-            nursery.start::<Worker>("worker", seed.policy, &seed.worker, seed.starts)?;
-            Ok(Self(nursery, seed.outcomes))
+        async fn start(seed: KeeperSeed, me: Context<()>) -> Result<Self, Fault> {
+            let mut children = Children::new("keeper", seed.census, me.cell);
+            children.start::<Worker>("worker", seed.policy, &seed.worker, seed.starts)?;
+            Ok(Self(children, seed.outcomes))
         }
         fn handle(&mut self, (): ()) -> Result<(), Fault> {
             Ok(())
@@ -306,11 +306,11 @@ mod tests {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the test reads all of it")]
-    async fn scene(policy: Policy) -> Scene {
+    async fn scene(policy: RestartPolicy) -> Scene {
         let census = Census::default();
         let (starts_in, starts) = mpsc::unbounded_channel();
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
-        let keeper = Address::vacant(census.probe("keeper", "keeper", Policy::ESSENTIAL));
+        let keeper = Address::vacant(census.probe("keeper", "keeper", RestartPolicy::ESSENTIAL));
         let worker = Address::vacant(census.probe("keeper/worker", "worker", policy));
         let seed = KeeperSeed {
             census: census.clone(),
@@ -359,7 +359,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_essential_child_takes_its_supervisor_with_it() {
-        let essential = Policy { max_restarts: 0, give_up: GiveUp::Escalate, ..QUICK };
+        let essential = RestartPolicy { max_restarts: 0, give_up: GiveUp::Escalate, ..QUICK };
         let mut scene = scene(essential).await;
         send(&mut scene, || Order::Fail).await;
         scene.ended.await.expect("ends");
