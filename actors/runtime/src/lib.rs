@@ -17,6 +17,7 @@ mod daemon;
 pub mod documents;
 mod family;
 mod finding;
+pub mod log;
 mod mounted;
 mod ports;
 #[cfg(feature = "test-util")]

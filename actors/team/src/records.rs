@@ -9,12 +9,11 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{SessionId, TeamId, WorkspaceId};
-use hivekeep_store::{Journal, StreamId};
+use hivekeep_runtime::log::{self, Sourced};
+use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::Entry;
-
-const KIND: &str = "team";
 
 /// All that a team is going to be, before anything of it is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,68 +116,38 @@ impl State {
 }
 
 pub(crate) fn stream(id: TeamId) -> StreamId {
-    StreamId::new(KIND, &id.to_string()).expect("an id has only letters, digits and `_`")
+    log::stream::<State>(id).expect("an id has only letters, digits and `_`")
 }
 
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
     serde_json::to_vec(record).expect("plain data")
 }
 
-/// What the journal has of teams.
-#[derive(Debug, Default)]
-pub(crate) struct Recorded {
-    pub(crate) teams: Vec<State>,
-    /// Streams without a plan, of which nothing can be made.
-    pub(crate) debris: Vec<StreamId>,
-}
+impl Sourced for State {
+    const KIND: &'static str = "team";
+    type Record = Record;
 
-/// All teams that are recorded. Blocks.
-///
-/// # Errors
-/// In words, when a stream cannot be read.
-pub(crate) fn load_all(journal: &Journal) -> Result<Recorded, String> {
-    let streams = journal.streams(&format!("{KIND}/")).map_err(|error| error.to_string())?;
-    let mut all = Recorded::default();
-    for stream in streams {
-        match load(journal, &stream)? {
-            Some(team) => all.teams.push(team),
-            None => all.debris.push(stream),
+    fn begin(record: Record) -> Result<Self, Record> {
+        match record {
+            Record::Planned(plan) => Ok(Self::new(*plan)),
+            other => Err(other),
         }
     }
-    Ok(all)
-}
 
-/// One team; `None` when it is forgotten, or was never planned. Blocks.
-///
-/// # Errors
-/// In words, when its stream cannot be read.
-pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Option<State>, String> {
-    let unreadable = |what: String| format!("the stream {stream}: {what}");
-    let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
-    let read = |(_, bytes): &(_, Vec<u8>)| serde_json::from_slice(bytes);
-    let records: Result<Vec<Record>, _> = replay.records.iter().map(read).collect();
-    let records = records.map_err(|error| unreadable(error.to_string()))?;
-    if !records.iter().any(|record| matches!(record, Record::Planned(_))) {
-        return Ok(None);
-    }
-    let mut state: Option<State> = None;
-    for record in records {
-        match (&mut state, record) {
-            (None, Record::Planned(plan)) => state = Some(State::new(*plan)),
-            (Some(state), Record::Ready { workspaces })
-                if workspaces.len() == state.plan.members.len() =>
-            {
-                state.workspaces = Some(workspaces);
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match record {
+            Record::Ready { workspaces } if workspaces.len() == self.plan.members.len() => {
+                self.workspaces = Some(workspaces);
             }
-            (Some(state), Record::Owned { by }) => state.owner = by,
-            (Some(state), Record::Ending { unmade }) => {
-                state.ending = true;
-                state.unmade.extend(unmade);
+            Record::Owned { by } => self.owner = by,
+            Record::Ending { unmade } => {
+                self.ending = true;
+                self.unmade.extend(unmade);
             }
-            (_, record) => return Err(unreadable(format!("{record:?} does not follow"))),
+            other => return Err(other),
         }
+        Ok(())
     }
-    Ok(state)
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ impl Entity for Swarm {
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
+        // What an incarnation before this one queued and did not wait for is written first.
+        journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
         let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
         let (story, _) = loaded
             .map_err(|error| Fault::new(error.to_string()))?

@@ -119,6 +119,8 @@ impl Entity for Swarms {
 
     async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
         let journal = house.journal.clone();
+        // What an incarnation before this one queued and did not wait for is written first.
+        journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
         let recorded =
             loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;

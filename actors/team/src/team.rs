@@ -18,6 +18,7 @@ use std::sync::{
 use hivekeep_kernel::{
     Address, CallCx, ChildNews, Children, Context, Entity, Fault, RestartPolicy, ToolError,
 };
+use hivekeep_runtime::log;
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
@@ -161,12 +162,8 @@ impl Entity for Team {
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // Whatever comes of this one, the next is not told to build.
         let unbuilt = seed.fresh.swap(false, SeqCst);
-        let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
-        let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
-        let state = loaded
-            .map_err(|error| Fault::new(error.to_string()))?
-            .map_err(Fault::new)?
-            .ok_or_else(|| Fault::new("the team is forgotten"))?;
+        let loaded = log::read::<State>(&seed.house.journal, &records::stream(seed.id)).await?;
+        let state = loaded.ok_or_else(|| Fault::new("the team is forgotten"))?.state;
         let path = me.address.probe().path().to_owned();
         let children = Children::new(&path, seed.house.census.clone(), me.cell.clone());
         let limiters = Limiters::new(&seed.house, state.plan.members.len());

@@ -17,6 +17,7 @@ use hivekeep_kernel::{
     Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, TeamId, ToolCall,
     ToolError, children::Outcome, serve,
 };
+use hivekeep_runtime::log::{self, Streams};
 use tokio::sync::oneshot;
 
 use removals::{Removal, Removals};
@@ -24,7 +25,7 @@ use removals::{Removal, Removals};
 use crate::{
     cards,
     directory::{Directory, Limits},
-    records::{self, Recorded, State},
+    records::State,
     refuse,
     shared::TeamShared,
     team::{self, Team},
@@ -92,11 +93,8 @@ impl Entity for Teams {
     type Seed = Arc<TeamShared>;
 
     async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        let journal = house.journal.clone();
-        let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
-        let Recorded { teams, debris } =
-            loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
-        for stream in debris {
+        let Streams { loaded: teams, stray } = log::read_all::<State>(&house.journal).await?;
+        for stream in stray {
             tracing::warn!(%stream, "what is recorded of a team without a plan is removed");
             if let Err(error) = house.journal.forget(&stream).await {
                 tracing::warn!(%stream, %error, "it stays until the next start");
@@ -113,6 +111,7 @@ impl Entity for Teams {
         let children = Children::new(&path, house.census.clone(), me.cell.clone());
         let (places, removals) = (HashMap::new(), Removals::default());
         let mut keeper = Self { me, house, directory, places, removals, children };
+        let teams: Vec<_> = teams.into_iter().map(|(_, loaded)| loaded.state).collect();
         let known = teams.iter().map(|state| state.plan.id).collect();
         let _detached = keeper.me.workers.spawn(cards::keep::sweep(keeper.house.clone(), known));
         for state in teams {

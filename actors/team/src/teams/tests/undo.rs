@@ -188,8 +188,10 @@ async fn every_point_of_a_creation_and_a_removal_ends_in_nothing_or_in_a_team() 
         let id = told["team_id"].as_str().expect("an id").parse().expect("an id");
         let journal = stage.journal.clone();
         let stream = records::stream(id);
-        let State { plan, .. }: State =
-            records::load(&journal, &stream).expect("read").expect("there");
+        let State { plan, .. }: State = hivekeep_runtime::log::load::<State>(&journal, &stream)
+            .expect("read")
+            .expect("there")
+            .state;
         let names: Vec<_> = plan.members.iter().map(|member| member.workspace.clone()).collect();
         journal.forget(&stream).await.expect("forgotten");
         let mut written = vec![Record::Planned(Box::new(Plan { ..plan }))];
@@ -281,8 +283,9 @@ async fn a_team_that_was_not_whole_is_never_taken_for_a_ready_one() {
     let every: Vec<_> = (0..=u16::MAX).map(|digits| format!("other-hand-{digits:04x}")).collect();
     stage.fake.with(|world| world.stuck.extend(every));
     assert_eq!(stage.refused(args).await.code, "network_failed");
-    let all = records::load_all(&stage.journal).expect("read").teams;
-    let words: Vec<_> = all.iter().map(|team| (team.plan.id == id, team.word())).collect();
+    let all = hivekeep_runtime::log::load_all::<State>(&stage.journal).expect("read").loaded;
+    let words = all.iter().map(|(_, team)| &team.state);
+    let words: Vec<_> = words.map(|team| (team.plan.id == id, team.word())).collect();
     assert_eq!(words, [(true, "ready"), (false, "destroying")]);
 }
 

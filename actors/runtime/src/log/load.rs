@@ -1,0 +1,110 @@
+//! Reading streams back.
+
+use hivekeep_store::{Journal, Seq, StreamId};
+
+use super::{LogError, Sourced, follow};
+
+/// An entity as one reading of its stream found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded<S> {
+    /// What its records add up to.
+    pub state: S,
+    /// The last record that is in it.
+    pub upto: Seq,
+    /// Records that no snapshot covers.
+    pub unfolded: usize,
+}
+
+/// All streams of a kind.
+#[derive(Debug)]
+pub struct Streams<S> {
+    /// Those that make sense, by name.
+    pub loaded: Vec<(StreamId, Loaded<S>)>,
+    /// Streams that do not begin with a first record, of which nothing can be made.
+    pub stray: Vec<StreamId>,
+}
+
+/// Reads one entity, off the async threads and behind everything that was ever queued for it: an
+/// append whose writer did not wait may still be on its way.
+///
+/// # Errors
+/// As [`load`].
+pub async fn read<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<Option<Loaded<S>>, LogError> {
+    let (from, of) = (journal.clone(), stream.clone());
+    behind_all(journal, stream, move || load(&from, &of)).await
+}
+
+/// Reads all entities of a kind, as [`read`] does.
+///
+/// # Errors
+/// As [`load`], for the first that cannot be read.
+pub async fn read_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
+    let from = journal.clone();
+    behind_all(journal, &every::<S>(), move || load_all(&from)).await
+}
+
+async fn behind_all<T: Send + 'static>(
+    journal: &Journal,
+    stream: &StreamId,
+    load: impl FnOnce() -> Result<T, LogError> + Send + 'static,
+) -> Result<T, LogError> {
+    let error = |what: String| LogError { stream: stream.clone(), what };
+    journal.settled().await.map_err(|why| error(why.to_string()))?;
+    tokio::task::spawn_blocking(load).await.map_err(|panic| error(panic.to_string()))?
+}
+
+/// What an error of all streams of a kind is said of.
+fn every<S: Sourced>() -> StreamId {
+    StreamId::new(S::KIND, "all").expect("a kind is a name")
+}
+
+/// Reads one entity; `None` when there is nothing of it, or nothing that begins one. Blocks.
+///
+/// # Errors
+/// When its stream cannot be read, or a record does not follow those before it.
+pub fn load<S: Sourced>(
+    journal: &Journal,
+    stream: &StreamId,
+) -> Result<Option<Loaded<S>>, LogError> {
+    let unreadable = |what: String| LogError { stream: stream.clone(), what };
+    let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
+    let (upto, unfolded) = (replay.last(), replay.records.len());
+    let mut state = match &replay.snapshot {
+        Some((_, bytes)) => Some(S::unfold(bytes).map_err(unreadable)?),
+        None => None,
+    };
+    let read = |(_, bytes): &(_, Vec<u8>)| serde_json::from_slice(bytes);
+    let records: Result<Vec<S::Record>, _> = replay.records.iter().map(read).collect();
+    let mut stray = false;
+    for record in records.map_err(|error| unreadable(error.to_string()))? {
+        match follow(&mut state, record) {
+            Ok(()) if !stray => {}
+            // Nothing of it was acknowledged, unless something begins behind it.
+            Err(_) if state.is_none() => stray = true,
+            Ok(()) => return Err(unreadable("its first record does not begin it".to_owned())),
+            Err(record) => return Err(unreadable(format!("{record:?} does not follow"))),
+        }
+    }
+    Ok(state.map(|state| Loaded { state, upto, unfolded }))
+}
+
+/// Reads all entities of a kind. Blocks.
+///
+/// # Errors
+/// As [`load`], for the first that cannot be read.
+pub fn load_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
+    let prefix = format!("{}/", S::KIND);
+    let kind =
+        |error: hivekeep_store::Error| LogError { stream: every::<S>(), what: error.to_string() };
+    let mut all = Streams { loaded: Vec::new(), stray: Vec::new() };
+    for stream in journal.streams(&prefix).map_err(kind)? {
+        match load(journal, &stream)? {
+            Some(loaded) => all.loaded.push((stream, loaded)),
+            None => all.stray.push(stream),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,174 @@
+//! Logs over a real journal.
+
+use hivekeep_store::Options;
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+
+/// A sum that may not go below zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Account {
+    sum: u64,
+    changes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+enum Record {
+    Opened { sum: u64 },
+    Put { amount: u64 },
+    Taken { amount: u64 },
+}
+
+impl Sourced for Account {
+    const KIND: &'static str = "account";
+    const FOLD_EVERY: usize = 7;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        match record {
+            Record::Opened { sum } => Ok(Self { sum, changes: 0 }),
+            other => Err(other),
+        }
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        let sum = match record {
+            Record::Put { amount } => self.sum.checked_add(amount),
+            Record::Taken { amount } => self.sum.checked_sub(amount),
+            Record::Opened { .. } => None,
+        };
+        self.sum = sum.ok_or(record)?;
+        self.changes += 1;
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
+}
+
+fn journal(folder: &std::path::Path) -> Journal {
+    Journal::open(Options::at(folder)).expect("it opens").0
+}
+
+fn id() -> StreamId {
+    stream::<Account>("a").expect("a name")
+}
+
+/// Takes what there is, and no more.
+async fn take(log: &Log<Account>, amount: u64) -> Result<(), ToolError> {
+    let written = log.decide(|account| match account {
+        Some(account) if account.sum >= amount => Ok(Decision::record(Record::Taken { amount })),
+        _ => Err(ToolError::invalid("not enough")),
+    })?;
+    Ok(written.await?)
+}
+
+async fn note(log: &Log<Account>, record: Record) {
+    let written = log.decide::<LogError>(|_| Ok(Decision::record(record))).expect("it is open");
+    written.await.expect("it is written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn decisions_side_by_side_never_contradict_each_other_and_survive_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = Log::<Account>::open(journal(folder.path()), id()).await.expect("it opens");
+    assert_eq!(log.state(), None);
+    note(&log, Record::Opened { sum: 100 }).await;
+    // Two hundred want one each, of a hundred.
+    let all = (0..200).map(|_| {
+        let log = log.clone();
+        tokio::spawn(async move { take(&log, 1).await.is_ok() })
+    });
+    let taken = futures::future::join_all(all).await;
+    assert_eq!(taken.into_iter().filter(|taken| *taken.as_ref().expect("no panic")).count(), 100);
+    let durable = log.state().expect("it has begun");
+    assert_eq!(durable, Account { sum: 0, changes: 100 });
+    let journal = log.0.journal.clone();
+    assert!(journal.replay(&id()).expect("readable").records.len() < 7 + 64, "it was folded");
+
+    drop(log);
+    journal.close().await;
+    let again = Log::<Account>::open(self::journal(folder.path()), id()).await.expect("it opens");
+    assert_eq!(again.state(), Some(durable));
+}
+
+#[tokio::test]
+async fn nothing_is_seen_before_it_is_durable_and_nothing_decided_after_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    let log = Log::<Account>::open(journal.clone(), id()).await.expect("it opens");
+    note(&log, Record::Opened { sum: 3 }).await;
+    let written = log.decide::<LogError>(|_| Ok(Decision::record(Record::Put { amount: 4 })));
+    assert_eq!(log.state().expect("it has begun").sum, 3, "it is decided, and not durable");
+    written.expect("it is open").await.expect("it is written");
+    assert_eq!(log.state().expect("it has begun").sum, 7);
+
+    log.forget().await.expect("it is forgotten");
+    assert_eq!(log.state(), None);
+    assert_eq!(take(&log, 1).await.expect_err("it has ended").code, "journal_failed");
+    assert!(load_all::<Account>(&journal).expect("readable").loaded.is_empty());
+
+    let log = Log::<Account>::open(journal.clone(), id()).await.expect("it opens anew");
+    note(&log, Record::Opened { sum: 1 }).await;
+    journal.close().await;
+    let lost = log.decide::<LogError>(|_| Ok(Decision::record(Record::Put { amount: 1 })));
+    lost.expect("nobody knows yet").await.expect_err("nobody writes any more");
+    assert_eq!(log.state(), Some(Account { sum: 1, changes: 0 }));
+    assert!(log.ended().is_some(), "only the journal knows what is durable");
+}
+
+#[tokio::test]
+async fn streams_that_do_not_begin_are_stray_and_records_that_do_not_follow_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    let write = async |name: &str, records: &[Record]| {
+        let records = records.iter().map(|it| serde_json::to_vec(it).expect("JSON")).collect();
+        let stream = stream::<Account>(name).expect("a name");
+        journal.append(&stream, records).await.expect("it is written");
+    };
+    write("good", &[Record::Opened { sum: 1 }, Record::Put { amount: 2 }]).await;
+    write("stray", &[Record::Put { amount: 2 }]).await;
+    let all = load_all::<Account>(&journal).expect("readable");
+    assert_eq!(all.stray, [stream::<Account>("stray").expect("a name")]);
+    assert_eq!(all.loaded.len(), 1);
+    assert_eq!((all.loaded[0].1.state.sum, all.loaded[0].1.unfolded), (3, 2));
+
+    write("bad", &[Record::Opened { sum: 1 }, Record::Taken { amount: 2 }]).await;
+    let refused = load_all::<Account>(&journal).expect_err("a sum below zero").to_string();
+    assert!(refused.contains("account/bad") && refused.contains("does not follow"), "{refused}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A snapshot of the first j records and those from i on, for every i <= j, is what the whole
+    /// is: here over whatever the log has folded, and when.
+    #[test]
+    fn whatever_is_folded_adds_up_to_the_whole(amounts in prop::collection::vec(0_u64..9, 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let log = Log::<Account>::open(journal(folder.path()), id()).await.unwrap();
+            let mut whole = Account { sum: 5, changes: 0 };
+            note(&log, Record::Opened { sum: 5 }).await;
+            for (nth, amount) in amounts.into_iter().enumerate() {
+                let put = nth % 3 != 0 || amount > whole.sum;
+                let record = if put { Record::Put { amount } } else { Record::Taken { amount } };
+                whole.apply(record.clone()).unwrap();
+                note(&log, record).await;
+                let read = load::<Account>(&log.0.journal, &id()).unwrap().unwrap();
+                prop_assert_eq!(&read.state, &whole);
+                prop_assert!(read.unfolded < 2 * Account::FOLD_EVERY);
+            }
+            log.0.journal.close().await;
+            Ok(())
+        })?;
+    }
+}
