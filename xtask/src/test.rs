@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
-//! ─ clients ─ setup ─ docs ─ soak ─ fuzz
+//! ─ clients ─ setup ─ docs ─ soak ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -10,6 +10,7 @@
 
 mod checks;
 mod contract;
+mod family;
 mod junit;
 mod nextest;
 mod outside;
@@ -87,6 +88,10 @@ impl Test {
                 ensure!(built && scope.images, "guest, build or image failed");
                 let time = Duration::from_secs(60 * self.soak_minutes);
                 soak::check(repo, time, scope.vms)
+            });
+            steps.run("family", || {
+                ensure!(built, "guest or build failed");
+                family::check(repo)
             });
             steps.run("fuzz", || fuzz::check(repo, self.fuzz_secs, &[]));
         }

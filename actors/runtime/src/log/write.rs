@@ -80,7 +80,8 @@ async fn fold<S: Sourced>(log: &Inner<S>) {
         // Nothing else is written meanwhile.
         Ok(()) => log.held().unfolded = 0,
         Err(error) => {
-            tracing::warn!(stream = %log.stream, %error, "no snapshot was made; the stream stays long");
+            let stream = &log.stream;
+            tracing::warn!(%stream, %error, "no snapshot was made; the stream stays long");
         }
     }
 }

@@ -1,0 +1,103 @@
+//! All counters, by name.
+
+use std::sync::Arc;
+
+use dashmap::{DashMap, mapref::entry::Entry};
+use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_runtime::{
+    Daemon,
+    log::{self, Decision, Log},
+};
+use hivekeep_store::Journal;
+
+use crate::{
+    Options,
+    counter::{Counter, Record},
+    tools::{self, Add, Create, Get, List, Listed, Remove, Removed, Value},
+};
+
+/// What the tools work with.
+pub(crate) struct Counters {
+    options: Options,
+    journal: Journal,
+    logs: DashMap<String, Log<Counter>>,
+}
+
+impl Service for Counters {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&tools::FAMILY];
+}
+
+impl Counters {
+    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Result<Self, ToolError> {
+        let journal = daemon.journal.clone();
+        let all = log::read_all::<Counter>(&journal).await?.loaded.into_iter();
+        let named = |(stream, loaded): (hivekeep_store::StreamId, _)| {
+            (stream.id().to_owned(), Log::of(journal.clone(), stream, Some(loaded)))
+        };
+        let logs = all.map(named).collect();
+        Ok(Self { options, logs, journal })
+    }
+
+    /// The log of a counter of the caller's.
+    fn own(&self, cx: &CallCx, name: &str) -> Result<Log<Counter>, ToolError> {
+        let log = self.logs.get(name).map(|log| log.clone());
+        let own = log.filter(|log| log.state().is_some_and(|state| state.owner == cx.session));
+        own.ok_or_else(|| {
+            ToolError::new(Layer::Resolve, "counter_not_found", format!("no counter `{name}`"))
+                .next("counter_list shows yours")
+        })
+    }
+
+    pub(crate) async fn create(self: Arc<Self>, cx: CallCx, input: Create) -> Answer<Value> {
+        let stream = log::stream::<Counter>(&input.name)
+            .map_err(|error| ToolError::invalid(error.to_string()))?;
+        if self.logs.len() >= self.options.max_counters {
+            return Err(ToolError::new(Layer::Actor, "too_many_counters", "remove one first"));
+        }
+        let log = match self.logs.entry(input.name.clone()) {
+            Entry::Occupied(_) => {
+                return Err(ToolError::invalid(format!("`{}` is taken", input.name)));
+            }
+            Entry::Vacant(free) => {
+                free.insert(Log::of(self.journal.clone(), stream, None)).clone()
+            }
+        };
+        let created = Decision::record(Record::Created { owner: cx.session });
+        log.decide(|_| Ok::<_, ToolError>(created))?.await?;
+        Ok(Value { name: input.name, value: 0 })
+    }
+
+    pub(crate) async fn add(self: Arc<Self>, cx: CallCx, input: Add) -> Answer<Value> {
+        let log = self.own(&cx, &input.name)?;
+        let mut value = 0;
+        let written = log.decide(|counter| {
+            let sum = counter.and_then(|counter| counter.value.checked_add(input.amount));
+            value = sum.ok_or_else(|| ToolError::invalid("the sum is too large"))?;
+            Ok::<_, ToolError>(Decision::record(Record::Added { amount: input.amount }))
+        })?;
+        written.await?;
+        Ok(Value { name: input.name, value })
+    }
+
+    pub(crate) async fn get(self: Arc<Self>, cx: CallCx, input: Get) -> Answer<Value> {
+        let value = self.own(&cx, &input.name)?.state().map_or(0, |counter| counter.value);
+        Ok(Value { name: input.name, value })
+    }
+
+    pub(crate) async fn list(self: Arc<Self>, cx: CallCx, _: List) -> Answer<Listed> {
+        let own = self.logs.iter().filter(|log| {
+            log.state().is_some_and(|counter| counter.owner == cx.session)
+        });
+        let mut names: Vec<_> = own.map(|log| log.key().clone()).collect();
+        names.sort();
+        Ok(Listed { names })
+    }
+
+    pub(crate) async fn remove(self: Arc<Self>, cx: CallCx, input: Remove) -> Answer<Removed> {
+        self.own(&cx, &input.name)?.forget().await?;
+        self.logs.remove(&input.name);
+        Ok(Removed { name: input.name })
+    }
+}
+
+type Answer<T> = Result<T, ToolError>;
