@@ -27,7 +27,7 @@ pub struct Document {
 pub struct Page {
     /// In the order of the list.
     pub documents: Vec<Document>,
-    /// What [`Documents::list`] goes on after; `None` at the end.
+    /// What [`Documents::list_args`] goes on after; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub trait Documents: Send + Sync {
     /// The tool's arguments for at most so many documents, in a stable order.
     fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value>;
 
-    /// What the tool answered to [`Self::list`].
+    /// What the tool answered to [`Self::list_args`].
     ///
     /// # Errors
     /// `internal`, for an answer of another shape.
@@ -100,13 +100,13 @@ pub trait Documents: Send + Sync {
     /// When it is not the URI of a document, there or not.
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError>;
 
-    /// What the tool answered to [`Self::read`]: the document's text.
+    /// What the tool answered to [`Self::read_args`]: the document's text.
     ///
     /// # Errors
     /// `internal`, for an answer of another shape.
     fn text(&self, answer: Value) -> Result<String, ToolError>;
 
-    /// What an error of [`Self::read`] or of its call says of the document.
+    /// What an error of [`Self::read_args`] or of its call says of the document.
     fn refusal(&self, error: &ToolError) -> Refusal;
 
     /// What the family changes from now on. Changes by other programs need not be among it.
@@ -116,6 +116,6 @@ pub trait Documents: Send + Sync {
     /// there, an error for one that cannot be looked at.
     ///
     /// # Errors
-    /// As [`Self::read`] for the first bad URI; or the family's own when nothing can be looked at.
+    /// As [`Self::read_args`] for the first bad URI; or the family's own when nothing can be looked at.
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError>;
 }

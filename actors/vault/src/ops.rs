@@ -1,5 +1,5 @@
 //! What the actions do, each a blocking function over the folder. Those that change a note run one
-//! at a time for each note; see [`crate::turns`].
+//! at a time for each note; see [`crate::keyed_queue`].
 
 mod change;
 mod look;

@@ -157,7 +157,8 @@ fn command(hivekeep: &Path, home: &Path) -> Command {
 
 fn use_it(hivekeep: &Path, home: &TempDir) -> Result<()> {
     let config = command(hivekeep, home.path()).args(["config", "--default"]).output()?;
-    ensure!(String::from_utf8_lossy(&config.stdout).contains("[counter]\nmax_counters = 100"));
+    let config = String::from_utf8_lossy(&config.stdout);
+    ensure!(config.contains("\n[counter]\n") && config.contains("\nmax_counters = 100\n"));
     let daemon = Daemon::start(hivekeep, home.path())?;
     daemon.call("counter_create", &["name=clicks"])?;
     for amount in ["amount=40", "amount=2"] {
