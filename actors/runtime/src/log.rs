@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! decide ─▶ decided ─▶ waits ─▶ written, many together ─▶ durable ─▶ answered
-//!                                        └─ failed: broken, until it is opened again
+//!                                        └─ the journal stopped: ended
 //! ```
 //! A decision is made of the state with everything decided before it, so two of them never
 //! contradict each other; it is answered, and seen by [`Log::state`], when it is on the disk. What
@@ -10,9 +10,10 @@
 //! stream is folded by the same task between two writes, so a snapshot's state and its position are
 //! of one moment.
 //!
-//! A write whose outcome is not known breaks the log: only the journal knows what is durable. Its
-//! owner fails then, and its next incarnation opens the stream again.
+//! Whatever is written has an outcome: only a journal that stopped fails a write, and the daemon ends
+//! with it. What waits is bounded in number, and one decision by the journal's limits.
 
+mod error;
 mod load;
 mod write;
 
@@ -23,12 +24,15 @@ use std::{
 };
 
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{Fault, Layer, ToolError};
-use hivekeep_store::{Journal, NewEvent, Seq, StreamId};
+use hivekeep_store::{Append, Journal, NewEvent, Seq, StreamId};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{oneshot, watch};
 
+pub use error::LogError;
 pub use load::{Loaded, Streams, load, load_all, read, read_all};
+
+/// Decisions that wait to be written; for one more the caller is told to come again.
+const MOST_WAITING: usize = 1024;
 
 /// What the records of one entity add up to. Records are JSON.
 pub trait Sourced: Clone + Send + Sync + 'static {
@@ -37,7 +41,7 @@ pub trait Sourced: Clone + Send + Sync + 'static {
     /// After so many records the stream is folded into a snapshot, which needs [`Self::fold`].
     const FOLD_EVERY: usize = usize::MAX;
     /// One record. What was written once is readable for ever.
-    type Record: Serialize + DeserializeOwned + fmt::Debug + Send + 'static;
+    type Record: Serialize + DeserializeOwned + Clone + fmt::Debug + Send + 'static;
 
     /// The state that a first record begins; gives back one that cannot be the first.
     ///
@@ -74,43 +78,25 @@ pub fn stream<S: Sourced>(id: impl fmt::Display) -> Result<StreamId, hivekeep_st
     StreamId::new(S::KIND, &id.to_string())
 }
 
-/// Why a log cannot be read or written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the stream {stream}: {what}")]
-pub struct LogError {
-    /// Of which stream.
-    pub stream: StreamId,
-    /// In words.
-    pub what: String,
-}
-
-impl From<LogError> for Fault {
-    fn from(error: LogError) -> Self {
-        Self::new(error.to_string())
-    }
-}
-
-impl From<LogError> for ToolError {
-    fn from(error: LogError) -> Self {
-        Self::new(Layer::Store, "journal_failed", error.to_string())
-            .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
-            .retryable()
-    }
-}
-
 /// What is decided: records that follow each other, and events told in the same commit.
 #[derive(Debug)]
 pub struct Decision<R> {
-    /// In order. Without any, the decision is answered when all before it are durable.
-    pub records: Vec<R>,
-    /// For whoever follows the daemon's events.
-    pub events: Vec<NewEvent>,
+    /// In order; one at least.
+    records: Vec<R>,
+    events: Vec<NewEvent>,
 }
 
 impl<R> Decision<R> {
-    /// One record that nobody else is told of.
+    /// One record.
     pub fn record(record: R) -> Self {
         Self { records: vec![record], events: Vec::new() }
+    }
+
+    /// Another record behind it.
+    #[must_use]
+    pub fn and(mut self, record: R) -> Self {
+        self.records.push(record);
+        self
     }
 
     /// Tells an event in the same commit.
@@ -144,7 +130,7 @@ struct Held<S: Sourced> {
     /// With everything decided.
     decided: Option<S>,
     upto: Seq,
-    /// Records that no snapshot covers.
+    /// Records since the last snapshot, or the last that could not be made.
     unfolded: usize,
     waiting: VecDeque<Entry<S>>,
     writing: bool,
@@ -153,7 +139,9 @@ struct Held<S: Sourced> {
 }
 
 struct Entry<S: Sourced> {
-    decision: Decision<S::Record>,
+    records: Vec<S::Record>,
+    /// The same as they are written, and events.
+    append: Append,
     answer: oneshot::Sender<Result<(), LogError>>,
 }
 
@@ -192,65 +180,73 @@ impl<S: Sourced> Log<S> {
         self.0.held().durable.clone()
     }
 
-    /// Why nothing can be decided any more: a write failed, or the entity was forgotten.
+    /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
     pub fn ended(&self) -> Option<String> {
         self.0.held().ended.clone()
     }
 
     /// Decides, at once, and gives what ends when the decision is durable. Dropping that stops
-    /// nothing.
+    /// nothing. All of its records are decided or, after an error, none.
     ///
     /// # Errors
-    /// What `decide` refuses with; `journal_failed` when the log has ended. A record that does not
-    /// follow ends it.
+    /// What `decide` refuses with; [`LogError::Ended`], [`LogError::Busy`], [`LogError::Journal`]
+    /// for what is too large, [`LogError::Defect`] for a record that does not follow.
     pub fn decide<E: From<LogError>>(
         &self,
         decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, E>,
-    ) -> Result<BoxFuture<'static, Result<(), LogError>>, E>
-    where
-        S::Record: Clone,
-    {
+    ) -> Result<BoxFuture<'static, Result<(), LogError>>, E> {
         let (answer, answered) = oneshot::channel();
+        let stream = self.0.stream.clone();
         let begin = {
             let mut held = self.0.held();
-            if let Some(what) = held.ended.clone() {
-                return Err(self.0.error(what).into());
+            if let Some(why) = held.ended.clone() {
+                return Err(LogError::Ended { stream, why }.into());
             }
-            let decision = decide(held.decided.as_ref())?;
-            for record in decision.records.iter().cloned() {
-                if let Err(record) = follow(&mut held.decided, record) {
-                    let what = format!("{record:?} does not follow");
-                    held.ended = Some(what.clone());
-                    return Err(self.0.error(what).into());
-                }
+            if held.waiting.len() >= MOST_WAITING {
+                return Err(LogError::Busy { stream }.into());
             }
-            held.waiting.push_back(Entry { decision, answer });
+            let Decision { records, events } = decide(held.decided.as_ref())?;
+            let append = self.0.append(&records, events)?;
+            let mut decided = held.decided.clone();
+            for record in records.iter().cloned() {
+                let defect = |record| LogError::Defect {
+                    stream: stream.clone(),
+                    what: format!("{record:?} does not follow"),
+                };
+                follow(&mut decided, record).map_err(defect)?;
+            }
+            held.decided = decided;
+            held.waiting.push_back(Entry { records, append, answer });
             self.0.idle.send_replace(false);
             !std::mem::replace(&mut held.writing, true)
         };
         if begin {
             tokio::spawn(write::all(self.0.clone()));
         }
-        let gone = self.0.error("the daemon stopped before it was written".to_owned());
-        Ok(async move { answered.await.unwrap_or(Err(gone)) }.boxed())
+        let why = "it ended before this was written".to_owned();
+        Ok(async move { answered.await.unwrap_or(Err(LogError::Ended { stream, why })) }.boxed())
     }
 
-    /// Removes all records, behind everything decided; nothing can be decided after it.
+    /// Removes all records, behind everything decided; nothing can be decided after it. Once begun
+    /// it is done, whether or not anybody waits for it. Then [`Self::state`] is `None`.
     ///
     /// # Errors
-    /// When they could not be removed; then it is as it was.
+    /// When they could not be removed; the log has ended all the same, and one that is opened anew
+    /// tells what is there.
     pub async fn forget(&self) -> Result<(), LogError> {
-        let before = self.0.held().ended.replace("it is removed".to_owned());
-        // The sender is this log's.
-        let _all_written = self.0.idle.subscribe().wait_for(|idle| *idle).await.is_ok();
-        let forgotten = self.0.journal.forget(&self.0.stream).await;
-        let mut held = self.0.held();
-        match forgotten {
-            Ok(()) => (held.durable, held.decided) = (None, None),
-            Err(_) => held.ended = before,
-        }
-        drop(held);
-        forgotten.map_err(|error| self.0.error(error.to_string()))
+        let log = self.0.clone();
+        let stream = log.stream.clone();
+        let removed = tokio::spawn(async move { log.forget().await }).await;
+        removed.unwrap_or_else(|panic| Err(LogError::Defect { stream, what: panic.to_string() }))
+    }
+}
+
+impl<S: Sourced> Held<S> {
+    /// Ends the log. When it has ended already, that stays the reason and is given.
+    fn end(&mut self, why: &str) -> Option<String> {
+        let before = self.ended.clone();
+        self.ended.get_or_insert_with(|| why.to_owned());
+        before
     }
 }
 
@@ -259,8 +255,33 @@ impl<S: Sourced> Inner<S> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn error(&self, what: String) -> LogError {
-        LogError { stream: self.stream.clone(), what }
+    fn failed(&self, source: hivekeep_store::Error) -> LogError {
+        LogError::Journal { stream: self.stream.clone(), source }
+    }
+
+    /// What is handed to the journal, within its limits.
+    fn append(&self, records: &[S::Record], events: Vec<NewEvent>) -> Result<Append, LogError> {
+        let encoded: Result<_, _> = records.iter().map(serde_json::to_vec).collect();
+        let stream = self.stream.clone();
+        let records = encoded.map_err(|error| LogError::Defect {
+            stream: stream.clone(),
+            what: error.to_string(),
+        })?;
+        let append = Append { stream, records, events };
+        self.journal.check(&append).map_err(|error| self.failed(error))?;
+        Ok(append)
+    }
+
+    async fn forget(&self) -> Result<(), LogError> {
+        if let Some(why) = self.held().end("it is removed") {
+            return Err(LogError::Ended { stream: self.stream.clone(), why });
+        }
+        // The sender is this log's.
+        let _all_written = self.idle.subscribe().wait_for(|idle| *idle).await.is_ok();
+        self.journal.forget(&self.stream).await.map_err(|error| self.failed(error))?;
+        let mut held = self.held();
+        (held.durable, held.decided) = (None, None);
+        Ok(())
     }
 }
 

@@ -99,6 +99,14 @@ impl Journal {
         self.ask(Work::Append { stream: stream.clone(), records, events }).await
     }
 
+    /// Whether an append is within the limits, which refuse it otherwise when it is handed over.
+    ///
+    /// # Errors
+    /// `TooLarge`; or there is no record in it.
+    pub fn check(&self, append: &Append) -> Result<(), Error> {
+        append.check(&self.inner.options)
+    }
+
     /// As [`Self::append_and_publish`] for a caller that does not wait: once the append is on the
     /// disk, or will not be, `done` is called, once, on the writer's thread, which it must not keep.
     /// There is no deadline: when it is called, that is decided.

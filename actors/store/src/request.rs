@@ -110,10 +110,7 @@ impl Work {
     /// The bytes it brings, for admission.
     pub(crate) fn weight(&self) -> usize {
         match self {
-            Work::Append { records, events, .. } => {
-                records.iter().map(Vec::len).sum::<usize>()
-                    + events.iter().map(NewEvent::weight).sum::<usize>()
-            }
+            Work::Append { records, events, .. } => weight(records, events),
             Work::Snapshot { bytes, .. } => bytes.len(),
             Work::Publish { event } => event.weight(),
             Work::Forget { .. } | Work::Fence | Work::Close => 0,
@@ -122,25 +119,9 @@ impl Work {
 
     /// Refuses what is above the limits before it takes room in the queue.
     pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
-        let limit = |what, bytes, max_bytes| {
-            if bytes > max_bytes {
-                return Err(Error::TooLarge { what, bytes, max_bytes });
-            }
-            Ok(())
-        };
         let record = options.max_record_bytes();
         match self {
-            Work::Append { records, events, .. } => {
-                if records.is_empty() {
-                    return Err(Error::invalid("an append without records"));
-                }
-                for bytes in records {
-                    limit("a record", bytes.len(), record)?;
-                }
-                for event in events {
-                    limit("an event", event.weight(), record)?;
-                }
-            }
+            Work::Append { records, events, .. } => return check(records, events, options),
             Work::Snapshot { bytes, .. } => {
                 limit("a snapshot", bytes.len(), options.max_snapshot_bytes())?;
             }
@@ -149,4 +130,37 @@ impl Work {
         }
         limit("a request", self.weight(), options.queue_mb * 1024 * 1024)
     }
+}
+
+impl Append {
+    /// As [`Work::check`], before it is handed over.
+    pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
+        check(&self.records, &self.events, options)
+    }
+}
+
+fn check(records: &[Vec<u8>], events: &[NewEvent], options: &Options) -> Result<(), Error> {
+    let record = options.max_record_bytes();
+    if records.is_empty() {
+        return Err(Error::invalid("an append without records"));
+    }
+    for bytes in records {
+        limit("a record", bytes.len(), record)?;
+    }
+    for event in events {
+        limit("an event", event.weight(), record)?;
+    }
+    limit("a request", weight(records, events), options.queue_mb * 1024 * 1024)
+}
+
+fn limit(what: &'static str, bytes: usize, max_bytes: usize) -> Result<(), Error> {
+    if bytes > max_bytes {
+        return Err(Error::TooLarge { what, bytes, max_bytes });
+    }
+    Ok(())
+}
+
+fn weight(records: &[Vec<u8>], events: &[NewEvent]) -> usize {
+    let records: usize = records.iter().map(Vec::len).sum();
+    records + events.iter().map(NewEvent::weight).sum::<usize>()
 }

@@ -1,8 +1,10 @@
 //! All counters, by name.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use dashmap::{DashMap, mapref::entry::Entry};
 use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup};
 use hivekeep_runtime::{
     Daemon,
@@ -20,7 +22,7 @@ use crate::{
 pub(crate) struct Counters {
     options: Options,
     journal: Journal,
-    logs: DashMap<String, Log<Counter>>,
+    logs: Mutex<BTreeMap<String, Log<Counter>>>,
 }
 
 impl Service for Counters {
@@ -34,13 +36,21 @@ impl Counters {
         let named = |(stream, loaded): (hivekeep_store::StreamId, _)| {
             (stream.id().to_owned(), Log::of(journal.clone(), stream, Some(loaded)))
         };
-        let logs = all.map(named).collect();
+        let logs = Mutex::new(all.map(named).collect());
         Ok(Self { options, logs, journal })
+    }
+
+    /// The logs of counters that are there.
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<String, Log<Counter>>> {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        // Removed, and nobody may have waited for it.
+        logs.retain(|_, log| log.ended().is_none() || log.state().is_some());
+        logs
     }
 
     /// The log of a counter of the caller's.
     fn own(&self, cx: &CallCx, name: &str) -> Result<Log<Counter>, ToolError> {
-        let log = self.logs.get(name).map(|log| log.clone());
+        let log = self.logs().get(name).cloned();
         let own = log.filter(|log| log.state().is_some_and(|state| state.owner == cx.session));
         own.ok_or_else(|| {
             ToolError::new(Layer::Resolve, "counter_not_found", format!("no counter `{name}`"))
@@ -51,19 +61,22 @@ impl Counters {
     pub(crate) async fn create(self: Arc<Self>, cx: CallCx, input: Create) -> Answer<Value> {
         let stream = log::stream::<Counter>(&input.name)
             .map_err(|error| ToolError::invalid(error.to_string()))?;
-        if self.logs.len() >= self.options.max_counters {
-            return Err(ToolError::new(Layer::Actor, "too_many_counters", "remove one first"));
-        }
-        let log = match self.logs.entry(input.name.clone()) {
-            Entry::Occupied(_) => {
-                return Err(ToolError::invalid(format!("`{}` is taken", input.name)));
+        let written = {
+            let mut logs = self.logs();
+            if logs.len() >= self.options.max_counters {
+                return Err(ToolError::new(Layer::Actor, "too_many_counters", "remove one first"));
             }
-            Entry::Vacant(free) => {
-                free.insert(Log::of(self.journal.clone(), stream, None)).clone()
+            if logs.contains_key(&input.name) {
+                let message = format!("there is a counter `{}` already", input.name);
+                return Err(ToolError::new(Layer::Actor, "name_taken", message));
             }
+            let log = Log::of(self.journal.clone(), stream, None);
+            let created = Decision::record(Record::Created { owner: cx.session });
+            let written = log.decide(|_| Ok::<_, ToolError>(created))?;
+            logs.insert(input.name.clone(), log);
+            written
         };
-        let created = Decision::record(Record::Created { owner: cx.session });
-        log.decide(|_| Ok::<_, ToolError>(created))?.await?;
+        written.await?;
         Ok(Value { name: input.name, value: 0 })
     }
 
@@ -85,17 +98,16 @@ impl Counters {
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, _: List) -> Answer<Listed> {
-        let own = self.logs.iter().filter(|log| {
-            log.state().is_some_and(|counter| counter.owner == cx.session)
-        });
-        let mut names: Vec<_> = own.map(|log| log.key().clone()).collect();
-        names.sort();
+        let logs = self.logs();
+        let own = logs
+            .iter()
+            .filter(|(_, log)| log.state().is_some_and(|counter| counter.owner == cx.session));
+        let names = own.map(|(name, _)| name.clone()).collect();
         Ok(Listed { names })
     }
 
     pub(crate) async fn remove(self: Arc<Self>, cx: CallCx, input: Remove) -> Answer<Removed> {
         self.own(&cx, &input.name)?.forget().await?;
-        self.logs.remove(&input.name);
         Ok(Removed { name: input.name })
     }
 }

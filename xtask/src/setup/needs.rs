@@ -17,7 +17,7 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
 }
 
 /// Debian's names of packages; Ubuntu has the same.
-pub(super) const NEEDS: [Need; 17] = [
+pub(super) const NEEDS: [Need; 18] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
@@ -34,6 +34,8 @@ pub(super) const NEEDS: [Need; 17] = [
         "building images from signed packages",
     ),
     need("cc", "build-essential", "linking"),
+    // A machine may have a compiler and no make.
+    need("make", "build-essential", "building the allocator"),
     need("git", "git", "the tests' repositories"),
     need("busybox", "busybox-static", "the tests of sandboxes"),
     need("setpriv", "util-linux", "the tests of unprivileged machines"),

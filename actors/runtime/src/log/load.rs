@@ -51,9 +51,10 @@ async fn behind_all<T: Send + 'static>(
     stream: &StreamId,
     load: impl FnOnce() -> Result<T, LogError> + Send + 'static,
 ) -> Result<T, LogError> {
-    let error = |what: String| LogError { stream: stream.clone(), what };
-    journal.settled().await.map_err(|why| error(why.to_string()))?;
-    tokio::task::spawn_blocking(load).await.map_err(|panic| error(panic.to_string()))?
+    let stream = || stream.clone();
+    journal.settled().await.map_err(|source| LogError::Journal { stream: stream(), source })?;
+    let loaded = tokio::task::spawn_blocking(load).await;
+    loaded.map_err(|panic| LogError::Defect { stream: stream(), what: panic.to_string() })?
 }
 
 /// What an error of all streams of a kind is said of.
@@ -69,8 +70,9 @@ pub fn load<S: Sourced>(
     journal: &Journal,
     stream: &StreamId,
 ) -> Result<Option<Loaded<S>>, LogError> {
-    let unreadable = |what: String| LogError { stream: stream.clone(), what };
-    let replay = journal.replay(stream).map_err(|error| unreadable(error.to_string()))?;
+    let unreadable = |what: String| LogError::Unreadable { stream: stream.clone(), what };
+    let failed = |source| LogError::Journal { stream: stream.clone(), source };
+    let replay = journal.replay(stream).map_err(failed)?;
     let (upto, unfolded) = (replay.last(), replay.records.len());
     let mut state = match &replay.snapshot {
         Some((_, bytes)) => Some(S::unfold(bytes).map_err(unreadable)?),
@@ -97,10 +99,9 @@ pub fn load<S: Sourced>(
 /// As [`load`], for the first that cannot be read.
 pub fn load_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
     let prefix = format!("{}/", S::KIND);
-    let kind =
-        |error: hivekeep_store::Error| LogError { stream: every::<S>(), what: error.to_string() };
+    let failed = |source| LogError::Journal { stream: every::<S>(), source };
     let mut all = Streams { loaded: Vec::new(), stray: Vec::new() };
-    for stream in journal.streams(&prefix).map_err(kind)? {
+    for stream in journal.streams(&prefix).map_err(failed)? {
         match load(journal, &stream)? {
             Some(loaded) => all.loaded.push((stream, loaded)),
             None => all.stray.push(stream),

@@ -1,5 +1,6 @@
 //! Logs over a real journal.
 
+use hivekeep_kernel::ToolError;
 use hivekeep_store::Options;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -122,6 +123,65 @@ async fn nothing_is_seen_before_it_is_durable_and_nothing_decided_after_the_end(
     lost.expect("nobody knows yet").await.expect_err("nobody writes any more");
     assert_eq!(log.state(), Some(Account { sum: 1, changes: 0 }));
     assert!(log.ended().is_some(), "only the journal knows what is durable");
+}
+
+#[tokio::test]
+async fn one_that_is_refused_leaves_the_log_to_the_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = Journal::open(Options { max_record_kb: 1, ..Options::at(folder.path()) });
+    let journal = journal.expect("it opens").0;
+    let log = Log::<Account>::open(journal.clone(), id()).await.expect("it opens");
+    note(&log, Record::Opened { sum: 1 }).await;
+    let event = |text: String| NewEvent {
+        kind: "account.put".to_owned(),
+        subject: "a".to_owned(),
+        data: text.into(),
+    };
+    let put = Record::Put { amount: 1 };
+    let large = Decision::record(put.clone()).event(event("x".repeat(2048)));
+    let refused = log.decide::<ToolError>(|_| Ok(large)).err().expect("it is too large");
+    assert_eq!(refused.code, "too_large");
+    // The second does not follow, so the first is not decided either.
+    let both = Decision::record(put.clone()).and(Record::Taken { amount: 9 });
+    let refused = log.decide::<ToolError>(|_| Ok(both)).err().expect("it does not follow");
+    assert_eq!(refused.code, "internal");
+    let small = Decision::record(put.clone()).event(event("x".to_owned()));
+    let written = log.decide::<LogError>(|_| Ok(small)).expect("nobody ended the log");
+    written.await.expect("it is written");
+    assert_eq!(log.state(), Some(Account { sum: 2, changes: 1 }));
+
+    // Nothing else runs on this thread meanwhile.
+    let decide = || log.decide::<ToolError>(|_| Ok(Decision::record(put.clone())));
+    let all: Vec<_> = (0..=MOST_WAITING).map(|_| decide()).collect();
+    let (last, waiting) =
+        all.into_iter().rev().fold((None, Vec::new()), |(last, mut all), one| match (last, one) {
+            (None, one) => (Some(one), all),
+            (last, one) => {
+                all.push(one.unwrap_or_else(|error| panic!("{error:?}")));
+                (last, all)
+            }
+        });
+    assert_eq!(last.and_then(Result::err).expect("one too many").code, "busy");
+    for written in waiting {
+        written.await.expect("it is written");
+    }
+    assert_eq!(log.state().expect("it is there").sum, 2 + MOST_WAITING as u64);
+    journal.close().await;
+}
+
+#[tokio::test]
+async fn a_removal_is_done_although_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    let log = Log::<Account>::open(journal.clone(), id()).await.expect("it opens");
+    note(&log, Record::Opened { sum: 1 }).await;
+    assert!(futures::FutureExt::now_or_never(log.forget()).is_none(), "it takes its time");
+    while log.state().is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert!(journal.streams("account/").expect("readable").is_empty());
+    log.forget().await.expect_err("there is nothing any more");
+    journal.close().await;
 }
 
 #[tokio::test]

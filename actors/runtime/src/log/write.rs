@@ -2,43 +2,56 @@
 
 use std::sync::Arc;
 
+use hivekeep_store::{Append, Error, Seq};
+use tokio::sync::oneshot;
+
 use super::{Entry, Inner, LogError, Sourced, follow};
 
-/// Decisions that go together.
+/// Decisions that go together, and what they weigh at most, unless one alone is heavier.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A writer that has not come to its end: by a panic, or with the daemon, it ends the log.
+struct Writer<S: Sourced>(Option<Arc<Inner<S>>>);
+
+impl<S: Sourced> Drop for Writer<S> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0.take() {
+            end(&log, Vec::new(), "its writer ended");
+        }
+    }
+}
 
 /// Writes all that waits, and ends.
-pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>)
-where
-    S::Record: Clone,
-{
+pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>) {
+    let mut writer = Writer(Some(log.clone()));
     while let Some(entries) = next(&log) {
-        let (records, events) = encode(&entries);
-        let written = match records.is_empty() && events.is_empty() {
-            true => Ok(None),
-            false => {
-                let append = log.journal.append_and_publish(&log.stream, records, events);
-                append.await.map(Some)
-            }
-        };
-        match written {
+        match write(&log, together(&log, &entries)).await {
             Ok(upto) => {
-                if let Some(upto) = upto {
-                    apply(&log, &entries, upto);
+                if let Err(defect) = apply(&log, &entries, upto) {
+                    return end(&log, entries, &defect);
                 }
                 // Whoever decided may have gone.
                 entries.into_iter().for_each(|entry| drop(entry.answer.send(Ok(()))));
                 fold(&log).await;
             }
-            Err(error) => return broken(&log, entries, error.to_string()),
+            Err(error) => return end(&log, entries, &error.to_string()),
         }
     }
+    // Another may have begun already.
+    writer.0 = None;
 }
 
 /// What goes together next; `None` when there is nothing, and this task is to end.
 fn next<S: Sourced>(log: &Inner<S>) -> Option<Vec<Entry<S>>> {
     let mut held = log.held();
-    let batch = held.waiting.len().min(BATCH);
+    let mut bytes = 0;
+    let fits = |entry: &&Entry<S>| {
+        bytes += entry.append.records.iter().map(Vec::len).sum::<usize>();
+        bytes <= BATCH_BYTES
+    };
+    let batch = held.waiting.iter().take(BATCH).take_while(fits).count();
+    let batch = batch.max(1).min(held.waiting.len());
     if batch == 0 {
         held.writing = false;
         log.idle.send_replace(true);
@@ -47,54 +60,72 @@ fn next<S: Sourced>(log: &Inner<S>) -> Option<Vec<Entry<S>>> {
     Some(held.waiting.drain(..batch).collect())
 }
 
-fn encode<S: Sourced>(entries: &[Entry<S>]) -> (Vec<Vec<u8>>, Vec<hivekeep_store::NewEvent>) {
-    let records = entries.iter().flat_map(|entry| &entry.decision.records);
-    let records = records.map(|record| serde_json::to_vec(record).expect("records are plain data"));
-    let events = entries.iter().flat_map(|entry| entry.decision.events.iter().cloned());
-    (records.collect(), events.collect())
+/// One append of all.
+fn together<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>]) -> Append {
+    let mut all = Append { stream: log.stream.clone(), records: Vec::new(), events: Vec::new() };
+    for Entry { append, .. } in entries {
+        all.records.extend_from_slice(&append.records);
+        all.events.extend_from_slice(&append.events);
+    }
+    all
 }
 
-fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: hivekeep_store::Seq)
-where
-    S::Record: Clone,
-{
+/// Appends without a deadline of its own, so that the outcome is always known. Those who decided
+/// have theirs.
+async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Error> {
+    loop {
+        let (done, outcome) = oneshot::channel();
+        let done = Box::new(move |written| drop(done.send(written)));
+        match log.journal.try_append(append, done) {
+            Ok(()) => return outcome.await.unwrap_or(Err(Error::Closed)),
+            // The journal's queue is full: again when what is in it now is written.
+            Err((back, _)) => append = back,
+        }
+        match log.journal.settled().await {
+            Ok(()) | Err(Error::Timeout { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<(), String> {
     let mut held = log.held();
-    for record in entries.iter().flat_map(|entry| entry.decision.records.iter().cloned()) {
+    for record in entries.iter().flat_map(|entry| entry.records.iter().cloned()) {
         held.unfolded += 1;
         follow(&mut held.durable, record)
-            .unwrap_or_else(|record| panic!("{record:?} does not follow, and was decided"));
+            .map_err(|record| format!("{record:?} was decided and does not follow"))?;
     }
-    // Events alone have no place in the stream.
-    held.upto = held.upto.max(upto);
+    held.upto = upto;
+    Ok(())
 }
 
 /// Makes a snapshot of a long stream.
 async fn fold<S: Sourced>(log: &Inner<S>) {
     let (upto, bytes) = {
-        let held = log.held();
-        let long = held.unfolded >= S::FOLD_EVERY;
-        let Some(bytes) = held.durable.as_ref().filter(|_| long).and_then(S::fold) else { return };
+        let mut held = log.held();
+        if held.unfolded < S::FOLD_EVERY {
+            return;
+        }
+        // One that cannot be made is tried again after as many records.
+        held.unfolded = 0;
+        let Some(bytes) = held.durable.as_ref().and_then(S::fold) else { return };
         (held.upto, bytes)
     };
-    match log.journal.snapshot(&log.stream, upto, bytes).await {
-        // Nothing else is written meanwhile.
-        Ok(()) => log.held().unfolded = 0,
-        Err(error) => {
-            let stream = &log.stream;
-            tracing::warn!(%stream, %error, "no snapshot was made; the stream stays long");
-        }
+    if let Err(error) = log.journal.snapshot(&log.stream, upto, bytes).await {
+        let stream = &log.stream;
+        tracing::warn!(%stream, %error, "no snapshot was made; the stream stays long");
     }
 }
 
-/// Ends the log: only the journal knows what of this is durable.
-fn broken<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, what: String) {
+/// Ends the log with what is unwritten.
+fn end<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, why: &str) {
     let mut held = log.held();
-    held.ended = Some(what.clone());
     held.writing = false;
+    held.end(why);
     let waiting = std::mem::take(&mut held.waiting);
     drop(held);
     for entry in entries.into_iter().chain(waiting) {
-        let error = LogError { stream: log.stream.clone(), what: what.clone() };
+        let error = LogError::Ended { stream: log.stream.clone(), why: why.to_owned() };
         // Whoever decided may have gone.
         drop(entry.answer.send(Err(error)));
     }
