@@ -13,8 +13,10 @@
 //! Whatever is written has an outcome: only a journal that stopped fails a write, and the daemon ends
 //! with it. What waits is bounded in number, and one decision by the journal's limits.
 
+mod answer;
 mod error;
 mod load;
+mod record;
 mod write;
 
 use std::{
@@ -23,25 +25,29 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use answer::Answer;
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_store::{Append, Journal, NewEvent, Seq, StreamId};
-use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{oneshot, watch};
 
 pub use error::LogError;
 pub use load::{Loaded, Streams, load, load_all, read, read_all};
+pub use record::LogRecord;
 
 /// Decisions that wait to be written; for one more the caller is told to come again.
 const MOST_WAITING: usize = 1024;
 
-/// What the records of one entity add up to. Records are JSON.
+/// The state that the records of one entity add up to.
 pub trait Sourced: Clone + Send + Sync + 'static {
     /// The first part of its streams' names: `KIND/ID`. Never changes.
     const KIND: &'static str;
-    /// After so many records the stream is folded into a snapshot, which needs [`Self::fold`].
+    /// Records after which the stream is folded into a snapshot, which needs [`Self::fold`].
     const FOLD_EVERY: usize = usize::MAX;
+    /// Bytes of one piece, for a kind whose records may be larger than the journal takes: each is
+    /// written as pieces in one commit. Whether it is set never changes, the size may.
+    const PIECE_BYTES: Option<usize> = None;
     /// One record. What was written once is readable for ever.
-    type Record: Serialize + DeserializeOwned + Clone + fmt::Debug + Send + 'static;
+    type Record: LogRecord;
 
     /// The state that a first record begins; gives back one that cannot be the first.
     ///
@@ -54,6 +60,11 @@ pub trait Sourced: Clone + Send + Sync + 'static {
     /// # Errors
     /// The record; the state is as it was.
     fn apply(&mut self, record: Self::Record) -> Result<(), Self::Record>;
+
+    /// Whether the stream is to be folded now that it has so many records behind its snapshot.
+    fn fold_due(&self, unfolded: usize) -> bool {
+        unfolded >= Self::FOLD_EVERY
+    }
 
     /// The state as a snapshot; `None` for a kind that is never folded.
     fn fold(&self) -> Option<Vec<u8>> {
@@ -142,7 +153,7 @@ struct Entry<S: Sourced> {
     records: Vec<S::Record>,
     /// The same as they are written, and events.
     append: Append,
-    answer: oneshot::Sender<Result<(), LogError>>,
+    answer: Answer,
 }
 
 impl<S: Sourced> Log<S> {
@@ -180,6 +191,12 @@ impl<S: Sourced> Log<S> {
         self.0.held().durable.clone()
     }
 
+    /// Looks at the durable state without a copy of it. `look` runs under the log's lock: it is short
+    /// and asks nothing of this log.
+    pub fn view<R>(&self, look: impl FnOnce(Option<&S>) -> R) -> R {
+        look(self.0.held().durable.as_ref())
+    }
+
     /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
     pub fn ended(&self) -> Option<String> {
         self.0.held().ended.clone()
@@ -189,33 +206,46 @@ impl<S: Sourced> Log<S> {
     /// nothing. All of its records are decided or, after an error, none.
     ///
     /// # Errors
-    /// What `decide` refuses with; [`LogError::Ended`], [`LogError::Busy`], [`LogError::Journal`]
-    /// for what is too large, [`LogError::Defect`] for a record that does not follow.
+    /// As [`Self::decide_then`].
     pub fn decide<E: From<LogError>>(
         &self,
         decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, E>,
     ) -> Result<BoxFuture<'static, Result<(), LogError>>, E> {
         let (answer, answered) = oneshot::channel();
+        // Whoever decided may have gone.
+        self.decide_then(decide, move |outcome| drop(answer.send(outcome)))?;
         let stream = self.0.stream.clone();
+        Ok(async move { answered.await.unwrap_or_else(|_| Err(answer::unwritten(stream))) }.boxed())
+    }
+
+    /// Decides, at once, and calls `then` when the decision is durable or the log has ended. Calls
+    /// are made in the order of the decisions; `then` is short and waits for nothing.
+    ///
+    /// # Errors
+    /// What `decide` refuses with; [`LogError::Ended`], [`LogError::Busy`], [`LogError::Journal`]
+    /// for what is too large, [`LogError::Defect`] for a record that does not follow. Then nothing
+    /// is decided and `then` is not called.
+    pub fn decide_then<E: From<LogError>>(
+        &self,
+        decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, E>,
+        then: impl FnOnce(Result<(), LogError>) + Send + 'static,
+    ) -> Result<(), E> {
+        let stream = &self.0.stream;
         let begin = {
             let mut held = self.0.held();
             if let Some(why) = held.ended.clone() {
-                return Err(LogError::Ended { stream, why }.into());
+                return Err(LogError::Ended { stream: stream.clone(), why }.into());
             }
             if held.waiting.len() >= MOST_WAITING {
-                return Err(LogError::Busy { stream }.into());
+                return Err(LogError::Busy { stream: stream.clone() }.into());
             }
             let Decision { records, events } = decide(held.decided.as_ref())?;
             let append = self.0.append(&records, events)?;
-            let mut decided = held.decided.clone();
-            for record in records.iter().cloned() {
-                let defect = |record| LogError::Defect {
-                    stream: stream.clone(),
-                    what: format!("{record:?} does not follow"),
-                };
-                follow(&mut decided, record).map_err(defect)?;
-            }
-            held.decided = decided;
+            held.follow(&records).map_err(|record| LogError::Defect {
+                stream: stream.clone(),
+                what: format!("`{}` does not follow", record.kind()),
+            })?;
+            let answer = Answer::new(stream.clone(), then);
             held.waiting.push_back(Entry { records, append, answer });
             self.0.idle.send_replace(false);
             !std::mem::replace(&mut held.writing, true)
@@ -223,8 +253,7 @@ impl<S: Sourced> Log<S> {
         if begin {
             tokio::spawn(write::all(self.0.clone()));
         }
-        let why = "it ended before this was written".to_owned();
-        Ok(async move { answered.await.unwrap_or(Err(LogError::Ended { stream, why })) }.boxed())
+        Ok(())
     }
 
     /// Removes all records, behind everything decided; nothing can be decided after it. Once begun
@@ -242,6 +271,18 @@ impl<S: Sourced> Log<S> {
 }
 
 impl<S: Sourced> Held<S> {
+    /// Applies all of a decision's records or none of them.
+    fn follow(&mut self, records: &[S::Record]) -> Result<(), S::Record> {
+        if let [record] = records {
+            // One that does not follow leaves the state as it was.
+            return follow(&mut self.decided, record.clone());
+        }
+        let mut decided = self.decided.clone();
+        records.iter().try_for_each(|record| follow(&mut decided, record.clone()))?;
+        self.decided = decided;
+        Ok(())
+    }
+
     /// Ends the log. When it has ended already, that stays the reason and is given.
     fn end(&mut self, why: &str) -> Option<String> {
         let before = self.ended.clone();
@@ -261,12 +302,13 @@ impl<S: Sourced> Inner<S> {
 
     /// What is handed to the journal, within its limits.
     fn append(&self, records: &[S::Record], events: Vec<NewEvent>) -> Result<Append, LogError> {
-        let encoded: Result<_, _> = records.iter().map(serde_json::to_vec).collect();
         let stream = self.stream.clone();
-        let records = encoded.map_err(|error| LogError::Defect {
-            stream: stream.clone(),
-            what: error.to_string(),
-        })?;
+        let defect = |what| LogError::Defect { stream: stream.clone(), what };
+        let encoded: Result<Vec<_>, _> = records.iter().map(LogRecord::encode).collect();
+        let mut records = encoded.map_err(defect)?;
+        if let Some(piece_bytes) = S::PIECE_BYTES {
+            records = records.iter().flat_map(|whole| record::pieces(whole, piece_bytes)).collect();
+        }
         let append = Append { stream, records, events };
         self.journal.check(&append).map_err(|error| self.failed(error))?;
         Ok(append)

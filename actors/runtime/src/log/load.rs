@@ -2,7 +2,7 @@
 
 use hivekeep_store::{Journal, Seq, StreamId};
 
-use super::{LogError, Sourced, follow};
+use super::{LogError, LogRecord, Sourced, follow, record};
 
 /// An entity as one reading of its stream found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,16 +78,19 @@ pub fn load<S: Sourced>(
         Some((_, bytes)) => Some(S::unfold(bytes).map_err(unreadable)?),
         None => None,
     };
-    let read = |(_, bytes): &(_, Vec<u8>)| serde_json::from_slice(bytes);
-    let records: Result<Vec<S::Record>, _> = replay.records.iter().map(read).collect();
+    let mut records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
+    if S::PIECE_BYTES.is_some() {
+        records = record::whole(records).map_err(unreadable)?;
+    }
+    let records: Result<Vec<_>, _> = records.iter().map(|bytes| S::Record::decode(bytes)).collect();
     let mut stray = false;
-    for record in records.map_err(|error| unreadable(error.to_string()))? {
+    for record in records.map_err(unreadable)? {
         match follow(&mut state, record) {
             Ok(()) if !stray => {}
             // Nothing of it was acknowledged, unless something begins behind it.
             Err(_) if state.is_none() => stray = true,
             Ok(()) => return Err(unreadable("its first record does not begin it".to_owned())),
-            Err(record) => return Err(unreadable(format!("{record:?} does not follow"))),
+            Err(record) => return Err(unreadable(format!("`{}` does not follow", record.kind()))),
         }
     }
     Ok(state.map(|state| Loaded { state, upto, unfolded }))

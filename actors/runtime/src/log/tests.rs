@@ -3,7 +3,7 @@
 use hivekeep_kernel::ToolError;
 use hivekeep_store::Options;
 use proptest::prelude::*;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::*;
 
@@ -167,6 +167,34 @@ async fn one_that_is_refused_leaves_the_log_to_the_others() {
     }
     assert_eq!(log.state().expect("it is there").sum, 2 + MOST_WAITING as u64);
     journal.close().await;
+}
+
+#[tokio::test]
+async fn continuations_are_called_in_the_order_of_decisions_and_when_the_log_has_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    let log = Log::<Account>::open(journal.clone(), id()).await.expect("it opens");
+    note(&log, Record::Opened { sum: 0 }).await;
+    let (told, mut heard) = tokio::sync::mpsc::channel(256);
+    let decide = |nth: u64| {
+        let (told, seen) = (told.clone(), log.clone());
+        let then = move |outcome: Result<(), LogError>| {
+            let changes = seen.view(|account| account.map(|account| account.changes));
+            told.try_send((nth, outcome.is_ok(), changes)).expect("it is heard");
+        };
+        let put = Ok(Decision::record(Record::Put { amount: 1 }));
+        log.decide_then::<LogError>(|_| put, then).expect("it is decided");
+    };
+    (1..=200).for_each(&decide);
+    for nth in 1..=200 {
+        let (told, written, changes) = heard.recv().await.expect("one for each");
+        assert!((told, written) == (nth, true) && changes >= Some(nth), "{told} at {changes:?}");
+    }
+    journal.close().await;
+    (201..=203).for_each(&decide);
+    for nth in 201..=203 {
+        assert_eq!(heard.recv().await, Some((nth, false, Some(200))));
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hivekeep_store::{Append, Error, Seq};
 use tokio::sync::oneshot;
 
-use super::{Entry, Inner, LogError, Sourced, follow};
+use super::{Entry, Inner, LogError, LogRecord, Sourced, follow};
 
 /// Decisions that go together, and what they weigh at most, unless one alone is heavier.
 const BATCH: usize = 64;
@@ -31,8 +31,7 @@ pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>) {
                 if let Err(defect) = apply(&log, &entries, upto) {
                     return end(&log, entries, &defect);
                 }
-                // Whoever decided may have gone.
-                entries.into_iter().for_each(|entry| drop(entry.answer.send(Ok(()))));
+                entries.into_iter().for_each(|entry| entry.answer.give(Ok(())));
                 fold(&log).await;
             }
             Err(error) => return end(&log, entries, &error.to_string()),
@@ -93,7 +92,7 @@ fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<
     for record in entries.iter().flat_map(|entry| entry.records.iter().cloned()) {
         held.unfolded += 1;
         follow(&mut held.durable, record)
-            .map_err(|record| format!("{record:?} was decided and does not follow"))?;
+            .map_err(|record| format!("`{}` was decided and does not follow", record.kind()))?;
     }
     held.upto = upto;
     Ok(())
@@ -103,7 +102,8 @@ fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<
 async fn fold<S: Sourced>(log: &Inner<S>) {
     let (upto, bytes) = {
         let mut held = log.held();
-        if held.unfolded < S::FOLD_EVERY {
+        let due = held.durable.as_ref().is_some_and(|state| state.fold_due(held.unfolded));
+        if !due {
             return;
         }
         // One that cannot be made is tried again after as many records.
@@ -126,8 +126,7 @@ fn end<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, why: &str) {
     drop(held);
     for entry in entries.into_iter().chain(waiting) {
         let error = LogError::Ended { stream: log.stream.clone(), why: why.to_owned() };
-        // Whoever decided may have gone.
-        drop(entry.answer.send(Err(error)));
+        entry.answer.give(Err(error));
     }
     log.idle.send_replace(true);
 }
