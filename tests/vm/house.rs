@@ -38,6 +38,8 @@ pub struct House {
     pub stage: Option<Stage>,
     /// As `network.mode` has it.
     network: &'static str,
+    /// The daemon and its command line.
+    pub program: PathBuf,
 }
 
 /// A mounted folder.
@@ -102,6 +104,20 @@ impl House {
             Some(size) => Some(mount(home.path(), size)?),
             None => None,
         };
+        let mut house = Self::closed_at(home, kind, &images, &guest, config);
+        (house.stage, house.network, house._disk) = (stage, network, disk);
+        house.start();
+        Some(house)
+    }
+
+    /// A daemon that is not started yet, without a network.
+    pub fn closed_at(
+        home: tempfile::TempDir,
+        kind: Kind,
+        images: &Path,
+        guest: &Path,
+        config: &str,
+    ) -> Self {
         open_to_all(home.path());
         let text = format!(
             "[registry.rate]\nenabled = false\n\
@@ -113,9 +129,8 @@ impl House {
             guest
         );
         std::fs::write(home.path().join("config.toml"), text).expect("written");
-        let mut house = Self { home, daemon: None, kind, stage, network, _disk: disk };
-        house.start();
-        Some(house)
+        let program = env!("CARGO_BIN_EXE_hivekeep").into();
+        Self { home, daemon: None, kind, stage: None, network: "off", _disk: None, program }
     }
 
     /// The folder of everything.
@@ -124,7 +139,7 @@ impl House {
     }
 
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hivekeep"));
+        let mut command = Command::new(&self.program);
         command
             .env("HIVEKEEP_HOME", self.path())
             .env("HIVEKEEP_CONFIG", self.path().join("config.toml"))

@@ -84,6 +84,11 @@ mod sandbox {
     }
 
     #[test]
+    fn a_recorded_state_is_taken_over() {
+        crate::scenes::upgrade::a_recorded_state_is_taken_over();
+    }
+
+    #[test]
     fn a_sandbox_is_not_prepared() {
         if let Some(house) = House::open(Sandbox) {
             crate::scenes::prepare::a_sandbox_is_not_prepared(house);
@@ -98,6 +103,11 @@ mod vm {
     crate::scenes::snapshot_scenes!();
     crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
     crate::scenes::scenes!(@ Vm host: a_slow_machine_is_no_dead_one);
+
+    #[test]
+    fn an_older_daemon_is_replaced_while_its_machines_run() {
+        crate::scenes::upgrade::an_older_daemon_is_replaced_while_its_machines_run();
+    }
 
     #[test]
     fn a_full_disk_stops_machines_until_there_is_room() {

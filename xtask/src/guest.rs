@@ -16,7 +16,7 @@ use crate::repo::{Repo, TRIPLE};
 
 /// No loader; and fixed addresses, so that nothing is relocated when a process starts, and an
 /// emulator, which keeps its translations by address, finds those of the process before.
-const FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
+pub(crate) const FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
 
 /// Builds the guest and returns where it was put.
 pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {

@@ -14,6 +14,7 @@ mod setup;
 mod soak;
 mod steps;
 mod test;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,8 @@ enum Command {
     Fuzz(fuzz::Fuzz),
     /// Work for an hour, and see that the daemon holds no more at the end
     Soak(soak::Soak),
+    /// Build an older version, kill it at work, and go on in its place
+    Upgrade(upgrade::Upgrade),
     /// Write docs/tools/ and config.toml from the declarations
     Docs(docs::Docs),
 }
@@ -75,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(bench) => bench.run(&repo),
         Command::Fuzz(fuzz) => fuzz.run(&repo),
         Command::Soak(soak) => soak.run(&repo),
+        Command::Upgrade(upgrade) => upgrade.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
     }
 }

@@ -1,0 +1,83 @@
+//! An upgrade test: a daemon of an older version, killed at work, and this one in its place.
+//!
+//! The older version is built from the repository's history, so that takes a clone that has it. The
+//! state that `tests/upgrade` keeps for every run of the tests is recorded by the same scene.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use xshell::cmd;
+
+use crate::repo::{Repo, TRIPLE};
+use crate::test::FEATURES;
+use crate::{guest, image};
+
+/// The last commit before families stood in one list and logs were one.
+const REVISION: &str = "59e9af1";
+/// What runs the scene.
+const TEST: &str = "vm::an_older_daemon_is_replaced_while_its_machines_run";
+
+#[derive(Args)]
+pub(crate) struct Upgrade {
+    /// The older version
+    #[arg(long, value_name = "REVISION", default_value = REVISION)]
+    from: String,
+    /// Write the state of the killed daemon, without its machines, to tests/upgrade
+    #[arg(long)]
+    record: bool,
+}
+
+impl Upgrade {
+    pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let guest = guest::build(repo)?;
+        image::build(repo, "base")?;
+        let old = self.build(repo)?;
+        let shell = &repo.shell;
+        let mut test = cmd!(shell, "cargo nextest run --workspace --features {FEATURES} -E")
+            .arg(format!("binary(vm) & test(={TEST})"))
+            .env("TEST_HIVEKEEP_OLD", old)
+            .env("TEST_HIVEKEEP_GUEST", guest)
+            .env("TEST_HIVEKEEP_IMAGES", repo.images());
+        if self.record {
+            let name = format!("tests/upgrade/state-{}.tar.zst", self.from);
+            test = test.env("TEST_HIVEKEEP_RECORD", repo.root.join(name));
+        }
+        Ok(test.run()?)
+    }
+
+    /// Builds both programs of the older version and returns their folder.
+    fn build(&self, repo: &Repo) -> Result<PathBuf> {
+        let (shell, revision) = (&repo.shell, &self.from);
+        let old = repo.target.join("upgrade").join(revision);
+        let source = old.join("source");
+        fs::create_dir_all(&source)?;
+        let packed = old.join("source.tar");
+        cmd!(shell, "git archive --output {packed} {revision}")
+            .run()
+            .with_context(|| format!("this clone has no history back to {revision}"))?;
+        cmd!(shell, "tar -xf {packed} -C {source}").run()?;
+        let in_there = shell.push_dir(&source);
+        let products = old.join("target");
+        cmd!(
+            shell,
+            "cargo build --locked --features failpoints --bin hivekeep --target-dir {products}"
+        )
+        .run()?;
+        cmd!(
+            shell,
+            "cargo build --locked --package hivekeep-guest --bin hivekeep-guest --profile guest --target {TRIPLE} --target-dir {products}"
+        )
+        .env("RUSTFLAGS", guest::FLAGS)
+        .run()?;
+        drop(in_there);
+        for (from, name) in [
+            (products.join("debug/hivekeep"), "hivekeep"),
+            (products.join(TRIPLE).join("guest/hivekeep-guest"), "hivekeep-guest"),
+        ] {
+            fs::copy(&from, old.join(name)).with_context(|| format!("copy {}", from.display()))?;
+        }
+        Ok(old)
+    }
+}
