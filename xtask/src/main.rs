@@ -15,6 +15,7 @@ mod soak;
 mod steps;
 mod test;
 mod upgrade;
+mod way;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ enum Command {
     Soak(soak::Soak),
     /// Build an older version, kill it at work, and go on in its place
     Upgrade(upgrade::Upgrade),
+    /// Count the files that a call passes in the daemon
+    Way(way::Way),
     /// Write docs/tools/ and config.toml from the declarations
     Docs(docs::Docs),
 }
@@ -79,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Fuzz(fuzz) => fuzz.run(&repo),
         Command::Soak(soak) => soak.run(&repo),
         Command::Upgrade(upgrade) => upgrade.run(&repo),
+        Command::Way(way) => way.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
     }
 }

@@ -45,6 +45,18 @@ impl Repo {
         self.target.join("debug/hivekeep")
     }
 
+    /// Unpacks a revision of the history and returns where.
+    pub(crate) fn source_of(&self, revision: &str) -> Result<PathBuf> {
+        let folder = self.target.join("revisions").join(revision);
+        let (source, packed) = (folder.join("source"), folder.join("source.tar"));
+        std::fs::create_dir_all(&source)?;
+        cmd!(self.shell, "git archive --output {packed} {revision}")
+            .run()
+            .with_context(|| format!("this clone has no history back to {revision}"))?;
+        cmd!(self.shell, "tar -xf {packed} -C {source}").run()?;
+        Ok(source)
+    }
+
     /// The images that tests boot.
     pub(crate) fn images(&self) -> PathBuf {
         self.target.join("images")

@@ -49,15 +49,9 @@ impl Upgrade {
 
     /// Builds both programs of the older version and returns their folder.
     fn build(&self, repo: &Repo) -> Result<PathBuf> {
-        let (shell, revision) = (&repo.shell, &self.from);
-        let old = repo.target.join("upgrade").join(revision);
-        let source = old.join("source");
-        fs::create_dir_all(&source)?;
-        let packed = old.join("source.tar");
-        cmd!(shell, "git archive --output {packed} {revision}")
-            .run()
-            .with_context(|| format!("this clone has no history back to {revision}"))?;
-        cmd!(shell, "tar -xf {packed} -C {source}").run()?;
+        let (shell, source) = (&repo.shell, repo.source_of(&self.from)?);
+        let old = source.with_file_name("upgrade");
+        fs::create_dir_all(&old)?;
         let in_there = shell.push_dir(&source);
         let products = old.join("target");
         cmd!(
