@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod config;
 mod daemon;
+mod errors;
 mod events;
 mod failure;
 mod image;
@@ -66,6 +67,7 @@ enum Command {
     Mcp(mcp::Args),
     Call(call::Args),
     Tools(tools::Args),
+    Errors(errors::Args),
     Ps(ps::Args),
     Sessions(sessions::Args),
     Status(status::Args),
@@ -127,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&context, args),
         Command::Call(args) => call::run(&context, args),
         Command::Tools(args) => tools::run(args),
+        Command::Errors(args) => errors::run(args),
         Command::Ps(args) => ps::run(&context, args),
         Command::Sessions(args) => sessions::run(&context, args),
         Command::Status(args) => status::run(&context, args),

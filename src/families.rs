@@ -5,7 +5,7 @@
 //! what clients are told first. Families are mounted in this order, and taken down in the opposite
 //! one; whoever needs a port of another stands behind it.
 
-use hivekeep_kernel::{ToolError, ToolInfo};
+use hivekeep_kernel::{ErrorCode, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::config::Config;
@@ -39,6 +39,13 @@ macro_rules! functions {
             let mut tools = Vec::new();
             $(tools.extend(<$family>::tools());)+
             tools
+        }
+
+        /// The error codes of all families.
+        pub(crate) fn codes() -> Vec<&'static ErrorCode> {
+            let mut codes = Vec::new();
+            $(codes.extend(<$family>::codes());)+
+            codes
         }
 
         /// What clients are told of each, in the order of the list.

@@ -4,6 +4,7 @@
 
 pub mod backup;
 pub mod cli;
+pub mod codes;
 pub mod config;
 pub mod daemon;
 pub mod doors;

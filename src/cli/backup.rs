@@ -9,6 +9,7 @@ use hivekeep_workspace::backup::Contents;
 use super::{Context, Failure, output, reach::Unreachable};
 use crate::{
     backup::{self, Disks, Packed, Sources, Staging},
+    codes,
     config::Loaded,
     daemon,
     doors::control::{BackupMade, Wanted},
@@ -57,7 +58,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         }
         Err(Failure::Unreachable(Unreachable::NotRunning(_))) if args.disks => {
             return Err(Failure::from(
-                ToolError::new(Layer::Door, "daemon_needed", "disks are frozen by the daemon")
+                ToolError::new(Layer::Door, codes::DAEMON_NEEDED, "disks are frozen by the daemon")
                     .next("start the daemon first, or leave --disks out"),
             ));
         }

@@ -13,6 +13,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::codes;
 use crate::doors::{
     Core, control,
     hello::{Answer, Hello, MAX_HELLO_BYTES, Welcome},
@@ -103,7 +104,7 @@ impl Rooms {
 }
 
 fn full() -> ToolError {
-    ToolError::new(Layer::Door, "too_many_connections", "the daemon has too many clients")
+    ToolError::new(Layer::Door, codes::TOO_MANY_CONNECTIONS, "the daemon has too many clients")
         .next("close some, or raise daemon.max_connections")
         .retryable()
 }
@@ -142,7 +143,7 @@ impl Guest {
             Ok(uid) if may_enter(*uid) => *uid,
             Ok(uid) => {
                 let message = format!("user {uid} is not the daemon's user");
-                let error = ToolError::new(Layer::Door, "not_your_daemon", message)
+                let error = ToolError::new(Layer::Door, codes::NOT_YOUR_DAEMON, message)
                     .next("start a daemon of your own with `hivekeep daemon`");
                 return self.refuse(error).await;
             }
@@ -164,7 +165,7 @@ impl Guest {
             Ok(Err(error)) => self.refuse(error).await,
             Err(_) => {
                 let message = format!("no hello within {} s", patience.as_secs());
-                self.refuse(ToolError::new(Layer::Door, "handshake_timeout", message)).await;
+                self.refuse(ToolError::new(Layer::Door, codes::HANDSHAKE_TIMEOUT, message)).await;
             }
         }
     }
@@ -262,7 +263,7 @@ fn welcome(tools: String) -> Welcome {
 /// The first line. None when there is none.
 async fn hear(lines: &mut Lines<BufReader<ReadHalf>>) -> Result<Option<Hello>, ToolError> {
     let wrong = |why: String| {
-        ToolError::new(Layer::Door, "invalid_hello", why)
+        ToolError::new(Layer::Door, codes::INVALID_HELLO, why)
             .next("connect with `hivekeep mcp`, or the `hivekeep` of the daemon's own version")
     };
     match lines.next().await {

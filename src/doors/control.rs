@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use messages::{BackupMade, Logs, Reply, ReplyBody, Request, Status, TeamNow, Wanted};
 
+use crate::codes;
+
 use super::{
     Core, StopOrder,
     lines::{Line, Lines},
@@ -80,7 +82,7 @@ where
             Ok(Line::TooLong) => {
                 let outlet = Outlet { id: None, replies: replies.clone() };
                 let error =
-                    ToolError::new(Layer::Door, "request_too_long", "the request is too long");
+                    ToolError::new(Layer::Door, codes::REQUEST_TOO_LONG, "the request is too long");
                 outlet.end(Err(error), None).await;
             }
             Ok(Line::End) => break Ok(()),
@@ -110,7 +112,7 @@ async fn handle(core: &Arc<Core>, uid: u32, request: Request, replies: mpsc::Sen
 }
 
 fn unreadable(error: &serde_json::Error) -> ToolError {
-    ToolError::new(Layer::Door, "invalid_request", error.to_string())
+    ToolError::new(Layer::Door, codes::INVALID_REQUEST, error.to_string())
         .next("use the `hivekeep` of the daemon's own version")
 }
 

@@ -139,6 +139,23 @@ fn the_doctor_names_the_package_of_a_missing_program() {
 }
 
 #[test]
+fn an_error_code_is_explained_without_a_daemon() {
+    let home = Home::new();
+    let told = home.json(&["errors", "workspace_not_found", "--json"]);
+    let explained = home.ok(&["errors", "workspace_not_found"]);
+    for field in ["code", "meaning", "cause", "next_step"] {
+        assert!(explained.contains(told[field].as_str().expect(field)), "{explained}");
+    }
+    let all = home.ok(&["errors"]);
+    // Of the kernel, the registry, a family and a crate below a family.
+    for code in ["internal", "unknown_tool", "inbox_full", "guest_misbehaves"] {
+        assert!(all.lines().any(|line| line.split(' ').next() == Some(code)), "{code}");
+    }
+    let unknown = home.run(&["errors", "no_such_code"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
 fn shells_and_man_are_served() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish"] {

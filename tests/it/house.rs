@@ -3,6 +3,7 @@
 //! that breaks it at once.
 
 mod catalogue;
+mod codes;
 mod dependencies;
 mod layout;
 mod links;

@@ -1,4 +1,4 @@
-//! What is written from the declarations: `docs/tools/` and `config.toml`.
+//! What is written from the declarations: `docs/tools/`, `docs/errors.md` and `config.toml`.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) fn check(repo: &Repo) -> Result<()> {
     let fresh = repo.shell.create_temp_dir()?;
     write(repo, fresh.path())?;
     let mut stale = Vec::new();
-    for folder in ["", "docs/tools"] {
+    for folder in ["", "docs", "docs/tools"] {
         compare(&fresh.path().join(folder), &repo.root.join(folder), &mut stale)?;
     }
     for path in files(&repo.root.join("docs/tools"))? {
@@ -50,6 +50,8 @@ fn write(repo: &Repo, root: &Path) -> Result<()> {
     }
     fs::create_dir_all(&folder)?;
     cmd!(shell, "{hivekeep} tools --write {folder}").quiet().run()?;
+    let errors = root.join("docs/errors.md");
+    cmd!(shell, "{hivekeep} errors --write {errors}").quiet().run()?;
     let shipped = cmd!(shell, "{hivekeep} config --default").quiet().output()?.stdout;
     fs::write(root.join("config.toml"), shipped)?;
     Ok(())

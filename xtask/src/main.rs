@@ -50,7 +50,7 @@ enum Command {
     Upgrade(upgrade::Upgrade),
     /// Count the files that a call passes in the daemon
     Way(way::Way),
-    /// Write docs/tools/ and config.toml from the declarations
+    /// Write docs/tools/, docs/errors.md and config.toml from the declarations
     Docs(docs::Docs),
 }
 

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::{ErrorCode, codes};
+
 /// A typed refusal or failure, the same over every door.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{code}: {message}")]
@@ -67,9 +69,18 @@ pub enum Layer {
 
 impl ToolError {
     /// A final refusal.
-    pub fn new(layer: Layer, code: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(layer: Layer, code: &ErrorCode, message: impl Into<String>) -> Self {
+        Self::foreign(layer, code.name, message)
+    }
+
+    /// A final refusal with a code of foreign origin: of a guest of another version, or of a test.
+    pub fn foreign(
+        layer: Layer,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
-            code: Cow::Borrowed(code),
+            code: code.into(),
             message: message.into(),
             next_step: None,
             layer,
@@ -77,6 +88,16 @@ impl ToolError {
             retry_after_ms: None,
             details: Box::default(),
         }
+    }
+
+    /// Whether it has this code, also when it was read from the wire or a journal.
+    pub fn is(&self, code: &ErrorCode) -> bool {
+        self.code == code.name
+    }
+
+    /// Whether it has one of these codes.
+    pub fn is_any(&self, codes: &[&ErrorCode]) -> bool {
+        codes.iter().any(|code| self.is(code))
     }
 
     /// Names the next step.
@@ -109,30 +130,30 @@ impl ToolError {
 
     /// The input is well-formed JSON but makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Layer::Actor, "invalid_input", message)
+        Self::new(Layer::Actor, codes::INVALID_INPUT, message)
     }
 
     /// A defect of the daemon itself.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(Layer::Actor, "internal", message)
+        Self::new(Layer::Actor, codes::INTERNAL, message)
             .next("look at `hivekeep logs`; this is a defect worth reporting")
     }
 
     /// The call was cancelled by its caller.
     pub fn cancelled() -> Self {
-        Self::new(Layer::Actor, "cancelled", "the call was cancelled")
+        Self::new(Layer::Actor, codes::CANCELLED, "the call was cancelled")
     }
 
     /// Nothing new is begun any more: an ordered stop of the daemon is under way.
     pub fn daemon_stopping() -> Self {
-        Self::new(Layer::Actor, "daemon_stopping", "the daemon is being stopped")
+        Self::new(Layer::Actor, codes::DAEMON_STOPPING, "the daemon is being stopped")
             .next("repeat it when the daemon is back; nothing was done")
             .retryable()
     }
 
     /// The call's own deadline passed.
     pub fn deadline(layer: Layer, after_secs: u64) -> Self {
-        Self::new(layer, "deadline_exceeded", format!("no answer within {after_secs} s"))
+        Self::new(layer, codes::DEADLINE_EXCEEDED, format!("no answer within {after_secs} s"))
             .detail("deadline_secs", after_secs)
             .retryable()
     }
@@ -152,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_error_reads_back_from_json_whole() {
-        let error = ToolError::new(Layer::Rate, "rate_limited", "too fast")
+        let error = ToolError::new(Layer::Rate, codes::RATE_LIMITED, "too fast")
             .next("wait")
             .retry_after(std::time::Duration::from_micros(10))
             .detail("burst", 3);

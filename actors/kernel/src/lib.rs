@@ -7,6 +7,8 @@
 pub mod call;
 pub mod census;
 pub mod children;
+pub mod code;
+pub mod codes;
 pub mod entity;
 pub mod error;
 pub mod fault;
@@ -25,6 +27,7 @@ pub mod workers;
 pub use call::{AdmissionPermit, CallCx, Door, Progress, ProgressUpdate};
 pub use census::{ActorRow, ActorStatus, Census};
 pub use children::{ChildNews, Children};
+pub use code::ErrorCode;
 pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{

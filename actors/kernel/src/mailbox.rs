@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
-use crate::{ActorStatus, Layer, ToolError};
+use crate::{ActorStatus, Layer, ToolError, codes};
 
 /// Nobody is at the address now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum AskError {
 
 impl From<AskError> for ToolError {
     fn from(error: AskError) -> Self {
-        Self::new(Layer::Actor, "actor_unavailable", error.to_string())
+        Self::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, error.to_string())
             .next("try again; `hivekeep ps` shows the actor's state")
             .retry_after(Duration::from_millis(500))
     }

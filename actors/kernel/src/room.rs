@@ -5,7 +5,7 @@ use std::path::Path;
 #[cfg(any(test, feature = "test-util"))]
 use std::sync::Arc;
 
-use crate::{Layer, ToolError};
+use crate::{Layer, ToolError, codes};
 
 /// Free space of the host's file systems against the floor of the configuration. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,7 @@ impl Room {
             free_bytes >> 20,
             floor_bytes >> 20,
         );
-        Err(ToolError::new(Layer::Machine, "host_disk_full", message)
+        Err(ToolError::new(Layer::Machine, codes::HOST_DISK_FULL, message)
             .next(
                 "free space on the host: destroy workspaces or delete snapshots that are not \
                  needed; `hivekeep check` shows the folders",

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Layer, RestartPolicy, ToolError, ports};
+use hivekeep_kernel::{ErrorCode, Layer, RestartPolicy, ToolError, ports};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use crate::{Error, Mode, NetworkActor, Options, doctor, open};
+use crate::{Error, Mode, NetworkActor, Options, codes, doctor, open};
 
 /// Offers [`ports::Network`].
 pub struct NetworkFamily;
 
 impl Family for NetworkFamily {
     type Options = Options;
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let address = daemon.address("network", RestartPolicy::ESSENTIAL);
@@ -34,6 +38,6 @@ impl Family for NetworkFamily {
 
 fn impossible(error: &Error) -> ToolError {
     let message = format!("network.mode is \"bridge\": {error}");
-    ToolError::new(Layer::Machine, "network_unavailable", message)
+    ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
         .next("`hivekeep check` looks at what is missing")
 }

@@ -26,6 +26,7 @@
 
 mod apply;
 pub mod capability;
+pub mod codes;
 pub mod doctor;
 mod error;
 mod family;

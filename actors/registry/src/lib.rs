@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+pub mod codes;
 pub mod dispatch;
 pub mod options;
 pub mod registry;

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::AdmissionOptions;
+use crate::codes;
 use state::{Admission, Arrival, Flow, Load};
 
 pub use routes::Routes;
@@ -207,7 +208,7 @@ fn refuse(journey: RoutedCall, load: Load, why: &str) {
         load.in_flight,
         load.queued
     );
-    let error = ToolError::new(Layer::Admission, "busy", message)
+    let error = ToolError::new(Layer::Admission, codes::BUSY, message)
         .next("wait for running calls to end, or try again after retry_after_ms")
         .retry_after(load.hint())
         .detail("in_flight", load.in_flight)

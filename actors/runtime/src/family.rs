@@ -2,7 +2,7 @@
 
 use std::future::{Future, ready};
 
-use hivekeep_kernel::{ToolError, ToolInfo};
+use hivekeep_kernel::{ErrorCode, ToolError, ToolInfo};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -42,6 +42,11 @@ pub trait Family: 'static {
 
     /// The declarations of its tools, in the order in which they are listed. Needs no daemon.
     fn tools() -> Vec<&'static ToolInfo> {
+        Vec::new()
+    }
+
+    /// The error codes that it declares, those of its own crates included. Needs no daemon.
+    fn codes() -> Vec<&'static ErrorCode> {
         Vec::new()
     }
 

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    desk,
+    codes, desk,
     records::{Member, Plan, State},
     shared::{OnBehalfOf, TeamShared},
     team::{look_at_members, with_loads},
@@ -25,9 +25,6 @@ use crate::{
 
 /// For the first cards, before the team is ready.
 const AT_CREATION: Duration = Duration::from_secs(10);
-/// The code of a vault that is switched off.
-const DISABLED: &str = "vault_disabled";
-
 /// What became of a team's cards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -228,7 +225,7 @@ pub(crate) fn outcome<T>(outcome: &Result<T, ToolError>) -> TeamCards {
 
 /// What is said of a removal that failed. Nothing is left in a vault that was not there.
 pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
-    (error.code != DISABLED).then(|| TeamCards::Error(error.to_text()))
+    (!error.is(codes::VAULT_DISABLED)).then(|| TeamCards::Error(error.to_text()))
 }
 
 /// Removes a team's cards.

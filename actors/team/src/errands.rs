@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    codes,
     records::{GoldenSnapshot, Member},
     shared::{OnBehalfOf, RunId, TeamShared},
 };
@@ -140,7 +141,7 @@ impl TeamShared {
             let args = json!({ "workspace_id": workspace });
             match self.insist(party, whom, "workspace_destroy", args).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.code == "workspace_not_found" => {
+                Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => {
                     let is_it = |row: &Row| {
                         row.name == workspace || row.workspace_id.to_string() == workspace
                     };
@@ -151,7 +152,7 @@ impl TeamShared {
                 }
                 Err(error) => {
                     let passing = error.retryable
-                        || matches!(error.code.as_ref(), "workspace_busy" | "workspace_state");
+                        || error.is_any(&[codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE]);
                     wait_or(whom, error, passing).await?;
                 }
             }
@@ -172,7 +173,7 @@ impl TeamShared {
                 Ok(value) => return Ok(value),
                 Err(error) => {
                     // Nothing was done: it did not get to its actor.
-                    let passing = matches!(error.code.as_ref(), "busy" | "actor_unavailable")
+                    let passing = error.is_any(&[codes::BUSY, codes::ACTOR_UNAVAILABLE])
                         && error.details.get("outcome").is_none_or(|it| it == "nothing_done");
                     wait_or(whom, error, passing).await?;
                 }

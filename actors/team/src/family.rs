@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{RestartPolicy, ToolError, ToolInfo};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-use crate::{Options, SwarmOptions, Swarms, TeamShared, Teams, TeamsHandle, tools};
+use crate::{Options, SwarmOptions, Swarms, TeamShared, Teams, TeamsHandle, codes, tools};
 
 /// Offers [`SwarmOptions`] to [`TeamFamily`], which has the actors of both.
 pub struct SwarmFamily;
@@ -27,6 +27,10 @@ impl Family for TeamFamily {
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::catalogue()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {

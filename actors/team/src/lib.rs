@@ -19,6 +19,7 @@
 //! the forks at its end. Planned in the journal too, it is gone on with until it is over.
 
 mod cards;
+pub mod codes;
 pub mod desk;
 pub mod directory;
 mod errands;

@@ -2,17 +2,17 @@
 
 use hivekeep_kernel::{Layer, SwarmId, ToolError};
 
-use crate::{directory::Refused, mailbox::book::Full};
+use crate::{codes, directory::Refused, mailbox::book::Full};
 
 pub(crate) fn store(error: &hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
         .next("`hivekeep logs` says more; whether it took effect is not known")
         .retryable()
 }
 
 pub(crate) fn inbox_full(member: &str, full: Full) -> ToolError {
     let message = format!("the inbox of `{member}` is full: {full}");
-    ToolError::new(Layer::Actor, "inbox_full", message)
+    ToolError::new(Layer::Actor, codes::INBOX_FULL, message)
         .next("have it receive; nothing was put in")
         .retryable()
         .detail("messages", full.messages)
@@ -21,7 +21,7 @@ pub(crate) fn inbox_full(member: &str, full: Full) -> ToolError {
 
 pub(crate) fn too_many_tasks(member: &str, tasks: usize, bytes: usize) -> ToolError {
     let message = format!("`{member}` has {tasks} tasks, of {bytes} bytes, already");
-    ToolError::new(Layer::Actor, "inbox_full", message)
+    ToolError::new(Layer::Actor, codes::INBOX_FULL, message)
         .next("receive its results, or wait for them; the task was not taken")
         .retryable()
         .detail("tasks", tasks)
@@ -30,19 +30,19 @@ pub(crate) fn too_many_tasks(member: &str, tasks: usize, bytes: usize) -> ToolEr
 
 pub(crate) fn task_differs(member: &str, task_id: &str) -> ToolError {
     let message = format!("`{member}` has been given another task `{task_id}` before");
-    ToolError::new(Layer::Actor, "task_differs", message)
+    ToolError::new(Layer::Actor, codes::TASK_DIFFERS, message)
         .next("an id is for one task: choose another; nothing was assigned")
         .detail("task_id", task_id)
 }
 
 pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
     let message = format!("{waiting} calls wait for messages of `{member}` already");
-    ToolError::new(Layer::Actor, "too_many_receivers", message).retryable()
+    ToolError::new(Layer::Actor, codes::TOO_MANY_RECEIVERS, message).retryable()
 }
 
 pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
     let message = format!("{limit} calls for {whose} wait already");
-    ToolError::new(Layer::Actor, "too_many_receivers", message)
+    ToolError::new(Layer::Actor, codes::TOO_MANY_RECEIVERS, message)
         .next("wait for one of them to answer, or call without wait_secs")
         .retryable()
         .detail("limit", limit)
@@ -50,59 +50,59 @@ pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
 
 pub(crate) fn too_many_removers(waiting: usize) -> ToolError {
     let message = format!("{waiting} calls wait for the removal of this team already");
-    ToolError::new(Layer::Actor, "too_many_waiting", message)
+    ToolError::new(Layer::Actor, codes::TOO_MANY_WAITING, message)
         .next("team with action `status` shows what is left")
         .retryable()
 }
 
 pub(crate) fn kept_by(below: &str) -> ToolError {
     let message = format!("the team `{below}`, which is below it, is not gone");
-    ToolError::new(Layer::Actor, "team_state", message)
+    ToolError::new(Layer::Actor, codes::TEAM_STATE, message)
         .next("it is removed when nothing is below it any more")
         .retryable()
 }
 
 pub(crate) fn destroying(name: &str) -> ToolError {
     let message = format!("`{name}` is being destroyed");
-    ToolError::new(Layer::Actor, "team_state", message)
+    ToolError::new(Layer::Actor, codes::TEAM_STATE, message)
         .next("team with action `destroy` goes on with it; `status` shows what is left")
 }
 
 pub(crate) fn creating(name: &str) -> ToolError {
     let message = format!("`{name}` is still being made");
-    ToolError::new(Layer::Actor, "team_state", message)
+    ToolError::new(Layer::Actor, codes::TEAM_STATE, message)
         .next("wait until its creation has answered")
         .retryable()
 }
 
 pub(crate) fn no_team(name: &str) -> ToolError {
     let shown: String = name.chars().take(80).collect();
-    ToolError::new(Layer::Resolve, "team_not_found", format!("there is no team `{shown}`"))
+    ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, format!("there is no team `{shown}`"))
         .next("team with action `list` shows the teams")
 }
 
 pub(crate) fn no_swarm(id: SwarmId) -> ToolError {
-    ToolError::new(Layer::Resolve, "swarm_not_found", format!("there is no swarm `{id}`"))
+    ToolError::new(Layer::Resolve, codes::SWARM_NOT_FOUND, format!("there is no swarm `{id}`"))
         .next("swarm_status without swarm_id lists those there are")
 }
 
 pub(crate) fn no_member(team: &str, agent: &str, members: Vec<String>) -> ToolError {
     let shown: String = agent.chars().take(80).collect();
     let message = format!("`{shown}` is no member of `{team}`");
-    ToolError::new(Layer::Actor, "member_not_found", message)
+    ToolError::new(Layer::Actor, codes::MEMBER_NOT_FOUND, message)
         .next(format!("its members are {}", members.join(", ")))
         .detail("members", members)
 }
 
 pub(crate) fn alone(team: &str, agent: &str) -> ToolError {
     let message = format!("`{agent}` is the only member of `{team}`: there is nobody else");
-    ToolError::new(Layer::Actor, "no_recipients", message)
+    ToolError::new(Layer::Actor, codes::NO_RECIPIENTS, message)
         .next("name the member it is for; a member may write to itself")
 }
 
 pub(crate) fn not_owner(team: &str) -> ToolError {
     let message = format!("the team `{team}` belongs to another session");
-    ToolError::new(Layer::Policy, "not_owner", message).next(
+    ToolError::new(Layer::Policy, codes::NOT_OWNER, message).next(
         "once that session is gone, workspace_adopt takes over the members' workspaces; whoever \
          owns all of them operates the team",
     )
@@ -111,16 +111,16 @@ pub(crate) fn not_owner(team: &str) -> ToolError {
 pub(crate) fn plan(refused: Refused) -> ToolError {
     let message = refused.to_string();
     match refused {
-        Refused::NameTaken(_) => ToolError::new(Layer::Actor, "name_taken", message)
+        Refused::NameTaken(_) => ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
             .next("choose another name; team with action `list` shows those in use"),
-        Refused::ParentGone => ToolError::new(Layer::Resolve, "team_not_found", message)
+        Refused::ParentGone => ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, message)
             .next("team with action `list` shows the teams"),
-        Refused::ParentClosing(_) => ToolError::new(Layer::Actor, "team_state", message),
+        Refused::ParentClosing(_) => ToolError::new(Layer::Actor, codes::TEAM_STATE, message),
         Refused::TooDeep { limit, .. } => {
-            ToolError::new(Layer::Actor, "nesting_too_deep", message).detail("limit", limit)
+            ToolError::new(Layer::Actor, codes::NESTING_TOO_DEEP, message).detail("limit", limit)
         }
         Refused::Budget { team, max_vms, used, wanted } => {
-            ToolError::new(Layer::Actor, "team_budget_exceeded", message)
+            ToolError::new(Layer::Actor, codes::TEAM_BUDGET_EXCEEDED, message)
                 .next("name fewer roles, or destroy a team below it")
                 .detail("team", team)
                 .detail("max_vms", max_vms)
@@ -128,7 +128,7 @@ pub(crate) fn plan(refused: Refused) -> ToolError {
                 .detail("wanted", wanted)
         }
         Refused::TooManyTeams(_) | Refused::TooManyRoles { .. } | Refused::Total { .. } => {
-            ToolError::new(Layer::Actor, "team_limit", message)
+            ToolError::new(Layer::Actor, codes::TEAM_LIMIT, message)
                 .next("destroy a team that is not needed any more, or name fewer roles")
         }
     }

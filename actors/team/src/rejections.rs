@@ -16,12 +16,10 @@ use hivekeep_kernel::{Layer, SessionId, ToolError};
 use tokio::time::Instant;
 
 use crate::Options;
+use crate::codes;
 
 /// Buckets above which the full ones are forgotten: they are of sessions that are gone or behave.
 const MANY: usize = 256;
-/// The code of what was limited already.
-const LIMITED: &str = "rate_limited";
-
 /// See the module.
 pub(crate) struct RejectionLimiter {
     /// None when senders are not slowed down.
@@ -50,7 +48,7 @@ impl RejectionLimiter {
             return Ok(());
         }
         let message = "too many messages of this session were refused";
-        Err(ToolError::new(Layer::Rate, LIMITED, message)
+        Err(ToolError::new(Layer::Rate, codes::RATE_LIMITED, message)
             .next("see why the last ones were refused; try again after retry_after_ms")
             .retry_after(until - now))
     }
@@ -58,7 +56,7 @@ impl RejectionLimiter {
     /// One was refused. What may be tried again was no mistake of the caller's.
     pub(crate) fn count(&self, session: SessionId, error: &ToolError) {
         let Some(buckets) = &self.buckets else { return };
-        if error.retryable || error.code == LIMITED {
+        if error.retryable || error.is(codes::RATE_LIMITED) {
             return;
         }
         if let Err(until) = buckets.check_key(&session) {

@@ -23,7 +23,7 @@ use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    refuse,
+    codes, refuse,
     shared::TeamShared,
     swarm::{
         self, Swarm,
@@ -199,7 +199,7 @@ impl Swarms {
         let running = self.swarms.values().filter(|entry| entry.place.runs()).count();
         if running >= limit {
             let message = format!("{running} swarms run, as many as `swarm.max_running` allows");
-            return Err(ToolError::new(Layer::Actor, "too_many_swarms", message)
+            return Err(ToolError::new(Layer::Actor, codes::TOO_MANY_SWARMS, message)
                 .next("wait for one with swarm_status; nothing was done")
                 .retryable()
                 .detail("limit", limit));

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 
-use crate::front::Malformed;
+use crate::{codes, front::Malformed};
 
 /// Each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
@@ -134,27 +134,27 @@ impl Error {
         move |source| Self::Io { action, source: source.into() }
     }
 
-    /// Stable, snake_case.
-    pub fn code(&self) -> &'static str {
+    /// The error code of the house that it becomes.
+    pub(crate) fn code(&self) -> &'static ErrorCode {
         match self {
-            Self::BadPath { .. } => "invalid_path",
-            Self::NotANote { .. } => "not_a_note",
-            Self::NotFound { .. } => "note_not_found",
-            Self::WrongKind { .. } => "wrong_kind",
-            Self::Exists { .. } => "note_exists",
-            Self::TooLarge { .. } => "note_too_large",
-            Self::VaultFull { .. } => "vault_full",
-            Self::NotText { .. } => "not_text",
-            Self::Malformed { .. } => "malformed_frontmatter",
-            Self::Pattern(_) => "invalid_pattern",
-            Self::PatternTooSlow { .. } => "pattern_too_slow",
-            Self::Contended { .. } => "note_contended",
-            Self::Disabled => "vault_disabled",
-            Self::Unavailable { .. } => "vault_unavailable",
-            Self::Busy => "busy",
-            Self::NoRoom(_) => "host_disk_full",
-            Self::Cancelled => "cancelled",
-            Self::Io { .. } => "vault_io",
+            Self::BadPath { .. } => codes::INVALID_PATH,
+            Self::NotANote { .. } => codes::NOT_A_NOTE,
+            Self::NotFound { .. } => codes::NOTE_NOT_FOUND,
+            Self::WrongKind { .. } => codes::WRONG_KIND,
+            Self::Exists { .. } => codes::NOTE_EXISTS,
+            Self::TooLarge { .. } => codes::NOTE_TOO_LARGE,
+            Self::VaultFull { .. } => codes::VAULT_FULL,
+            Self::NotText { .. } => codes::NOT_TEXT,
+            Self::Malformed { .. } => codes::MALFORMED_FRONTMATTER,
+            Self::Pattern(_) => codes::INVALID_PATTERN,
+            Self::PatternTooSlow { .. } => codes::PATTERN_TOO_SLOW,
+            Self::Contended { .. } => codes::NOTE_CONTENDED,
+            Self::Disabled => codes::VAULT_DISABLED,
+            Self::Unavailable { .. } => codes::VAULT_UNAVAILABLE,
+            Self::Busy => codes::BUSY,
+            Self::NoRoom(_) => codes::HOST_DISK_FULL,
+            Self::Cancelled => codes::CANCELLED,
+            Self::Io { .. } => codes::VAULT_IO,
         }
     }
 

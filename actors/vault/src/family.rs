@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{RestartPolicy, ToolError, ToolInfo, ports};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use crate::{Error, Options, VaultActor, folder, open, tools};
+use crate::{Error, Options, VaultActor, codes, folder, open, tools};
 
 /// Offers [`ports::Vault`], and the notes as documents.
 pub struct VaultFamily;
@@ -19,6 +19,10 @@ also resources, as vault:///path/to/note.md.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::catalogue()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {

@@ -25,7 +25,7 @@ pub use shared::{Seed, open};
 use crate::keyed_queue::KeyedQueue;
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
-use crate::{Error, tools};
+use crate::{Error, codes, tools};
 use shared::{Stopped, VaultShared};
 
 /// Changes that wait for their turn; for one more the caller is told `busy`.
@@ -194,7 +194,7 @@ async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, T
         // The turn went with an incarnation of the keeper, or the work panicked.
         Err(_) => Err(ToolError::new(
             Layer::Actor,
-            "outcome_unknown",
+            codes::OUTCOME_UNKNOWN,
             "the vault was started anew before it was known whether the note was changed",
         )
         .next("read the note to see whether it was changed, before trying again")),

@@ -17,6 +17,7 @@
 //! Every action works in a [`Scope`], a folder that is its caller's root.
 
 pub mod answer;
+pub mod codes;
 mod error;
 mod family;
 mod folder;

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 pub use contents::Contents;
 
 use crate::{
+    codes,
     directory::Card,
     phase::Phase,
     shared::Shared,
@@ -190,7 +191,7 @@ async fn patiently<T: Send + 'static>(
 
 /// What made a backup end.
 fn raced(message: String) -> ToolError {
-    ToolError::new(Layer::Store, "backup_raced", message)
+    ToolError::new(Layer::Store, codes::BACKUP_RACED, message)
         .next("try again: snapshots were deleted or merged while the backup was made")
         .retryable()
 }

@@ -8,6 +8,7 @@ use hivekeep_kernel::{
 };
 
 use crate::{
+    codes,
     name::Name,
     phase::Phase,
     pool::Pooled,
@@ -52,7 +53,7 @@ impl Directory {
         match self.names.entry(name.clone()) {
             dashmap::Entry::Occupied(taken) if *taken.get() != id => {
                 let message = format!("a workspace named `{name}` exists");
-                Err(ToolError::new(Layer::Actor, "name_taken", message)
+                Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
                     .next("choose another name, or leave it out")
                     .detail("workspace_id", taken.get().to_string()))
             }
@@ -177,8 +178,12 @@ impl Directory {
         });
         id.and_then(|id| self.any(id)).filter(|card| card.pool.is_none()).ok_or_else(|| {
             let shown: String = id_or_name.chars().take(80).collect();
-            ToolError::new(Layer::Resolve, "workspace_not_found", format!("no workspace `{shown}`"))
-                .next("workspace_list shows the workspaces there are")
+            ToolError::new(
+                Layer::Resolve,
+                codes::WORKSPACE_NOT_FOUND,
+                format!("no workspace `{shown}`"),
+            )
+            .next("workspace_list shows the workspaces there are")
         })
     }
 }

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
-    Address, Resources, RestartPolicy, ToolError, ToolInfo,
+    Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
     ports::{DefaultSize, Tasks},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, backup::DisksHandle, shared::Shared, tools, workspaces::Msg,
+    Options, TasksHandle, backup::DisksHandle, codes, shared::Shared, tools, workspaces::Msg,
     workspaces::Workspaces,
 };
 
@@ -37,6 +37,16 @@ workspace_adopt takes it over.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::catalogue()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        [
+            codes::ALL,
+            hivekeep_image::codes::ALL,
+            hivekeep_link::codes::ALL,
+            hivekeep_machine::codes::ALL,
+        ]
+        .concat()
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {

@@ -13,6 +13,7 @@
 //! what they boot from (`hivekeep_image`).
 
 pub mod backup;
+pub mod codes;
 mod directory;
 mod family;
 mod gate;

@@ -9,6 +9,7 @@ use hivekeep_kernel::{
 use hivekeep_machine::Isolation;
 
 use crate::{
+    codes,
     shared::Shared,
     tools::network::{Forwarded, NetworkKind, NetworkState},
 };
@@ -49,14 +50,14 @@ impl Shared {
     pub(crate) async fn needs_network(&self, isolation: Isolation) -> Result<(), ToolError> {
         if isolation == Isolation::Sandbox {
             let message = "a sandbox has no network interface";
-            return Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+            return Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
                 .next("make the workspace with isolation `vm`"));
         }
         match missing(&self.network.mode().await?) {
             None => Ok(()),
             Some(reason) => {
                 let message = format!("this daemon gives guests no network: {reason}");
-                Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+                Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
                     .next("leave the network out; move data with file_transfer"))
             }
         }

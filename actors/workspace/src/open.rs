@@ -16,7 +16,7 @@ use hivekeep_machine::{
 use hivekeep_runtime::Daemon;
 
 use crate::{
-    Options,
+    Options, codes,
     shared::{Folders, Shared},
     workspace::TransferQuota,
 };
@@ -60,7 +60,7 @@ pub fn guest_binary(options: &Options) -> Result<PathBuf, ToolError> {
         return Ok(path);
     }
     let message = format!("the guest daemon is not at {}", path.display());
-    Err(ToolError::new(Layer::Machine, "guest_binary_missing", message)
+    Err(ToolError::new(Layer::Machine, codes::GUEST_BINARY_MISSING, message)
         .next("build it with `cargo xtask guest`, or set workspace.guest_binary"))
 }
 
@@ -191,7 +191,7 @@ fn canonical(folder: &Path) -> Result<PathBuf, ToolError> {
 }
 
 fn folder_error(folder: &Path, error: &std::io::Error) -> ToolError {
-    ToolError::new(Layer::Machine, "folder_unusable", format!("{}: {error}", folder.display()))
+    ToolError::new(Layer::Machine, codes::FOLDER_UNUSABLE, format!("{}: {error}", folder.display()))
         .next("`hivekeep check` looks at the folders")
 }
 

@@ -19,6 +19,8 @@ use hivekeep_machine::host_disk_full;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
+
 /// The state that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -118,10 +120,14 @@ impl Phase {
     }
 
     pub(crate) fn busy(self) -> ToolError {
-        ToolError::new(Layer::Actor, "workspace_busy", format!("the workspace is {}", self.word()))
-            .next("wait until workspace_info shows another state")
-            .detail("state", self.word())
-            .retry_after(std::time::Duration::from_secs(1))
+        ToolError::new(
+            Layer::Actor,
+            codes::WORKSPACE_BUSY,
+            format!("the workspace is {}", self.word()),
+        )
+        .next("wait until workspace_info shows another state")
+        .detail("state", self.word())
+        .retry_after(std::time::Duration::from_secs(1))
     }
 
     fn wrong(self, want: Want) -> ToolError {
@@ -131,9 +137,13 @@ impl Phase {
             (Want::Guest, _) => "call workspace_start first",
             _ => "workspace_info shows the state",
         };
-        ToolError::new(Layer::Actor, "workspace_state", format!("the workspace is {}", self.word()))
-            .next(step)
-            .detail("state", self.word())
+        ToolError::new(
+            Layer::Actor,
+            codes::WORKSPACE_STATE,
+            format!("the workspace is {}", self.word()),
+        )
+        .next(step)
+        .detail("state", self.word())
     }
 }
 

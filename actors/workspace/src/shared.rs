@@ -13,7 +13,7 @@ use hivekeep_store::{Events, Journal, NewEvent, Seq, StreamId};
 use serde_json::Value;
 
 use crate::{
-    Options,
+    Options, codes,
     directory::Directory,
     gate::Gate,
     ledger::{Ledger, MachineFact},
@@ -101,7 +101,7 @@ impl Shared {
         self.drivers.iter().find(|driver| driver.isolation() == isolation).cloned().ok_or_else(
             || {
                 let message = format!("this host offers no `{}` isolation", isolation.as_str());
-                ToolError::new(Layer::Machine, "isolation_unavailable", message)
+                ToolError::new(Layer::Machine, codes::ISOLATION_UNAVAILABLE, message)
                     .next("run `hivekeep check` on the host to see what is missing")
             },
         )
@@ -156,8 +156,12 @@ impl Shared {
 /// When the stream cannot be read or does not begin with a plan.
 pub(crate) fn load(journal: &Journal, stream: &StreamId) -> Result<Loaded, ToolError> {
     let unreadable = |what: String| {
-        ToolError::new(Layer::Store, "state_unreadable", format!("{}: {what}", stream.as_str()))
-            .next("restore the state directory from a backup; nothing was overwritten")
+        ToolError::new(
+            Layer::Store,
+            codes::STATE_UNREADABLE,
+            format!("{}: {what}", stream.as_str()),
+        )
+        .next("restore the state directory from a backup; nothing was overwritten")
     };
     let replay = journal.replay(stream).map_err(store_error)?;
     let snapshot = match replay.snapshot {
@@ -189,7 +193,7 @@ pub(crate) struct Loaded {
 
 /// A journal's failure as a caller sees it.
 pub(crate) fn store_error(error: hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
         .next("free disk space in the state directory; `hivekeep check` looks at it")
         .retryable()
 }
@@ -238,7 +242,7 @@ impl Desk {
         event: Option<(&str, Value)>,
     ) -> Result<(), ToolError> {
         let _inside = self.gate.enter().ok_or_else(|| {
-            ToolError::new(Layer::Actor, "workspace_state", "the workspace has been removed")
+            ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, "the workspace has been removed")
         })?;
         let bytes = records
             .iter()

@@ -56,7 +56,7 @@ pub(crate) use tasks::{Ask as TaskAsk, Way};
 pub(crate) use transfer::TransferQuota;
 
 use crate::{
-    job,
+    codes, job,
     ledger::Ledger,
     phase::{Phase, Want},
     records::Record,
@@ -378,7 +378,7 @@ impl Workspace {
         }
         let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };
         let message = format!("workspace `{}` belongs to {whose}", self.ledger.plan.name);
-        Err(ToolError::new(Layer::Policy, "not_owner", message)
+        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
             .next("workspace_adopt takes over a workspace whose session is gone"))
     }
 

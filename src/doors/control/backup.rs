@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{BackupMade, Outlet};
-use crate::{backup::Staging, doors::Core};
+use crate::{backup::Staging, codes, doors::Core};
 
 /// What the copy of a journal needs that is read once.
 const CACHE_MB: u64 = 16;
@@ -45,7 +45,7 @@ struct Prepared {
 async fn prepare(core: Arc<Core>, disks: bool) -> Result<Prepared, ToolError> {
     let turn = tokio::time::timeout(PATIENCE, core.backups.clone().acquire_owned()).await;
     let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
-        ToolError::new(Layer::Door, "backup_running", "another backup is being made")
+        ToolError::new(Layer::Door, codes::BACKUP_RUNNING, "another backup is being made")
             .next("try again when it is done")
     })?;
     let state = core.folders.state.clone();
@@ -112,12 +112,12 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn failed(error: impl std::fmt::Display) -> ToolError {
-    ToolError::new(Layer::Store, "backup_failed", error.to_string())
+    ToolError::new(Layer::Store, codes::BACKUP_FAILED, error.to_string())
         .next("look at the free space of the state folder, and at `hivekeep logs`")
 }
 
 fn no_disks() -> ToolError {
-    ToolError::new(Layer::Door, "no_disks", "this daemon has no workspaces, and so no disks")
+    ToolError::new(Layer::Door, codes::NO_DISKS, "this daemon has no workspaces, and so no disks")
         .next("leave --disks out")
 }
 

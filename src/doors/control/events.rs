@@ -5,6 +5,7 @@ use hivekeep_store::{Delivery, Events, Seq};
 use serde_json::{Value, json};
 
 use super::Outlet;
+use crate::codes;
 use crate::doors::Core;
 
 /// Events read or held at a time.
@@ -64,6 +65,6 @@ fn missed(first: Seq, last: Seq) -> Value {
 }
 
 fn failed(error: hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
         .next("look at `hivekeep logs`")
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Logs, Outlet, Status, TeamNow, Wanted, backup, events};
+use crate::codes;
 use crate::doors::Core;
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -39,7 +40,8 @@ pub(super) async fn answer(
             outcome.result
         }
         Wanted::Team { name, machines } => {
-            let no_teams = || ToolError::new(Layer::Door, "no_teams", "this daemon has no teams");
+            let no_teams =
+                || ToolError::new(Layer::Door, codes::NO_TEAMS, "this daemon has no teams");
             let teams = core.ports.find::<TeamsHandle>().ok_or_else(no_teams)?;
             let seq = core.journal.events().last().get();
             value(TeamNow { seq, picture: teams.picture(&name, machines).await? })

@@ -16,6 +16,7 @@ use rmcp::{
 use serde_json::json;
 
 use super::excerpt;
+use crate::codes;
 use crate::doors::plain;
 
 /// The answer to a `tools/call` of a client of this revision.
@@ -32,7 +33,7 @@ pub(super) fn of(
             answer.structured_content = Some(value);
             answer
         }
-        Err(error) if error.layer == Layer::Resolve && error.code == "unknown_tool" => {
+        Err(error) if error.layer == Layer::Resolve && error.is(codes::UNKNOWN_TOOL) => {
             return Err(protocol(error));
         }
         Err(error) => {

@@ -23,7 +23,7 @@ fn a_success_is_structured_and_text() {
 
 #[test]
 fn a_refusal_is_for_the_model_to_read() {
-    let error = ToolError::new(Layer::Rate, "rate_limited", "too fast")
+    let error = ToolError::foreign(Layer::Rate, "rate_limited", "too fast")
         .next("wait")
         .retry_after(Duration::from_secs(2));
     let mut outcome = outcome(Err(error));
@@ -42,11 +42,11 @@ fn a_refusal_is_for_the_model_to_read() {
 
 #[test]
 fn a_tool_that_is_not_there_is_a_protocol_error() {
-    let error = ToolError::new(Layer::Resolve, "unknown_tool", "no tool `exce`").next("exec?");
+    let error = ToolError::foreign(Layer::Resolve, "unknown_tool", "no tool `exce`").next("exec?");
     let error = answer::of(outcome(Err(error)), None).expect_err("a protocol error");
     assert_eq!(error.code, rmcp::model::ErrorCode::INVALID_PARAMS);
     // The same layer names workspaces; those the model should read about.
-    let error = ToolError::new(Layer::Resolve, "workspace_not_found", "no workspace `x`");
+    let error = ToolError::foreign(Layer::Resolve, "workspace_not_found", "no workspace `x`");
     assert!(answer::of(outcome(Err(error)), None).is_ok());
 }
 

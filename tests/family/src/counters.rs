@@ -13,7 +13,7 @@ use hivekeep_runtime::{
 use hivekeep_store::Journal;
 
 use crate::{
-    Options,
+    Options, codes,
     counter::{Counter, Record},
     tools::{self, Add, Create, Get, List, Listed, Remove, Removed, Value},
 };
@@ -53,7 +53,7 @@ impl Counters {
         let log = self.logs().get(name).cloned();
         let own = log.filter(|log| log.state().is_some_and(|state| state.owner == cx.session));
         own.ok_or_else(|| {
-            ToolError::new(Layer::Resolve, "counter_not_found", format!("no counter `{name}`"))
+            ToolError::new(Layer::Resolve, codes::COUNTER_NOT_FOUND, format!("no counter `{name}`"))
                 .next("counter_list shows yours")
         })
     }
@@ -64,11 +64,15 @@ impl Counters {
         let written = {
             let mut logs = self.logs();
             if logs.len() >= self.options.max_counters {
-                return Err(ToolError::new(Layer::Actor, "too_many_counters", "remove one first"));
+                return Err(ToolError::new(
+                    Layer::Actor,
+                    codes::TOO_MANY_COUNTERS,
+                    "remove one first",
+                ));
             }
             if logs.contains_key(&input.name) {
                 let message = format!("there is a counter `{}` already", input.name);
-                return Err(ToolError::new(Layer::Actor, "name_taken", message));
+                return Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, message));
             }
             let log = Log::of(self.journal.clone(), stream, None);
             let created = Decision::record(Record::Created { owner: cx.session });

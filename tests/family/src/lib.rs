@@ -1,12 +1,13 @@
 //! Counters: five thin tools over one durable kind.
 
+pub mod codes;
 mod counter;
 mod counters;
 mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, FamilyOptions, Mounted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,10 @@ impl Family for CounterFamily {
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {

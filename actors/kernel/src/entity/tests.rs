@@ -155,7 +155,7 @@ impl Entity for Mine {
 
 impl crate::Owned for Mine {
     fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
-        let refused = || ToolError::new(crate::Layer::Policy, "not_owner", "it is another's");
+        let refused = || ToolError::foreign(crate::Layer::Policy, "not_owner", "it is another's");
         (cx.session == self.0).then_some(()).ok_or_else(refused)
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Reservation;
-use crate::{Layer, Progress, SessionId, ToolError};
+use crate::{Layer, Progress, SessionId, ToolError, codes};
 
 /// For whom, until when, and how to stop it.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl Tools for LateTools {
             Some(tools) => tools.call(errand, tool, args).await,
             None => Err(ToolError::new(
                 Layer::Actor,
-                "actor_unavailable",
+                codes::ACTOR_UNAVAILABLE,
                 "the daemon is still starting",
             )
             .retry_after(std::time::Duration::from_millis(200))),

@@ -9,6 +9,7 @@ use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use super::backend::{Backend, same_end};
 use super::change::{Change, When};
 use super::{NetworkActor, Reply, convert, refuse};
+use crate::codes;
 use crate::plan::{Forward, MAX_FORWARDS, Member, Policy, Protocol};
 use crate::ports::Reservation;
 
@@ -107,7 +108,7 @@ impl NetworkActor {
         let before = self.member(id)?;
         if before.forwards.len() >= MAX_FORWARDS {
             let message = format!("at most {MAX_FORWARDS} port forwards for one workspace");
-            return Err(ToolError::new(Layer::Machine, "too_many_forwards", message)
+            return Err(ToolError::new(Layer::Machine, codes::TOO_MANY_FORWARDS, message)
                 .detail("limit", MAX_FORWARDS));
         }
         let host_ip = self.house.options.forward_host_ip;

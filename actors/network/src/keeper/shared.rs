@@ -18,7 +18,7 @@ use super::backend::Backend;
 use super::handle::NetworkHandle;
 use super::{Msg, place, start};
 use crate::plan::{Network, Subnet, Tag};
-use crate::{Error, Mode, Options};
+use crate::{Error, Mode, Options, codes};
 
 /// How long the self-test may take until callers are told to come again.
 const FOOTING_PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +99,8 @@ impl NetworkShared {
             _ => {
                 let waited = FOOTING_PATIENCE.as_secs();
                 let message = format!("the network has not started within {waited} s");
-                let unavailable = ToolError::new(Layer::Machine, "network_unavailable", message);
+                let unavailable =
+                    ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message);
                 Err(unavailable.next("`hivekeep ps` shows the network's state").retryable())
             }
         }

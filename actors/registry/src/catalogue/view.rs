@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use hivekeep_kernel::{Layer, Tier, ToolError, ToolInfo};
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
+
 use super::{Catalogue, underscored};
 
 /// Which form of a dotted name is listed. Calls may use either.
@@ -83,7 +85,7 @@ impl View {
         for toolset in self.toolsets.iter().flatten() {
             if !families.iter().any(|family| same(toolset, family)) {
                 let message = format!("there is no toolset `{toolset}`");
-                return Err(ToolError::new(Layer::Door, "unknown_toolset", message)
+                return Err(ToolError::new(Layer::Door, codes::UNKNOWN_TOOLSET, message)
                     .next(format!("use one of: {}", families.join(", ")))
                     .detail("toolsets", families));
             }

@@ -7,6 +7,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use super::decide::{Asks, Ruling, Verdict, json};
 use crate::Entry;
+use crate::codes;
 
 const LAYER: &str = "approval";
 
@@ -26,7 +27,7 @@ pub(super) fn pass(
         "the {policy} policy wants a person's approval for `{}`, and there is no way to ask for one",
         entry.name()
     );
-    Err(ToolError::new(Layer::Approval, "approval_required", message)
+    Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
         .next("do without it, or have the operator change the policy")
         .detail("policy", policy)
         .detail("verdicts", json(verdicts)))

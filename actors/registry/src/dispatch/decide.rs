@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::View;
+use crate::codes;
 
 /// What a policy is asked.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ pub(super) fn pass(
 fn denied(question: &Question<'_>, layer: &'static str, why: &str) -> ToolError {
     let name = question.tool.spec.name;
     let message = format!("the {layer} policy does not allow `{name}`: {why}");
-    ToolError::new(Layer::Policy, "denied", message).detail("policy", layer)
+    ToolError::new(Layer::Policy, codes::DENIED, message).detail("policy", layer)
 }
 
 pub(super) fn json(verdicts: &[Verdict]) -> Value {

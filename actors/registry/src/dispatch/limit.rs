@@ -10,6 +10,7 @@ use hivekeep_kernel::{Effect, Layer, ToolError};
 use serde_json::Value;
 
 use crate::Entry;
+use crate::codes;
 
 /// Parameters that make results smaller, by their usual names.
 const NARROWING: [&str; 12] = [
@@ -43,7 +44,7 @@ pub(super) fn pass(entry: &Entry, value: Value) -> Result<Value, ToolError> {
         _ => "; what it was to do is done",
     };
     let message = format!("the result of `{}` is larger than {budget} bytes{done}", entry.name());
-    Err(ToolError::new(Layer::Result, "result_too_large", message)
+    Err(ToolError::new(Layer::Result, codes::RESULT_TOO_LARGE, message)
         .next(step)
         .detail("budget_bytes", budget)
         .detail("narrow_by", narrow))

@@ -7,7 +7,7 @@ use hivekeep_kernel::{Layer, RateClass, ToolError};
 use serde_json::Value;
 
 use crate::{
-    Entry,
+    Entry, codes,
     sessions::{SessionShared, Slow, Whose},
 };
 
@@ -26,7 +26,7 @@ pub(super) fn pass(face: &SessionShared, entry: &Entry, args: &Value) -> Result<
                     ("user", format!("too many `{class}` calls in all sessions of {user} together"))
                 }
             };
-            Err(ToolError::new(Layer::Rate, "rate_limited", message)
+            Err(ToolError::new(Layer::Rate, codes::RATE_LIMITED, message)
                 .next("wait for retry_after_ms, then try again")
                 .retry_after(wait)
                 .detail("of", of)
@@ -36,7 +36,7 @@ pub(super) fn pass(face: &SessionShared, entry: &Entry, args: &Value) -> Result<
         Err(Slow::Never { burst }) => {
             let message =
                 format!("the call takes {tokens} tokens and the `{class}` bucket holds {burst}");
-            Err(ToolError::new(Layer::Rate, "rate_impossible", message)
+            Err(ToolError::new(Layer::Rate, codes::RATE_IMPOSSIBLE, message)
                 .next(format!("split it into calls for at most {burst}"))
                 .detail("class", class)
                 .detail("tokens", tokens)

@@ -178,7 +178,7 @@ mod tests {
     fn all_texts_of_an_error_are_searched() {
         let secret = format!("ghp_{}", "a1B2".repeat(9));
         let error =
-            ToolError::new(Layer::Guest, "clone_failed", format!("no access with {secret}"))
+            ToolError::foreign(Layer::Guest, "clone_failed", format!("no access with {secret}"))
                 .next(format!("renew {secret}"))
                 .detail("argv", serde_json::json!(["git", { "token": secret }]));
         let text = serde_json::to_string(&redactor().error(error)).expect("serialises");

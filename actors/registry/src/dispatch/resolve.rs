@@ -6,7 +6,7 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::{Catalogue, Entry, View};
+use crate::{Catalogue, Entry, View, codes};
 
 pub(super) fn pass<'a>(
     catalogue: &'a Catalogue,
@@ -25,7 +25,7 @@ pub(super) fn pass<'a>(
         many => format!("did you mean one of `{}`?", many.join("`, `")),
     };
     let message = format!("there is no tool `{shown}`");
-    Err(ToolError::new(Layer::Resolve, "unknown_tool", message)
+    Err(ToolError::new(Layer::Resolve, codes::UNKNOWN_TOOL, message)
         .next(step)
         .detail("nearest", nearest))
 }

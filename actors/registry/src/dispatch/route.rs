@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, audit::Trail, pending::Pending};
 use crate::{
-    Entry,
+    Entry, codes,
     registry::{self, Fate, Lane, RoutedCall, Serves, Ticket},
     sessions::InFlight,
 };
@@ -105,7 +105,7 @@ pub(super) async fn pass(
         },
         () = cancel.cancelled(), if !patient => Err(ToolError::cancelled()),
         () = over.cancelled() => {
-            Err(ToolError::new(Layer::Session, "session_ended", "the session ended during the call"))
+            Err(ToolError::new(Layer::Session, codes::SESSION_ENDED, "the session ended during the call"))
         }
         () = tokio::time::sleep_until(deadline) => Err(late(&ticket, limit)),
     }

@@ -8,6 +8,7 @@ use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
 use crate::Entry;
+use crate::codes;
 
 /// Violations listed; more would not help, and are not looked for.
 const MOST: usize = 20;
@@ -24,7 +25,7 @@ pub(super) fn size(args: &Map<String, Value>) -> Result<(), ToolError> {
         return Ok(());
     }
     let message = format!("the input has more than {MOST_VALUES} values");
-    Err(ToolError::new(Layer::Schema, "invalid_input", message)
+    Err(ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
         .next("split it into several calls, or pass it as a file"))
 }
 
@@ -54,7 +55,7 @@ pub(super) fn pass(entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let texts: Vec<_> = violations.iter().map(Violation::text).collect();
     let list: Vec<_> = violations.into_iter().map(Violation::json).collect();
     let message = format!("the input of `{}` is invalid: {}", entry.name(), texts.join("; "));
-    Err(ToolError::new(Layer::Schema, "invalid_input", message)
+    Err(ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
         .next(format!("correct the input; properties: {}", properties(entry)))
         .detail("violations", list))
 }

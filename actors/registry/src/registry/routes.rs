@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use hivekeep_kernel::{Addressing, Layer, Target, ToolError, serve::Directory};
 use serde_json::Value;
 
-use crate::{Catalogue, Entry};
+use crate::{Catalogue, Entry, codes};
 
 /// Actors by the names that declarations use. Built once, at boot: an actor's
 /// target stays good across the actor's restarts.
@@ -48,7 +48,7 @@ impl Routes {
                 let directory = self.directories.get(kind).ok_or_else(unserved)?;
                 let name = args.get(field).and_then(Value::as_str).ok_or_else(|| {
                     let message = format!("`{field}` must say which {kind} is meant");
-                    ToolError::new(Layer::Schema, "invalid_input", message)
+                    ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
                         .next(format!("pass `{field}`: an id or a unique name"))
                 })?;
                 directory.find(name)

@@ -21,6 +21,7 @@ use super::{
     session::{self, over},
 };
 use crate::Options;
+use crate::codes;
 
 /// How long a question to a session's actor, or to their supervisor, may take.
 /// Above the journal's own deadline, which decides.
@@ -141,7 +142,7 @@ impl SessionsHandle {
         loop {
             match self.open_new(request.clone(), Some(name.to_owned())).await {
                 // The one of this name is just ending; then there is none.
-                Err(error) if error.code == "session_ended" && Instant::now() < give_up => {
+                Err(error) if error.is(codes::SESSION_ENDED) && Instant::now() < give_up => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 answer => return answer,
@@ -273,6 +274,6 @@ impl std::fmt::Debug for SessionsHandle {
 }
 
 fn unknown(id: SessionId) -> ToolError {
-    ToolError::new(Layer::Session, "session_unknown", format!("there is no session {id}"))
+    ToolError::new(Layer::Session, codes::SESSION_UNKNOWN, format!("there is no session {id}"))
         .next("open a session first")
 }

@@ -5,6 +5,8 @@ use hivekeep_kernel::{Door, Layer, SessionId, ToolError};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
+
 use super::{EndReason, User};
 
 /// The first part of every session's stream.
@@ -43,7 +45,7 @@ pub(super) fn stream(id: SessionId) -> StreamId {
 
 /// A failure of the journal, as a caller is told.
 pub(super) fn store_error(error: &hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, "journal_failed", error.to_string())
+    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
         .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
         .retryable()
 }

@@ -12,6 +12,7 @@ use super::{
     quota_usage::{Over, QuotaUsage},
 };
 use crate::HostOptions;
+use crate::codes;
 
 /// Sessions that a refusal names.
 const HOLDERS: usize = 5;
@@ -101,13 +102,13 @@ impl SessionTable {
         let json = |amount: Resources| serde_json::to_value(amount).expect("numbers serialise");
         let (code, of, message, next) = match whose {
             Whose::Session => (
-                "quota_exceeded",
+                codes::QUOTA_EXCEEDED,
                 "session",
                 format!("the session would hold {wanted} {name} and may hold {limit}"),
                 format!("destroy a workspace, ask for less, or raise registry.quota.max_{name}"),
             ),
             Whose::User(user) => (
-                "quota_exceeded",
+                codes::QUOTA_EXCEEDED,
                 "user",
                 format!(
                     "all sessions of {user} together would hold {wanted} {name} and may hold {limit}"
@@ -117,7 +118,7 @@ impl SessionTable {
                     .to_owned(),
             ),
             Whose::Host => (
-                "host_full",
+                codes::HOST_FULL,
                 "host",
                 format!(
                     "all workspaces together would have {wanted} {name}, and this host takes {limit}"

@@ -8,6 +8,8 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::codes;
+
 use super::{
     Attachment, EndReason, SessionShared,
     handle::SessionTable,
@@ -198,6 +200,6 @@ impl Session {
 
 /// The session is over.
 pub(crate) fn over(id: hivekeep_kernel::SessionId) -> ToolError {
-    ToolError::new(Layer::Session, "session_ended", format!("the session {id} is over"))
+    ToolError::new(Layer::Session, codes::SESSION_ENDED, format!("the session {id} is over"))
         .next("open a new session; what the old one owned can be taken by `workspace_adopt`")
 }

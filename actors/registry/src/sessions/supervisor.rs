@@ -17,6 +17,8 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::codes;
+
 use super::{
     Attachment, EndReason, OpenSession, SessionShared, SessionsSeed, User,
     handle::SessionTable,
@@ -249,7 +251,7 @@ impl Sessions {
             false => (own, of_one, format!("sessions of {user} are open")),
         };
         let message = format!("{open} {whose} and {allowed} are allowed");
-        Err(ToolError::new(Layer::Session, "too_many_sessions", message)
+        Err(ToolError::new(Layer::Session, codes::TOO_MANY_SESSIONS, message)
             .next("end one (`hivekeep sessions`) or raise registry.sessions.max_sessions")
             .retryable()
             .detail("open", open)

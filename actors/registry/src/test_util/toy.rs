@@ -71,7 +71,7 @@ impl Directory for ToyDirectory {
             return Ok(Arc::new(self.0.clone()));
         }
         let message = format!("there is no toy `{id_or_name}`");
-        Err(ToolError::new(Layer::Resolve, "toy_not_found", message)
+        Err(ToolError::foreign(Layer::Resolve, "toy_not_found", message)
             .next("the toy is called `red`"))
     }
 }
@@ -224,7 +224,7 @@ pub struct ToyNothing {}
 
 impl Toy {
     fn on_toy_fail(&mut self, _: &CallCx, input: ToyFail) -> Result<Reply<ToyNothing>, ToolError> {
-        Err(ToolError::new(Layer::Actor, "toy_failed", input.message))
+        Err(ToolError::foreign(Layer::Actor, "toy_failed", input.message))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a log cannot be read or written.
 
-use hivekeep_kernel::{Fault, Layer, ToolError};
+use hivekeep_kernel::{Fault, Layer, ToolError, codes};
 use hivekeep_store::{Error, StreamId};
 
 /// Why a log cannot be read or written.
@@ -57,14 +57,14 @@ impl From<LogError> for ToolError {
         let told = |code| Self::new(Layer::Store, code, error.to_string());
         match &error {
             LogError::Journal { source: Error::TooLarge { .. }, .. } => {
-                told("too_large").next("ask for less, or raise `store.max_record_kb`")
+                told(codes::TOO_LARGE).next("ask for less, or raise `store.max_record_kb`")
             }
-            LogError::Journal { .. } | LogError::Ended { .. } => told("journal_failed")
+            LogError::Journal { .. } | LogError::Ended { .. } => told(codes::JOURNAL_FAILED)
                 .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
                 .retryable(),
-            LogError::Unreadable { .. } => told("state_unreadable")
+            LogError::Unreadable { .. } => told(codes::STATE_UNREADABLE)
                 .next("restore the state directory from a backup; nothing was overwritten"),
-            LogError::Busy { .. } => told("busy").next("try again soon").retryable(),
+            LogError::Busy { .. } => told(codes::BUSY).next("try again soon").retryable(),
             LogError::Defect { .. } => Self::internal(error.to_string()),
         }
     }

@@ -12,9 +12,9 @@ use hivekeep_store::{Delivery, Subscription};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{DISABLED, Known, TeamCards, outcome, refresh};
+use super::{Known, TeamCards, outcome, refresh};
 use crate::{
-    desk,
+    codes, desk,
     records::State,
     shared::{OnBehalfOf, TeamShared},
 };
@@ -136,7 +136,7 @@ async fn keep(team: &Kept, begun: Option<Begun>) {
             busy = match done {
                 Ok(busy) => busy,
                 // It stays so until the daemon is configured otherwise.
-                Err(error) if error.code == DISABLED => return,
+                Err(error) if error.is(codes::VAULT_DISABLED) => return,
                 Err(error) => {
                     tracing::warn!(team = %state.plan.name, %error, "cards are not current");
                     false
@@ -202,7 +202,7 @@ fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
 pub(crate) async fn sweep(house: Arc<TeamShared>, teams: BTreeSet<TeamId>) {
     let (born, mut again) = (TeamId::new(), AGAIN);
     while let Err(error) = super::sweep(&house, &teams, born).await {
-        if error.code == DISABLED || again > LONGEST {
+        if error.is(codes::VAULT_DISABLED) || again > LONGEST {
             tracing::debug!(%error, "cards of earlier teams were not looked for");
             return;
         }

@@ -9,6 +9,8 @@ use hivekeep_kernel::ToolError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::codes;
+
 /// The longest id, as in the guest.
 const MAX_ID_BYTES: usize = 128;
 /// The longest folder, as in Linux.
@@ -81,7 +83,7 @@ impl Assignment {
 fn wrong(field: &str, what: impl std::fmt::Display) -> ToolError {
     let shown: String = field.chars().take(80).collect();
     let message = format!("the task was not taken: `{shown}` {what}");
-    ToolError::new(hivekeep_kernel::Layer::Schema, "invalid_task", message)
+    ToolError::new(hivekeep_kernel::Layer::Schema, codes::INVALID_TASK, message)
         .next(format!("content is a JSON object of {FIELDS}; the first two are needed"))
         .detail("field", shown)
 }

@@ -20,6 +20,7 @@ use super::{
     ledger::{Ended, Outcome, Task},
     write::Entry,
 };
+use crate::codes;
 use crate::shared::{OnBehalfOf, TeamShared};
 
 /// Tasks that one worker puts, one after the other: in the order of their arrival.
@@ -220,8 +221,10 @@ impl TaskQueue {
             {
                 let reason = "the guest has run another task of this id, before those that are \
                               remembered here";
-                let invalid =
-                    Outcome::Invalid { code: "task_differs".to_owned(), reason: reason.to_owned() };
+                let invalid = Outcome::Invalid {
+                    code: codes::TASK_DIFFERS.name.to_owned(),
+                    reason: reason.to_owned(),
+                };
                 self.conclude(task_id, Ended::without_run(invalid));
             }
             Ok(TaskTaken { result: Some(result), state, .. }) => {
@@ -291,7 +294,7 @@ impl TaskQueue {
         self.lanes.held_up = true;
         self.lanes.running = 0;
         self.lanes.trouble = Some(error.to_text());
-        if error.code == "workspace_not_found" && !std::mem::replace(&mut self.lanes.looking, true)
+        if error.is(codes::WORKSPACE_NOT_FOUND) && !std::mem::replace(&mut self.lanes.looking, true)
         {
             let (seed, desk) = (self.seed.clone(), self.me.address.clone());
             let _detached = self.me.workers.spawn(async move {
@@ -324,7 +327,7 @@ fn assignment(task: &Task) -> TaskAssignment {
 
 /// What will be refused whenever it is put.
 fn is_final(error: &ToolError) -> bool {
-    matches!(error.code.as_ref(), "invalid_input" | "too_large")
+    error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE])
 }
 
 /// Believed only of a list: while workspaces are being taken up at a start, none is found.

@@ -11,6 +11,7 @@ use super::{
     saga::{Run, Stuck},
 };
 use crate::{
+    codes,
     shared::OnBehalfOf,
     tools::swarm::{SwarmWorkerKept, SwarmWorkerLeft},
 };
@@ -137,7 +138,7 @@ impl Cleaned {
     /// What belongs to another session by now is that one's, whatever it holds.
     fn take(&mut self, name: String, worker: Option<WorkspaceId>, outcome: Result<(), ToolError>) {
         let Err(error) = outcome else { return };
-        if error.code != "not_owner" {
+        if !error.is(codes::NOT_OWNER) {
             let error = error.to_text();
             self.left.push(SwarmWorkerLeft { workspace_name: name, workspace_id: worker, error });
         } else if worker.is_some() {

@@ -9,7 +9,7 @@ use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
 use serde_json::json;
 
 use super::saga::Run;
-use crate::{errands::wait_or, shared::OnBehalfOf};
+use crate::{codes, errands::wait_or, shared::OnBehalfOf};
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -45,15 +45,15 @@ impl<'r> Fork<'r> {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let passing = match error.code.as_ref() {
-                "workspace_state" => self.revive().await?,
+            let passing = if error.is(codes::WORKSPACE_STATE) {
+                self.revive().await?
+            } else if error.is(codes::WORKSPACE_NOT_FOUND) {
                 // Only of a list it is believed that a workspace is not there.
-                "workspace_not_found" => {
-                    let rows = self.run.house.workspaces(self.run.id, whom).await?;
-                    rows.iter().any(|row| row.workspace_id == self.worker)
-                }
-                "guest_unreachable" | "actor_unavailable" | "busy" => true,
-                _ => error.retryable,
+                let rows = self.run.house.workspaces(self.run.id, whom).await?;
+                rows.iter().any(|row| row.workspace_id == self.worker)
+            } else {
+                let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
+                error.retryable || error.is_any(&soon)
             };
             wait_or(whom, error, passing).await?;
         }
@@ -69,7 +69,7 @@ impl<'r> Fork<'r> {
                 "running" => Ok(()),
                 state => {
                     let message = format!("the workspace is {state}");
-                    Err(ToolError::new(Layer::Actor, "workspace_state", message))
+                    Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message))
                 }
             }
         };
@@ -90,7 +90,7 @@ impl<'r> Fork<'r> {
     async fn revive(&self) -> Result<bool, ToolError> {
         let state = match self.state().await {
             Ok(state) => state,
-            Err(error) if error.code == "workspace_not_found" => return Ok(true),
+            Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => return Ok(true),
             Err(error) => return Err(error),
         };
         let down = matches!(state.as_str(), "stopped" | "crashed");
@@ -104,7 +104,7 @@ impl<'r> Fork<'r> {
         let args = json!({ "workspace_id": worker });
         match self.run.house.insist(self.run.id, &whom, "workspace_start", args).await {
             // Somebody else starts or stops it just now.
-            Err(error) if error.retryable || error.code == "workspace_state" => {
+            Err(error) if error.retryable || error.is(codes::WORKSPACE_STATE) => {
                 tokio::time::sleep(PAUSE).await;
                 Ok(true)
             }

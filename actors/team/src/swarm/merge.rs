@@ -13,7 +13,7 @@ use super::{
     records::{Merge, Plan, Record},
     saga::{Run, Stuck},
 };
-use crate::{errands::wait_or, shared::OnBehalfOf, tools::swarm::SwarmMerge};
+use crate::{codes, errands::wait_or, shared::OnBehalfOf, tools::swarm::SwarmMerge};
 
 /// For the merge, and for another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -112,7 +112,7 @@ impl Run {
                 }
                 Err(error) => {
                     let passing =
-                        error.code == "merge_in_progress" || (again && unreached(&error.code));
+                        error.is(codes::MERGE_IN_PROGRESS) || (again && unreached(&error.code));
                     wait_or(&whom, error, passing).await?;
                 }
             }
@@ -122,8 +122,13 @@ impl Run {
 
 /// Codes of what says nothing of commits.
 fn unreached(code: &str) -> bool {
-    let codes = ["workspace_busy", "workspace_state", "guest_unreachable", "actor_unavailable"];
-    codes.contains(&code)
+    let codes = [
+        codes::WORKSPACE_BUSY,
+        codes::WORKSPACE_STATE,
+        codes::GUEST_UNREACHABLE,
+        codes::ACTOR_UNAVAILABLE,
+    ];
+    codes.iter().any(|one| one.name == code)
 }
 
 /// A merge of which nothing landed, and for no other reason.

@@ -9,6 +9,7 @@ use hivekeep_kernel::{
 };
 
 use super::records::{Job, Kept, State, SwarmState, Task, TaskEnd};
+use crate::codes;
 use crate::tools::swarm::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
 impl SwarmState {
@@ -95,7 +96,7 @@ impl State {
     fn cut_short(&self) -> bool {
         let cut = |end: &TaskEnd| match end {
             TaskEnd::Ran(result) => result.outcome == TaskOutcome::Cancelled,
-            TaskEnd::Failed(error) => matches!(&*error.code, "cancelled" | "may_still_run"),
+            TaskEnd::Failed(error) => error.is_any(&[codes::CANCELLED, codes::MAY_STILL_RUN]),
         };
         let unmerged = |merge: &Arc<SwarmMerge>| !merge.success;
         self.tasks.iter().filter_map(|task| task.end.as_deref()).any(cut)
@@ -146,7 +147,7 @@ fn told(job: &Job, task: &Task, cleanup: bool) -> SwarmTaskResult {
         None => blank,
         Some(TaskEnd::Ran(result)) => ran(blank, result, cleanup),
         Some(TaskEnd::Failed(error)) => {
-            let outcome = if error.code == "cancelled" { "cancelled" } else { "failed" };
+            let outcome = if error.is(codes::CANCELLED) { "cancelled" } else { "failed" };
             SwarmTaskResult {
                 outcome: outcome.to_owned(),
                 error_code: Some(error.code.to_string()),

@@ -20,6 +20,7 @@ use super::{
     saga::{Run, Stuck},
 };
 use crate::{
+    codes,
     errands::{read, wait_or},
     shared::OnBehalfOf,
 };
@@ -102,7 +103,7 @@ impl Run {
                 return self.notice(task, |task| task.gone = true);
             };
             let awaited = self.waiting.load(Ordering::Relaxed) > 0 && !self.stop.is_cancelled();
-            if !awaited || Instant::now() >= until || error.code == "not_owner" {
+            if !awaited || Instant::now() >= until || error.is(codes::NOT_OWNER) {
                 return;
             }
             tracing::warn!(%worker, %error, "a fork is still there, and a task waits for its room");
@@ -124,7 +125,7 @@ impl Run {
             Ok(()) => ToolError::cancelled(),
             Err(error) => {
                 let message = format!("its guest did not say that it stopped: {}", error.to_text());
-                ToolError::new(Layer::Guest, "may_still_run", message)
+                ToolError::new(Layer::Guest, codes::MAY_STILL_RUN, message)
                     .next("look into the fork, or remove it with workspace_destroy")
             }
         }
@@ -218,14 +219,14 @@ impl Run {
             let Some(row) = rows.into_iter().find(|row| row.name == *name) else { return Ok(None) };
             let state = match self.house.look(self.id, whom, name).await {
                 Ok(details) => details.state,
-                Err(error) if error.code == "workspace_not_found" => continue,
+                Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => continue,
                 Err(error) => return Err(error),
             };
             match state.as_str() {
                 "running" => return Ok(Some(row.workspace_id)),
                 "creating" | "starting" | "stopping" | "destroying" => {
                     let message = format!("the fork `{name}` stays {state}");
-                    let error = ToolError::new(Layer::Actor, "workspace_state", message);
+                    let error = ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message);
                     wait_or(whom, error, true).await?;
                 }
                 _ => {
@@ -325,7 +326,7 @@ impl Run {
             let cancel = self.house.tasks.cancel(fork.worker, self.id.to_string());
             let error = match cancel.await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.code == "unknown_task" => return Ok(()),
+                Err(error) if error.is(codes::UNKNOWN_TASK) => return Ok(()),
                 Err(_) if fork.is_down().await => return Ok(()),
                 Err(error) => error,
             };
@@ -353,5 +354,5 @@ impl Run {
 
 fn no_result() -> ToolError {
     let message = "its guest told no result long after the task's time limit";
-    ToolError::new(Layer::Guest, "no_result", message)
+    ToolError::new(Layer::Guest, codes::NO_RESULT, message)
 }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
+    codes,
     errands::read,
     shared::{OnBehalfOf, TeamShared},
     swarm::records::Context,
@@ -91,7 +92,7 @@ pub(super) async fn gather(
         content.push_str(&text.map_err(|error| error.detail("vault_context", at))?);
         if content.len() > MOST_BYTES {
             let message = format!("vault_context[{at}]: more than {MOST_BYTES} bytes together");
-            return Err(ToolError::new(Layer::Actor, "context_too_large", message)
+            return Err(ToolError::new(Layer::Actor, codes::CONTEXT_TOO_LARGE, message)
                 .next("ask for less; nothing was forked"));
         }
     }

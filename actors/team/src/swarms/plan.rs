@@ -7,6 +7,7 @@ use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
 
 use super::contexts;
 use crate::{
+    codes,
     errands::Row,
     shared::{OnBehalfOf, TeamShared},
     swarm::records::{Context, Job, Merge, Plan},
@@ -101,7 +102,7 @@ impl Wish {
         if !snapshots.iter().any(|snapshot| snapshot.name == self.snapshot) {
             let names: Vec<_> = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             let message = format!("`{golden_name}` has no snapshot `{}`", shown(&self.snapshot));
-            return Err(ToolError::new(Layer::Actor, "snapshot_not_found", message)
+            return Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_NOT_FOUND, message)
                 .next("name one of its snapshots, or make one with snapshot")
                 .detail("snapshots", names));
         }
@@ -113,7 +114,7 @@ impl Wish {
                 let state = house.look(id, &whom, &target.to_string()).await?.state;
                 if state != "running" {
                     let message = format!("merge_target `{}` is {state}", row.name);
-                    return Err(ToolError::new(Layer::Actor, "workspace_state", message)
+                    return Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
                         .next("start it first: commits are merged into a running workspace"));
                 }
                 Some(Merge { strategy, target })
@@ -210,14 +211,14 @@ fn own<'r>(rows: &'r [Row], key: &str) -> Result<&'r Row, ToolError> {
     let found = by_name.or_else(|| rows.iter().find(|row| row.workspace_id.to_string() == key));
     let row = found.ok_or_else(|| {
         let message = format!("no workspace `{}`", shown(key));
-        ToolError::new(Layer::Resolve, "workspace_not_found", message)
+        ToolError::new(Layer::Resolve, codes::WORKSPACE_NOT_FOUND, message)
             .next("workspace_list shows the workspaces there are")
     })?;
     if row.owned {
         return Ok(row);
     }
     let message = format!("workspace `{}` is not yours", row.name);
-    Err(ToolError::new(Layer::Policy, "not_owner", message)
+    Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
         .next("workspace_adopt takes over a workspace whose session is gone"))
 }
 

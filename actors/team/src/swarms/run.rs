@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, CallCx, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
+    Address, CallCx, ErrorCode, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
     ports::Reservation,
 };
 use hivekeep_store::NewEvent;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Going, Inner, Msg, Swarms, plan::Wish};
 use crate::{
-    refuse,
+    codes, refuse,
     shared::{OnBehalfOf, TeamShared},
     swarm::{
         self,
@@ -93,10 +93,10 @@ async fn start(
         Ok(Err(Fault(reason))) => {
             let why =
                 format!("its actor could not be started before the daemon's next start ({reason})");
-            Err(goes_on(id, "actor_unavailable", &why))
+            Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &why))
         }
         // It is in the keeper's mailbox, or was read by a keeper after that one.
-        Err(error) => Err(goes_on(id, "actor_unavailable", &error.to_string())),
+        Err(error) => Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &error.to_string())),
     }
 }
 
@@ -144,18 +144,18 @@ async fn follow(
         tokio::select! {
             biased;
             changed = view.changed() => if changed.is_err() {
-                return Err(goes_on(id, "deadline_exceeded", "the swarm's actor was lost"));
+                return Err(goes_on(id, codes::DEADLINE_EXCEEDED, "the swarm's actor was lost"));
             },
             () = closing.cancelled() => {
                 let why = "the daemon is being stopped, and its next start goes on with the swarm";
-                return Err(goes_on(id, "daemon_stopping", why));
+                return Err(goes_on(id, codes::DAEMON_STOPPING, why));
             }
             () = tokio::time::sleep_until(soon) => {
-                return Err(goes_on(id, "deadline_exceeded", "the call's time is over"));
+                return Err(goes_on(id, codes::DEADLINE_EXCEEDED, "the call's time is over"));
             }
             () = cx.cancel.cancelled() => {
                 if Instant::now() >= soon {
-                    return Err(goes_on(id, "deadline_exceeded", "the call's time is over"));
+                    return Err(goes_on(id, codes::DEADLINE_EXCEEDED, "the call's time is over"));
                 }
                 let cancelled = cancel(id, &address, &mut view);
                 return match closing.run_until_cancelled(cancelled).await {
@@ -184,7 +184,7 @@ async fn cancel(
 }
 
 /// Not retryable: it would be another swarm.
-fn goes_on(id: SwarmId, code: &'static str, why: &str) -> ToolError {
+fn goes_on(id: SwarmId, code: &ErrorCode, why: &str) -> ToolError {
     let message = format!("{why}; the swarm {id} goes on");
     ToolError::new(Layer::Actor, code, message)
         .next("swarm_status with this swarm_id and wait_secs answers its results; swarm_cancel ends it")

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
 
 use super::{GIVEN_UP, Place, Swarms};
 use crate::{
-    refuse,
+    codes, refuse,
     shared::TeamShared,
     swarm::{
         self,
@@ -128,12 +128,13 @@ async fn authorize(
         return Ok(());
     }
     let message = format!("the swarm `{id}` belongs to another session");
-    Err(ToolError::new(Layer::Policy, "not_owner", message))
+    Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message))
 }
 
 fn planned(id: SwarmId) -> ToolError {
     let message = format!("the swarm `{id}` is being written down");
-    ToolError::new(Layer::Actor, "swarm_state", message).retry_after(Duration::from_millis(200))
+    ToolError::new(Layer::Actor, codes::SWARM_STATE, message)
+        .retry_after(Duration::from_millis(200))
 }
 
 /// A swarm without an actor.

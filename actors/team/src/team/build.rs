@@ -13,7 +13,7 @@ use crate::{
         self,
         keep::{Begun, Told},
     },
-    group,
+    codes, group,
     records::{Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
@@ -153,6 +153,6 @@ async fn build(
 /// Whether a refusal says that what has the name, if anything does, is another's. Of any other
 /// error it is not known, and what has the name is taken for the member's.
 fn nothing_was_made(error: &ToolError) -> bool {
-    error.code == "name_taken"
+    error.is(codes::NAME_TAKEN)
         || error.details.get("outcome").is_some_and(|outcome| outcome == "nothing_done")
 }

@@ -15,6 +15,7 @@ use tokio::{
 
 use super::{Card, Msg, Reply, Team, authorize, front::Around};
 use crate::{
+    codes,
     desk::{
         self,
         assignment::Assignment,
@@ -125,7 +126,7 @@ impl Limiters {
         let Some(limiter) = self.0.get(member) else { return Ok(()) };
         limiter.check().map_err(|until| {
             let wait = until.wait_time_from(DefaultClock::default().now());
-            ToolError::new(Layer::Rate, "rate_limited", "this member sends too fast")
+            ToolError::new(Layer::Rate, codes::RATE_LIMITED, "this member sends too fast")
                 .next("try again after retry_after_ms")
                 .retry_after(wait)
         })
@@ -221,7 +222,7 @@ impl Team {
 /// The inbox ended while it was writing, or its journal stands still.
 fn unknown(member: &str, why: &str) -> ToolError {
     let message = format!("the inbox of `{member}` {why}");
-    ToolError::new(Layer::Actor, "actor_unavailable", message)
+    ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, message)
         .next("whether the message is in it is not known: have it receive before you repeat it")
         .detail("outcome", "unknown")
         .retryable()

@@ -7,6 +7,7 @@ use hivekeep_kernel::{Address, SessionId, ToolError};
 
 use super::{Card, Msg, Takeover};
 use crate::{
+    codes,
     desk::{self, Load},
     errands::{Details, Row},
     records::State,
@@ -146,10 +147,10 @@ fn loaded(seen: TeamMember, load: Load) -> TeamMember {
 }
 
 fn not_told(seen: TeamMember, error: &ToolError, making: bool) -> TeamMember {
-    let (status, reason) = match error.code.as_ref() {
-        "workspace_not_found" if making => ("initializing", None),
-        "workspace_not_found" => ("failed", Some("its workspace is gone".to_owned())),
-        _ => ("unknown", Some(error.to_text())),
+    let (status, reason) = match error.is(codes::WORKSPACE_NOT_FOUND) {
+        true if making => ("initializing", None),
+        true => ("failed", Some("its workspace is gone".to_owned())),
+        false => ("unknown", Some(error.to_text())),
     };
     TeamMember { agent_status: Some(status.to_owned()), reason, ..seen }
 }

@@ -13,6 +13,7 @@ use hivekeep_kernel::{
 
 use super::{Inner, Msg, Teams, missing};
 use crate::{
+    codes,
     errands::Row,
     group, name,
     records::{self, GoldenSnapshot, Member, Plan, Record, State},
@@ -174,14 +175,19 @@ async fn search(
             }
             Ok(_) => {}
             // Gone since it was listed.
-            Err(error) if error.code == "workspace_not_found" => {}
+            Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => {}
             Err(error) => return Err(error),
         }
     }
     let (code, message) = match found.as_slice() {
         [(golden, _)] => return Ok(GoldenSnapshot { golden: golden.clone(), snapshot }),
-        [] => ("snapshot_not_found", format!("no workspace of yours has a snapshot `{snapshot}`")),
-        _ => ("snapshot_ambiguous", format!("several workspaces have a snapshot `{snapshot}`")),
+        [] => (
+            codes::SNAPSHOT_NOT_FOUND,
+            format!("no workspace of yours has a snapshot `{snapshot}`"),
+        ),
+        _ => {
+            (codes::SNAPSHOT_AMBIGUOUS, format!("several workspaces have a snapshot `{snapshot}`"))
+        }
     };
     let names: Vec<_> = found.into_iter().map(|(_, name)| name).collect();
     Err(ToolError::new(Layer::Actor, code, message)

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
-    refuse,
+    codes, refuse,
     shared::TeamShared,
     team::{self, Card, Ended, authorize},
     tools::team::{Team, TeamAction, TeamMember, TeamResult},
@@ -118,7 +118,7 @@ async fn end(team: &Address<team::Msg>) -> Result<Ended, ToolError> {
     let (reply, answer) = tokio::sync::oneshot::channel();
     team.send(team::Msg::End(reply))?;
     answer.await.map_err(|_| {
-        ToolError::new(Layer::Actor, "actor_unavailable", "the team's actor ended; it goes on")
+        ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, "the team's actor ended; it goes on")
             .next("team with action `status` shows what is left")
             .retryable()
     })
@@ -152,7 +152,7 @@ fn incomplete(name: &str, left: &[Ended], members: Vec<TeamMember>) -> ToolError
         }
         some => format!("of `{name}` these workspaces are left: {}", some.join(", ")),
     };
-    ToolError::new(Layer::Actor, "team_not_destroyed", message)
+    ToolError::new(Layer::Actor, codes::TEAM_NOT_DESTROYED, message)
         .next("details.members says why; call again to go on with it")
         .retryable()
         .detail("left", workspaces)

@@ -10,6 +10,7 @@ use super::{
     missing, tasks,
 };
 use crate::{
+    codes,
     desk::{assignment::Assignment, ledger::Stand},
     mailbox::book::{Lent, Message},
     team::{Speech, authorize},
@@ -44,7 +45,7 @@ impl Teams {
         let kind = input.message_type.unwrap_or_else(|| "text".to_owned());
         if content.len() > MAX_CONTENT_BYTES {
             let message = format!("content has {} bytes", content.len());
-            return Err(ToolError::new(Layer::Actor, "message_too_large", message)
+            return Err(ToolError::new(Layer::Actor, codes::MESSAGE_TOO_LARGE, message)
                 .next("write it to a file of a workspace and send its path")
                 .detail("limit_bytes", MAX_CONTENT_BYTES));
         }

@@ -9,7 +9,7 @@ use crate::answer::VaultResult;
 use crate::ops::{Mode, Replacement, Tags, Vault};
 use crate::path::{NotePath, Rules};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
-use crate::{Error, front, part, tags};
+use crate::{Error, codes, front, part, tags};
 
 /// The longest key, in bytes.
 const KEY_BYTES: usize = 512;
@@ -131,7 +131,8 @@ impl VaultActor {
         let (note, given) = self.note(by, call.path, "path")?;
         if call.confirm != Some(true) {
             let message = format!("`{given}` would be gone for good");
-            let refused = ToolError::new(hivekeep_kernel::Layer::Actor, "not_confirmed", message);
+            let refused =
+                ToolError::new(hivekeep_kernel::Layer::Actor, codes::NOT_CONFIRMED, message);
             return Err(refused.next("set `confirm` to true to delete it"));
         }
         Ok(self.change(by, vec![note.clone()], move |vault| {

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use super::VaultHandle;
 use crate::Error;
+use crate::codes;
 use crate::folder::Stamp as FileStamp;
 use crate::path::NotePath;
 use crate::uri::{path, uri};
@@ -102,13 +103,17 @@ impl Documents for VaultHandle {
     }
 
     fn refusal(&self, error: &ToolError) -> Refusal {
-        match error.code.as_ref() {
-            "note_not_found" | "wrong_kind" => Refusal::Missing,
-            "invalid_input" | "invalid_path" | "not_a_note" | "not_text" | "note_too_large" => {
-                Refusal::Invalid
-            }
-            _ => Refusal::Failed,
+        if error.is_any(&[codes::NOTE_NOT_FOUND, codes::WRONG_KIND]) {
+            return Refusal::Missing;
         }
+        let invalid = [
+            codes::INVALID_INPUT,
+            codes::INVALID_PATH,
+            codes::NOT_A_NOTE,
+            codes::NOT_TEXT,
+            codes::NOTE_TOO_LARGE,
+        ];
+        if error.is_any(&invalid) { Refusal::Invalid } else { Refusal::Failed }
     }
 
     fn changes(&self) -> broadcast::Receiver<Changed> {

@@ -61,7 +61,7 @@ fn plain(old: &str, new: &str) -> Replacement {
 }
 
 fn code<T>(done: Result<T, Error>) -> &'static str {
-    done.err().map_or("done", |error| error.code())
+    done.err().map_or("done", |error| error.code().name)
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::{path::Path, time::Duration};
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{Link, Wait, link_error};
 
+use crate::codes;
+
 /// Where the guest's git finds them.
 pub(super) const PLACE: &str = "/run/hivekeep/git-authorities.pem";
 /// Where images have those that everybody trusts.
@@ -21,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
     let refused = |why: String| {
         let message = format!("the configured certificates in {}: {why}", file.display());
-        ToolError::new(Layer::Machine, "ca_file_unavailable", message)
+        ToolError::new(Layer::Machine, codes::CA_FILE_UNAVAILABLE, message)
             .next("mend git.ca_file on the host")
     };
     let bytes = read(file).await.map_err(refused)?;

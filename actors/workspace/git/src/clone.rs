@@ -11,6 +11,7 @@ use super::{
     run::{Asked, GitDone},
 };
 use crate::api::GitCloned;
+use crate::codes;
 
 /// Time for a look at the destination, or at the server's branches.
 const LOOK: Duration = Duration::from_secs(30);
@@ -88,7 +89,7 @@ async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
         Err(LinkError::Guest(error)) if error.code == GuestCode::NotADirectory => "is a file",
         Err(error) => return Err(link_error(error)),
     };
-    Err(ToolError::new(Layer::Guest, "destination_not_empty", format!("{path} {what}"))
+    Err(ToolError::new(Layer::Guest, codes::DESTINATION_NOT_EMPTY, format!("{path} {what}"))
         .next("give another `path`, or remove what is there"))
 }
 
@@ -101,11 +102,11 @@ async fn failure(git: &mut Git, wish: &CloneWish, done: &GitDone, asked: &Asked)
     {
         let message = format!("{} has no branch or tag `{branch}`", wish.url.plain());
         return git
-            .failed("branch_not_found", message, done)
+            .failed(codes::BRANCH_NOT_FOUND, message, done)
             .next("leave `branch` out for the repository's own, or give one that it has");
     }
     let message = format!("{} could not be cloned", wish.url.plain());
-    git.failed("git_clone_failed", message, done)
+    git.failed(codes::GIT_CLONE_FAILED, message, done)
         .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
 }
 

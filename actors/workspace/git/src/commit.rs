@@ -6,6 +6,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use super::{Git, names};
 use crate::api::{CommitStatus, GitCommitted};
+use crate::codes;
 
 /// Longest message; it is one argument.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
@@ -70,7 +71,11 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
     if wish.add_all {
         let added = git.run_for(&["add", "--all"], LIMIT, OUTPUT_BYTES).await?;
         if !added.ok() {
-            return Err(git.failed("git_commit_failed", "the changes could not be staged", &added));
+            return Err(git.failed(
+                codes::GIT_COMMIT_FAILED,
+                "the changes could not be staged",
+                &added,
+            ));
         }
     }
     // 1 is a difference; concluding a merge needs none.
@@ -88,11 +93,11 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
             told(&git, CommitStatus::Committed, summary).await
         }
         1 => Err(git
-            .failed("commit_refused", "a hook of the repository refused the commit", &done)
+            .failed(codes::COMMIT_REFUSED, "a hook of the repository refused the commit", &done)
             .detail("stdout", git.hider.words(&done.stdout))
             .next("the output says what the hook wants; what was staged is still staged")),
         _ => Err(git
-            .failed("git_commit_failed", "git could not commit", &done)
+            .failed(codes::GIT_COMMIT_FAILED, "git could not commit", &done)
             .next("git's output says why; what was staged is still staged")),
     }
 }
@@ -122,7 +127,7 @@ async fn resolved(git: &Git) -> Result<(), ToolError> {
         return Ok(());
     }
     let message = format!("{} files have conflicts that are not resolved", paths.len());
-    Err(ToolError::new(Layer::Guest, "conflicts_unresolved", message)
+    Err(ToolError::new(Layer::Guest, codes::CONFLICTS_UNRESOLVED, message)
         .next("edit them, stage each by exec with `git add -- FILE`, then commit; or `git merge --abort`")
         .detail("files", paths))
 }
@@ -134,7 +139,7 @@ async fn identified(git: &Git) -> Result<(), ToolError> {
         let done = git.run(&["var", who]).await?;
         if !done.ok() {
             return Err(git
-                .failed("identity_missing", "git does not know who commits", &done)
+                .failed(codes::IDENTITY_MISSING, "git does not know who commits", &done)
                 .next(
                     "give author_name and author_email, or set user.name and user.email by exec",
                 ));

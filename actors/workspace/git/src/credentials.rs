@@ -9,6 +9,8 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
+
 use super::GitUrl;
 
 /// What servers take for a name when the token is what counts.
@@ -80,7 +82,7 @@ impl Given {
             if !fits(host, origin) {
                 let shown: String = origin.chars().take(300).collect();
                 let message = format!("the server is {shown}, and the credential is not for it");
-                let code = "credential_for_another_server";
+                let code = codes::CREDENTIAL_FOR_ANOTHER_SERVER;
                 return Err(ToolError::new(Layer::Actor, code, message).next(
                     "look at the address with `git remote -v` by exec before anything else",
                 ));
@@ -146,7 +148,7 @@ impl Login {
         });
         token.map(|token| self.with(token)).map_err(|why| {
             let message = format!("the configured token for {} in {place}: {why}", self.origin);
-            ToolError::new(Layer::Machine, "credential_unavailable", message)
+            ToolError::new(Layer::Machine, codes::CREDENTIAL_UNAVAILABLE, message)
                 .next("mend git.credentials on the host, or give `credential` with the call")
         })
     }

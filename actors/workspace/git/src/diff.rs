@@ -7,6 +7,7 @@ use hivekeep_link::capped_text;
 
 use super::Git;
 use crate::api::GitDiffed;
+use crate::codes;
 
 /// Most bytes of a diff that are returned.
 const MAX_BYTES: u64 = 2 * 1024 * 1024;
@@ -53,7 +54,7 @@ pub async fn diff(git: &Git, wish: DiffWish) -> Result<GitDiffed, ToolError> {
     let done = git.run_for(&args, LIMIT, wish.max_bytes + MARGIN_BYTES).await?;
     if !done.ok() {
         return Err(git
-            .failed("git_diff_failed", "git could not tell what differs", &done)
+            .failed(codes::GIT_DIFF_FAILED, "git could not tell what differs", &done)
             .next("git's output says why"));
     }
     Ok(shown(git, &done.stdout, done.stdout_bytes, &wish))

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{ErrorCode, ToolError};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 use crate::GitOptions;
+use crate::codes;
 
 /// Offers [`GitOptions`] to whoever serves the tools; has no actor.
 pub struct GitFamily;
 
 impl Family for GitFamily {
     type Options = GitOptions;
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
 
     async fn mount(daemon: &Daemon, options: GitOptions) -> Result<Mounted, ToolError> {
         daemon.ports.offer(Arc::new(options));

@@ -6,6 +6,7 @@
 pub mod api;
 mod authorities;
 mod clone;
+pub mod codes;
 mod commit;
 mod credentials;
 mod diff;

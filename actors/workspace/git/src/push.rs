@@ -10,6 +10,7 @@ use super::{
     url,
 };
 use crate::api::GitPushed;
+use crate::codes;
 
 /// A push, as asked for.
 pub struct PushWish {
@@ -72,8 +73,12 @@ async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
     let branch = match branch {
         Some(branch) => branch.to_owned(),
         None => git.branch().await?.ok_or_else(|| {
-            ToolError::new(Layer::Guest, "detached_head", "a commit is checked out, not a branch")
-                .next("give `branch`, or make one by exec with `git switch -c NAME`")
+            ToolError::new(
+                Layer::Guest,
+                codes::DETACHED_HEAD,
+                "a commit is checked out, not a branch",
+            )
+            .next("give `branch`, or make one by exec with `git switch -c NAME`")
         })?,
     };
     // Also one that the guest's own HEAD named.
@@ -82,8 +87,12 @@ async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
     if git.run(&["show-ref", "--verify", "--quiet", "--", &full]).await?.ok() {
         return Ok(branch);
     }
-    Err(ToolError::new(Layer::Guest, "branch_not_found", format!("there is no branch `{branch}`"))
-        .next("`git branch` by exec lists them; a branch begins with its first commit"))
+    Err(ToolError::new(
+        Layer::Guest,
+        codes::BRANCH_NOT_FOUND,
+        format!("there is no branch `{branch}`"),
+    )
+    .next("`git branch` by exec lists them; a branch begins with its first commit"))
 }
 
 /// Where the remote is, in the guest's words.
@@ -91,7 +100,7 @@ async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
     let address = git.line(&["remote", "get-url", "--push", "--", remote]).await?;
     address.ok_or_else(|| {
         let message = format!("the repository has no remote `{remote}`");
-        ToolError::new(Layer::Guest, "remote_not_found", message)
+        ToolError::new(Layer::Guest, codes::REMOTE_NOT_FOUND, message)
             .next("add it by exec with `git remote add NAME URL`")
     })
 }
@@ -138,18 +147,18 @@ fn failure(
         let why = rejected.reason.clone().unwrap_or_default();
         if report::is_behind(rejected) {
             let message = format!("`{remote}` has commits on `{branch}` that are not in this one");
-            return git.failed("non_fast_forward", message, done).detail("reason", why).next(
+            return git.failed(codes::NON_FAST_FORWARD, message, done).detail("reason", why).next(
                 "fetch and merge or rebase by exec, then push again; `force` throws those commits away",
             );
         }
         let message = format!("`{remote}` refused `{branch}`: {why}");
         return git
-            .failed("push_refused", message, done)
+            .failed(codes::PUSH_REFUSED, message, done)
             .detail("reason", why)
             .next("a rule or hook of the server says no: push another branch, or ask its owner");
     }
     git.not_let_in(done, asked).unwrap_or_else(|| {
-        git.failed("git_push_failed", format!("`{branch}` could not be pushed to `{remote}`"), done)
+        git.failed(codes::GIT_PUSH_FAILED, format!("`{branch}` could not be pushed to `{remote}`"), done)
             .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
     })
 }

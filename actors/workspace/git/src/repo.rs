@@ -2,8 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_link::Link;
+
+use crate::codes;
 
 use super::{
     Hider, Login, authorities,
@@ -160,12 +162,12 @@ impl Git {
         let trusting = ["-c", "safe.directory=*", ASK[0], ASK[1]];
         if self.line(&trusting).await?.as_deref() == Some("true") {
             let message = format!("{} belongs to another user, so git does not trust it", self.dir);
-            return Err(ToolError::new(Layer::Guest, "unsafe_repository", message).next(
+            return Err(ToolError::new(Layer::Guest, codes::UNSAFE_REPOSITORY, message).next(
                 "chown it, or allow it by exec: git config --global --add safe.directory PATH",
             ));
         }
         let message = format!("{} is in no git work tree", self.dir);
-        Err(ToolError::new(Layer::Guest, "not_a_repository", message).next(
+        Err(ToolError::new(Layer::Guest, codes::NOT_A_REPOSITORY, message).next(
             "give the folder of a repository as `path`, clone one with git_clone, or run git init",
         ))
     }
@@ -173,7 +175,7 @@ impl Git {
     /// A failure with git's own words.
     pub(super) fn failed(
         &self,
-        code: &'static str,
+        code: &ErrorCode,
         message: impl Into<String>,
         done: &GitDone,
     ) -> ToolError {
@@ -197,7 +199,7 @@ impl Git {
         let shown = |origin: &str| self.hider.text(&origin.chars().take(300).collect::<String>()).0;
         if asked.rejected {
             let error = self.failed(
-                "authentication_failed",
+                codes::AUTHENTICATION_FAILED,
                 "the server did not take the credential",
                 done,
             );
@@ -207,7 +209,7 @@ impl Git {
         }
         let origin = asked.unanswered.as_deref().map(shown)?;
         let message = format!("{origin} asks who it is, and there is no credential for it");
-        let error = self.failed("authentication_required", message, done);
+        let error = self.failed(codes::AUTHENTICATION_REQUIRED, message, done);
         let next =
             "give `credential` with a token, or have the operator add one to git.credentials";
         Some(error.next(next).detail("server", origin))

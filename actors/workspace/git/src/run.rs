@@ -6,6 +6,8 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{ExecOutput, Link, LinkError, Wait, link_error};
 use hivekeep_protocol::{Argv, Credential, Exec, ExecAsking, Exit, GuestCode};
 
+use crate::codes;
+
 pub use hivekeep_link::Asked;
 
 /// How much longer than git's own limit the guest's answer is awaited.
@@ -82,7 +84,7 @@ pub async fn git_asking(
         Ok((output, asked)) => (Ok(output), asked),
         Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {
             let message = "the workspace runs a guest of before this daemon, which cannot do this";
-            return Err(ToolError::new(Layer::Guest, "guest_unsupported", message)
+            return Err(ToolError::new(Layer::Guest, codes::GUEST_UNSUPPORTED, message)
                 .next("workspace_stop and workspace_start it: then it runs this daemon's guest"));
         }
         Err(error) => (Err(error), Asked::default()),
@@ -117,7 +119,7 @@ fn done(call: &GitCall<'_>, output: Result<ExecOutput, LinkError>) -> Result<Git
     let output = match output {
         Ok(output) => output,
         Err(LinkError::Guest(error)) if error.code == GuestCode::CannotStart => {
-            return Err(ToolError::new(Layer::Guest, "git_missing", "the image has no git")
+            return Err(ToolError::new(Layer::Guest, codes::GIT_MISSING, "the image has no git")
                 .next("install git in the workspace, or use an image that has it"));
         }
         Err(error) => return Err(link_error(error)),
@@ -125,7 +127,7 @@ fn done(call: &GitCall<'_>, output: Result<ExecOutput, LinkError>) -> Result<Git
     if output.done.timed_out {
         let secs = call.timeout.as_secs();
         let message = format!("git did not end within {secs} s; it was killed");
-        return Err(ToolError::new(Layer::Guest, "git_timed_out", message)
+        return Err(ToolError::new(Layer::Guest, codes::GIT_TIMED_OUT, message)
             .next("look at what it left with git_status, then repeat with more time")
             .detail("timeout_secs", secs)
             .retryable());

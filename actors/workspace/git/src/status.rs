@@ -6,6 +6,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use super::repo::Git;
 use crate::api::{GitStatusResult, RenamedPath};
+use crate::codes;
 
 /// Most bytes of the status that are read.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
@@ -23,11 +24,15 @@ pub async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
         ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--renames"];
     let done = git.run_for(&args, LIMIT, MAX_BYTES).await?;
     if !done.ok() {
-        return Err(git.failed("git_status_failed", "git could not tell the status", &done));
+        return Err(git.failed(codes::GIT_STATUS_FAILED, "git could not tell the status", &done));
     }
     read(&done.stdout, done.truncated).map_err(|Malformed(what)| {
-        ToolError::new(Layer::Guest, "git_output_unreadable", format!("git status printed {what}"))
-            .next("the workspace's git is no git of version 2.11 or later: look at `git --version`")
+        ToolError::new(
+            Layer::Guest,
+            codes::GIT_OUTPUT_UNREADABLE,
+            format!("git status printed {what}"),
+        )
+        .next("the workspace's git is no git of version 2.11 or later: look at `git --version`")
     })
 }
 

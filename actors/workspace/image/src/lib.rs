@@ -21,6 +21,7 @@
 #![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
 
 mod build;
+pub mod codes;
 mod error;
 mod files;
 #[cfg(any(test, feature = "test-util"))]

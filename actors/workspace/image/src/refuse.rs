@@ -3,20 +3,21 @@
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::Error;
+use crate::codes;
 
 impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         let code = match &error {
-            Error::Missing { .. } => "image_missing",
-            Error::Corrupt { .. } => "image_corrupt",
-            Error::Unknown { .. } => "image_unknown",
-            Error::DiskSize { .. } => "disk_size",
-            Error::OverlayExists { .. } => "disk_exists",
+            Error::Missing { .. } => codes::IMAGE_MISSING,
+            Error::Corrupt { .. } => codes::IMAGE_CORRUPT,
+            Error::Unknown { .. } => codes::IMAGE_UNKNOWN,
+            Error::DiskSize { .. } => codes::DISK_SIZE,
+            Error::OverlayExists { .. } => codes::DISK_EXISTS,
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                "host_disk_full"
+                codes::HOST_DISK_FULL
             }
-            _ => "image_failed",
+            _ => codes::IMAGE_FAILED,
         };
         let known = Self::new(Layer::Machine, code, text);
         match &error {

@@ -15,6 +15,7 @@
 mod call;
 mod calls;
 pub mod carrier;
+pub mod codes;
 mod core;
 mod dial;
 mod download;

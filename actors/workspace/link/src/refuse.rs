@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_protocol::{GuestCode, GuestError};
+
+use crate::codes;
 
 use super::LinkError;
 
@@ -12,53 +14,54 @@ pub fn link_error(error: LinkError) -> ToolError {
     let text = error.to_string();
     match error {
         LinkError::Guest(error) => guest_error(error),
-        LinkError::Cancelled(_) => ToolError::new(Layer::Link, "cancelled", text),
-        LinkError::Deadline(_) => ToolError::new(Layer::Link, "deadline_exceeded", text)
+        LinkError::Cancelled(_) => ToolError::new(Layer::Link, codes::CANCELLED, text),
+        LinkError::Deadline(_) => ToolError::new(Layer::Link, codes::DEADLINE_EXCEEDED, text)
             .next("the guest may be hung: workspace_logs shows its console, workspace_stop ends it")
             .retryable(),
-        LinkError::Down(_) => ToolError::new(Layer::Link, "link_lost", text)
+        LinkError::Down(_) => ToolError::new(Layer::Link, codes::LINK_LOST, text)
             .next("whether it took effect is not known: look before trying again")
             .retryable(),
-        LinkError::Request(_) => ToolError::new(Layer::Link, "too_large", text)
+        LinkError::Request(_) => ToolError::new(Layer::Link, codes::TOO_LARGE, text)
             .next("send less at once: commands and environments fit 1 MiB together"),
         LinkError::Sink(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-            ToolError::new(Layer::Machine, "host_disk_full", text).next("free space on the host")
+            ToolError::new(Layer::Machine, codes::HOST_DISK_FULL, text)
+                .next("free space on the host")
         }
         LinkError::Source(_) | LinkError::Sink(_) | LinkError::SourceSize { .. } => {
-            ToolError::new(Layer::Machine, "host_file_failed", text)
+            ToolError::new(Layer::Machine, codes::HOST_FILE_FAILED, text)
         }
         LinkError::Refused(_) | LinkError::WrongPeer { .. } => {
-            ToolError::new(Layer::Link, "link_refused", text)
+            ToolError::new(Layer::Link, codes::LINK_REFUSED, text)
                 .next("stop and start the workspace; it was made by another daemon or image")
         }
         LinkError::Unreachable { .. } => {
-            ToolError::new(Layer::Link, "guest_unreachable", text).retryable()
+            ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, text).retryable()
         }
-        LinkError::Miscounted { .. } => ToolError::new(Layer::Link, "guest_misbehaves", text),
+        LinkError::Miscounted { .. } => ToolError::new(Layer::Link, codes::GUEST_MISBEHAVES, text),
     }
 }
 
 /// A guest's error code as callers see it.
-pub fn guest_code(code: GuestCode) -> &'static str {
+pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
     match code {
-        GuestCode::NotFound => "not_found",
-        GuestCode::PermissionDenied => "permission_denied",
-        GuestCode::NotADirectory => "not_a_directory",
-        GuestCode::IsADirectory => "is_a_directory",
-        GuestCode::NoSpace => "guest_disk_full",
-        GuestCode::TooLarge => "too_large",
-        GuestCode::Invalid => "invalid_input",
-        GuestCode::Busy => "guest_busy",
-        GuestCode::UnknownJob => "unknown_job",
-        GuestCode::JobConflict => "job_conflict",
-        GuestCode::Cancelled => "cancelled",
-        GuestCode::NoMatch => "no_match",
-        GuestCode::NotUtf8 => "not_utf8",
-        GuestCode::CannotStart => "cannot_start",
-        GuestCode::Io => "guest_io",
-        GuestCode::Internal => "guest_internal",
-        GuestCode::Unsupported => "guest_unsupported",
-        GuestCode::UnknownTask => "unknown_task",
+        GuestCode::NotFound => codes::NOT_FOUND,
+        GuestCode::PermissionDenied => codes::PERMISSION_DENIED,
+        GuestCode::NotADirectory => codes::NOT_A_DIRECTORY,
+        GuestCode::IsADirectory => codes::IS_A_DIRECTORY,
+        GuestCode::NoSpace => codes::GUEST_DISK_FULL,
+        GuestCode::TooLarge => codes::TOO_LARGE,
+        GuestCode::Invalid => codes::INVALID_INPUT,
+        GuestCode::Busy => codes::GUEST_BUSY,
+        GuestCode::UnknownJob => codes::UNKNOWN_JOB,
+        GuestCode::JobConflict => codes::JOB_CONFLICT,
+        GuestCode::Cancelled => codes::CANCELLED,
+        GuestCode::NoMatch => codes::NO_MATCH,
+        GuestCode::NotUtf8 => codes::NOT_UTF8,
+        GuestCode::CannotStart => codes::CANNOT_START,
+        GuestCode::Io => codes::GUEST_IO,
+        GuestCode::Internal => codes::GUEST_INTERNAL,
+        GuestCode::Unsupported => codes::GUEST_UNSUPPORTED,
+        GuestCode::UnknownTask => codes::UNKNOWN_TASK,
     }
 }
 

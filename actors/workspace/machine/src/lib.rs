@@ -17,6 +17,7 @@
 //! between is found by [`sweep::Sweeper`] at the next start.
 
 pub mod cgroup;
+pub mod codes;
 pub mod console;
 pub mod doctor;
 mod error;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kept, LeftOut, links::layer_of, raced};
 use crate::{
+    codes,
     ledger::Ledger,
     shared::{STREAM, load, store_error},
 };
@@ -67,7 +68,7 @@ fn file(layer: LayerId) -> String {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ToolError {
     let message = format!("{}: {error}", path.display());
-    ToolError::new(Layer::Store, "backup_failed", message)
+    ToolError::new(Layer::Store, codes::BACKUP_FAILED, message)
         .next("`hivekeep check` looks at the folders")
 }
 
@@ -140,7 +141,7 @@ impl Named {
 
 fn made_meanwhile(ledger: &Ledger) -> LeftOut {
     let message = "it was made while the backup was";
-    let error = ToolError::new(Layer::Actor, "made_meanwhile", message);
+    let error = ToolError::new(Layer::Actor, codes::MADE_MEANWHILE, message);
     LeftOut::new(ledger.plan.id, &ledger.plan.name, &error)
 }
 

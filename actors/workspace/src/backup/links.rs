@@ -4,6 +4,8 @@ use std::{fs, io, path::Path};
 
 use hivekeep_kernel::{Layer, LayerId, ToolError};
 
+use crate::codes;
+
 /// The layer that a file is, if its name is one.
 pub(super) fn layer_of(name: &std::ffi::OsStr) -> Option<LayerId> {
     name.to_str()?.strip_suffix(".qcow2")?.parse().ok()
@@ -13,7 +15,7 @@ pub(super) fn layer_of(name: &std::ffi::OsStr) -> Option<LayerId> {
 pub(super) fn link_all(from: &Path, into: &Path) -> Result<(), ToolError> {
     let failed = |error: io::Error| {
         let message = format!("the layers of disks cannot be linked: {error}");
-        ToolError::new(Layer::Store, "backup_failed", message)
+        ToolError::new(Layer::Store, codes::BACKUP_FAILED, message)
             .next("keep the whole state folder on one file system that has hard links")
     };
     for entry in fs::read_dir(from).map_err(failed)? {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{MadeOf, Order, Outcome, Passing, Pooled, Role, Spec, made_of};
 use crate::{
+    codes,
     directory::Card,
     phase::Phase,
     records::Planned,
@@ -236,13 +237,13 @@ impl Work {
 }
 
 fn failed(error: &ToolError) -> Outcome {
-    match &*error.code {
-        "too_many_workspaces" => Outcome::Crowded(error.to_text()),
-        _ => Outcome::Failed(error.to_text()),
+    match error.is(codes::TOO_MANY_WORKSPACES) {
+        true => Outcome::Crowded(error.to_text()),
+        false => Outcome::Failed(error.to_text()),
     }
 }
 
 /// What a template is discarded for at once.
 fn of_no_use(error: &ToolError) -> bool {
-    ["snapshot_does_not_fit", "snapshot_damaged"].contains(&&*error.code)
+    error.is_any(&[codes::SNAPSHOT_DOES_NOT_FIT, codes::SNAPSHOT_DAMAGED])
 }

@@ -12,6 +12,7 @@ use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
 use super::{Artifact, Merge, Node, RefCounts};
+use crate::codes;
 use crate::shared::Folders;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
@@ -39,7 +40,7 @@ pub(crate) async fn whole(
     let memory = Artifact::Memory(node.id).path(folders);
     if with_memory && !tokio::fs::try_exists(&memory).await.unwrap_or(true) {
         let message = format!("the memory of snapshot `{}` is not there", node.name);
-        return Err(ToolError::new(Layer::Machine, "snapshot_memory_missing", message)
+        return Err(ToolError::new(Layer::Machine, codes::SNAPSHOT_MEMORY_MISSING, message)
             .next("call workspace_fork with with_memory false: backups hold disks, no memory")
             .detail("missing", memory.display().to_string()));
     }
@@ -54,7 +55,7 @@ pub(crate) async fn there(paths: Vec<PathBuf>) -> Result<(), ToolError> {
     for path in paths {
         if !tokio::fs::try_exists(&path).await.unwrap_or(true) {
             let message = format!("the disk is not whole: {} is missing", path.display());
-            return Err(ToolError::new(Layer::Machine, "disk_missing", message)
+            return Err(ToolError::new(Layer::Machine, codes::DISK_MISSING, message)
                 .next("put it back from where it was kept, or call workspace_destroy"));
         }
     }
@@ -152,8 +153,8 @@ async fn blocking(
         .map_err(|error| ToolError::internal(error.to_string()))?
         .map_err(|error| {
             let code = match error.kind() {
-                io::ErrorKind::StorageFull => "host_disk_full",
-                _ => "machine_host_io",
+                io::ErrorKind::StorageFull => codes::HOST_DISK_FULL,
+                _ => codes::MACHINE_HOST_IO,
             };
             ToolError::new(Layer::Machine, code, format!("{what}: {error}"))
                 .next("`hivekeep check` looks at the folders")

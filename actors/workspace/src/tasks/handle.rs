@@ -13,6 +13,7 @@ use hivekeep_protocol::TaskPut;
 use tokio::sync::oneshot;
 
 use crate::{
+    codes,
     shared::Shared,
     workspace::{self, TaskAsk, Way, usable},
 };
@@ -33,8 +34,12 @@ impl TasksHandle {
     fn address(&self, id: WorkspaceId) -> Result<Address<workspace::Msg>, ToolError> {
         let card = self.0.directory.any(id).filter(|card| card.pool.is_none());
         card.map(|card| card.address).ok_or_else(|| {
-            ToolError::new(Layer::Resolve, "workspace_not_found", format!("no workspace `{id}`"))
-                .next("workspace_list shows the workspaces there are")
+            ToolError::new(
+                Layer::Resolve,
+                codes::WORKSPACE_NOT_FOUND,
+                format!("no workspace `{id}`"),
+            )
+            .next("workspace_list shows the workspaces there are")
         })
     }
 

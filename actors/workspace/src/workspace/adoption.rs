@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Workspace;
-use crate::{phase::Phase, records::Record, shared::Desk};
+use crate::{codes, phase::Phase, records::Record, shared::Desk};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
@@ -30,8 +30,11 @@ impl Workspace {
             return drop(reply.send(Ok(None)));
         }
         if self.adopting || self.phase == Phase::Destroying {
-            let error =
-                ToolError::new(Layer::Actor, "workspace_busy", "it is being taken over or removed");
+            let error = ToolError::new(
+                Layer::Actor,
+                codes::WORKSPACE_BUSY,
+                "it is being taken over or removed",
+            );
             return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
         }
         self.adopting = true;
@@ -87,7 +90,7 @@ fn may_take(standing: Standing, force: bool) -> Result<bool, ToolError> {
     if !busy && !standing.attached && idle {
         return Ok(false);
     }
-    let error = ToolError::new(Layer::Policy, "owner_active", "its session is in use")
+    let error = ToolError::new(Layer::Policy, codes::OWNER_ACTIVE, "its session is in use")
         .detail("idle_secs", standing.idle_for.as_secs())
         .detail("calls_in_flight", standing.calls_in_flight);
     Err(if standing.attached && !force {

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{Line, Msg, Workspace, identity, network};
 use crate::{
+    codes,
     ledger::Change,
     phase::Phase,
     pool::Role,
@@ -348,13 +349,13 @@ async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolErr
         return Ok(same);
     }
     let message = format!("the base of the workspace's disk is gone: {}", base.display());
-    Err(ToolError::new(Layer::Machine, "image_missing", message)
+    Err(ToolError::new(Layer::Machine, codes::IMAGE_MISSING, message)
         .next("restore the image directory; the workspace's own data is intact"))
 }
 
 pub(crate) fn unknown_image(name: &str) -> ToolError {
     let shown: String = name.chars().take(80).collect();
-    ToolError::new(Layer::Machine, "image_unknown", format!("no image `{shown}`"))
+    ToolError::new(Layer::Machine, codes::IMAGE_UNKNOWN, format!("no image `{shown}`"))
         .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
 }
 
@@ -370,7 +371,7 @@ async fn first_link(
             Line::Up(link) | Line::Unresponsive(link) => Ok(link.clone()),
             other => Err(ToolError::new(
                 Layer::Machine,
-                "boot_failed",
+                codes::BOOT_FAILED,
                 format!("the guest did not come up: {}", other.word()),
             )
             .next("workspace_logs shows the console and the hypervisor's messages")),
@@ -378,7 +379,7 @@ async fn first_link(
         Ok(Err(_)) => Err(ToolError::internal("the workspace's actor ended during the boot")),
         Err(_) => Err(ToolError::new(
             Layer::Machine,
-            "boot_timeout",
+            codes::BOOT_TIMEOUT,
             format!("no answer from the guest within {} s", boot.as_secs()),
         )
         .next("workspace_logs shows the console; workspace.boot_timeout_secs sets the limit")

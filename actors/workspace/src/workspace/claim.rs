@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Line, Msg, Workspace, identity};
 use crate::{
+    codes,
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
@@ -50,7 +51,7 @@ impl Workspace {
     }
 
     fn claimable(&self) -> Result<Link, ToolError> {
-        let refused = |why: String| ToolError::new(Layer::Actor, "not_claimable", why);
+        let refused = |why: String| ToolError::new(Layer::Actor, codes::NOT_CLAIMABLE, why);
         if self.ledger.plan.pool.is_none() || self.claiming {
             return Err(refused("it is somebody's already".to_owned()));
         }
@@ -87,7 +88,7 @@ impl Workspace {
     pub(super) fn discard(&mut self, done: oneshot::Sender<Result<(), ToolError>>) {
         let refusal = match () {
             () if self.ledger.plan.pool.is_none() || self.claiming => {
-                Some(ToolError::new(Layer::Actor, "not_owner", "it is somebody's"))
+                Some(ToolError::new(Layer::Actor, codes::NOT_OWNER, "it is somebody's"))
             }
             () if self.phase == Phase::Destroying => Some(self.phase.busy()),
             () => self.idle().err(),
@@ -116,7 +117,7 @@ async fn command(link: &Link) -> Result<(), ToolError> {
         Exit::Code(0) => Ok(()),
         exit => Err(ToolError::new(
             Layer::Guest,
-            "guest_misbehaves",
+            codes::GUEST_MISBEHAVES,
             format!("a command that does nothing ended with {exit:?}"),
         )),
     }

@@ -8,6 +8,7 @@ use hivekeep_protocol::Usage;
 
 use super::{Line, Workspace, take_down};
 use crate::{
+    codes,
     ledger::MachineFact,
     tools::{
         diagnostics::{LogType, Logs},
@@ -92,7 +93,7 @@ impl Workspace {
             let driver = desk.shared.driver(plan.spec.isolation)?;
             let folders = take_down::folders(&desk);
             let logs = driver.logs(&folders).await.map_err(|error| {
-                ToolError::new(Layer::Machine, "logs_unreadable", error.to_string())
+                ToolError::new(Layer::Machine, codes::LOGS_UNREADABLE, error.to_string())
             })?;
             let tail = |text: String| {
                 let skip = text.lines().count().saturating_sub(max_lines);

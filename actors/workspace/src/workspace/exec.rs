@@ -8,6 +8,7 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, line};
+use crate::codes;
 use crate::tools::execution::{Exec, ExecResult};
 
 /// Longest command.
@@ -111,7 +112,7 @@ fn finish(output: ExecOutput, limit: Duration) -> Result<ExecResult, ToolError> 
             "the command did not end within {} s; its process tree was killed",
             limit.as_secs()
         );
-        return Err(ToolError::new(Layer::Guest, "exec_timed_out", message)
+        return Err(ToolError::new(Layer::Guest, codes::EXEC_TIMED_OUT, message)
             .next("give a larger timeout_secs, or start it with exec_background")
             .detail("timeout_secs", limit.as_secs())
             .detail("stdout", stdout.text)

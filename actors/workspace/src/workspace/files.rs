@@ -8,6 +8,7 @@ use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
 use super::{Workspace, line};
+use crate::codes;
 use crate::tools::files::{
     FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
     FileWritten, MAX_TEXT_BYTES,
@@ -101,7 +102,7 @@ impl Workspace {
                 .map_err(link_error)?;
             if bytes.len() as u64 > MAX_TEXT_BYTES {
                 let message = format!("{} holds {} bytes", input.path, done.size_bytes);
-                return Err(ToolError::new(Layer::Result, "too_large", message)
+                return Err(ToolError::new(Layer::Result, codes::TOO_LARGE, message)
                     .next("read it in parts with offset and limit, or use file_transfer")
                     .detail("size_bytes", done.size_bytes));
             }
@@ -223,7 +224,7 @@ fn content(
         Err(_) => {
             return Err(ToolError::new(
                 Layer::Guest,
-                "not_utf8",
+                codes::NOT_UTF8,
                 format!("{path} is not UTF-8 text"),
             )
             .next("use file_transfer for files that are not text"));

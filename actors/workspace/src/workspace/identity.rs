@@ -6,6 +6,7 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Configure, Reidentify};
 
+use crate::codes;
 use crate::records::Planned;
 
 /// Time for the guest to take its host name, clock and disk size. Growing a file
@@ -51,7 +52,7 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
         () => return Ok(()),
     };
     let message = format!("the guest kept {kept} of the machine it was copied from");
-    Err(ToolError::new(Layer::Guest, "guest_not_itself", message)
+    Err(ToolError::new(Layer::Guest, codes::GUEST_NOT_ITSELF, message)
         .next("workspace_logs shows the guest's console"))
 }
 
@@ -78,13 +79,13 @@ pub(super) async fn configure(
     if configured.hostname != plan.name.as_str() {
         return Err(ToolError::new(
             Layer::Guest,
-            "guest_not_configured",
+            codes::GUEST_NOT_CONFIGURED,
             "the guest kept another host name",
         ));
     }
     if let Some(error) = configured.grow_error {
         let message = format!("the disk could not be grown to {} GiB: {error}", plan.spec.disk_gb);
-        return Err(ToolError::new(Layer::Guest, "disk_not_grown", message)
+        return Err(ToolError::new(Layer::Guest, codes::DISK_NOT_GROWN, message)
             .next("workspace_logs shows the guest's console"));
     }
     Ok(())

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Workspace, exec::exit_code, line};
 use crate::{
+    codes,
     job::{self, Job},
     records::Record,
     tools::execution::JobView,
@@ -36,7 +37,7 @@ impl Workspace {
         // A guest that keeps to its own limit has refused before. Each is an actor here.
         if self.ledger.jobs.len() >= MAX_JOBS {
             let message = format!("{MAX_JOBS} jobs are not known to have ended");
-            return Err(ToolError::new(Layer::Actor, "guest_busy", message)
+            return Err(ToolError::new(Layer::Actor, codes::GUEST_BUSY, message)
                 .next("wait for some to end, or end them: workspace_info lists them")
                 .retry_after(Duration::from_secs(1)));
         }

@@ -7,6 +7,8 @@ use tokio::sync::watch;
 
 use hivekeep_link::{Link, Wait};
 
+use crate::codes;
+
 /// The way into the guest.
 #[derive(Debug, Clone)]
 pub enum Line {
@@ -56,7 +58,7 @@ pub(crate) async fn usable(
         Line::Unresponsive(link) => Ok(link),
         other => {
             let message = format!("the guest cannot be reached: {}", other.word());
-            Err(ToolError::new(Layer::Link, "guest_unreachable", message)
+            Err(ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, message)
                 .next("workspace_info shows the link; workspace_logs the guest's console")
                 .retry_after(Duration::from_secs(1)))
         }

@@ -20,7 +20,7 @@ use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use super::policy::has_its_forwards;
-use crate::{network::mac_text, records::Planned, shared::Desk, workspaces::later};
+use crate::{codes, network::mac_text, records::Planned, shared::Desk, workspaces::later};
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);
@@ -211,6 +211,6 @@ fn dotted(address: [u8; 4]) -> String {
 }
 
 fn failed(message: String) -> ToolError {
-    ToolError::new(Layer::Guest, "guest_network_failed", message)
+    ToolError::new(Layer::Guest, codes::GUEST_NETWORK_FAILED, message)
         .next("workspace_logs shows the guest's console")
 }

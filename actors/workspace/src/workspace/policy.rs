@@ -10,6 +10,7 @@ use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
 use crate::{
+    codes,
     phase::{Phase, Want},
     records::Planned,
     shared::Desk,
@@ -108,7 +109,7 @@ async fn member(desk: &Desk, plan: &Planned, launched: bool) -> Result<NetworkVi
     if network.view(desk.id).is_none() {
         if launched {
             let message = "its machine was started without a network";
-            return Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+            return Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
                 .next("call workspace_stop and workspace_start"));
         }
         network.join(desk.id, later(&plan.network)).await?;
@@ -207,7 +208,7 @@ pub(super) async fn has_its_forwards(
             return Ok(());
         }
     }
-    Err(ToolError::new(Layer::Actor, "busy", "the forwards change all the time").retryable())
+    Err(ToolError::new(Layer::Actor, codes::BUSY, "the forwards change all the time").retryable())
 }
 
 /// The network knows ids; people know names.

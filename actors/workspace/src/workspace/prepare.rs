@@ -22,6 +22,7 @@ use super::{
     snapshot::{self, Making},
 };
 use crate::{
+    codes,
     phase::Phase,
     records::{Planned, Recipe, Record, Spec},
     shared::Desk,
@@ -207,6 +208,6 @@ async fn furnish(
 /// was deleted.
 pub(crate) fn not_prepared(name: &str, what: &str) -> ToolError {
     let message = format!("a workspace `{name}` exists, and {what}");
-    ToolError::new(Layer::Actor, "not_prepared", message)
+    ToolError::new(Layer::Actor, codes::NOT_PREPARED, message)
         .next("choose another name, or call workspace_destroy first")
 }

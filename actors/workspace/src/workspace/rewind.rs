@@ -13,6 +13,7 @@ use super::{
     take_down,
 };
 use crate::{
+    codes,
     ledger::Change,
     phase::{Phase, Want},
     records::{Planned, Record},
@@ -77,7 +78,7 @@ impl Workspace {
                     format!("snapshot `{}` is needed by {}", newer.name, forks.join(", "));
                 return Err(ToolError::new(
                     hivekeep_kernel::Layer::Actor,
-                    "snapshot_has_dependents",
+                    codes::SNAPSHOT_HAS_DEPENDENTS,
                     message,
                 )
                 .next("leave discard_newer out, or destroy those forks first")

@@ -19,6 +19,7 @@ use super::{
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
+    codes,
     phase::Phase,
     records::{Planned, Record},
     shared::Desk,
@@ -138,7 +139,7 @@ impl Workspace {
         if self.ledger.plan.spec.isolation != Isolation::Vm {
             return Err(ToolError::new(
                 Layer::Machine,
-                "snapshot_unsupported",
+                codes::SNAPSHOT_UNSUPPORTED,
                 "a sandbox's disk is a folder of the host, which cannot be frozen",
             )
             .next("make the workspace with isolation `vm`"));
@@ -146,7 +147,7 @@ impl Workspace {
         if let Some(taken) = self.ledger.snapshots.find(name) {
             return Err(ToolError::new(
                 Layer::Actor,
-                "snapshot_exists",
+                codes::SNAPSHOT_EXISTS,
                 format!("a snapshot `{name}` exists"),
             )
             .next("choose another name, or delete that one first")
@@ -156,7 +157,7 @@ impl Workspace {
         if self.ledger.snapshots.len() >= most {
             return Err(ToolError::new(
                 Layer::Quota,
-                "too_many_snapshots",
+                codes::TOO_MANY_SNAPSHOTS,
                 format!("the workspace has its {most} snapshots"),
             )
             .next("delete some, or raise workspace.max_snapshots_per_workspace")
@@ -164,7 +165,7 @@ impl Workspace {
         }
         if self.ledger.disk.layers.len() >= MAX_LAYERS {
             let message = format!("the workspace's disk has {MAX_LAYERS} layers");
-            return Err(ToolError::new(Layer::Quota, "too_many_layers", message)
+            return Err(ToolError::new(Layer::Quota, codes::TOO_MANY_LAYERS, message)
                 .next("call workspace_stop: layers that deleted snapshots left are merged then")
                 .detail("max_layers", MAX_LAYERS));
         }
@@ -174,7 +175,7 @@ impl Workspace {
             }
             (Phase::Stopped | Phase::Crashed, true) => {
                 let message = "a workspace that does not run has no memory";
-                Err(ToolError::new(Layer::Actor, "workspace_state", message)
+                Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
                     .next("call workspace_start first, or leave include_memory out"))
             }
             (Phase::HostDiskFull, _) => Err(host_disk_full()),
@@ -203,7 +204,7 @@ impl Workspace {
             None => Ok(()),
             Some(_) => Err(ToolError::new(
                 Layer::Actor,
-                "snapshot_unfinished",
+                codes::SNAPSHOT_UNFINISHED,
                 "an earlier snapshot or restore was cut short; the workspace's next start ends it",
             )
             .next("call workspace_start, after workspace_stop if the workspace runs")),
@@ -212,7 +213,7 @@ impl Workspace {
 }
 
 fn changing(what: &str) -> ToolError {
-    ToolError::new(Layer::Actor, "workspace_busy", format!("the workspace is {what}"))
+    ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, format!("the workspace is {what}"))
         .next("try again when that is done")
         .retry_after(Duration::from_secs(1))
 }
@@ -324,6 +325,10 @@ async fn save(
 }
 
 pub(crate) fn no_snapshots() -> ToolError {
-    ToolError::new(Layer::Machine, "snapshot_unsupported", "this kind of machine has no snapshots")
-        .next("make the workspace with isolation `vm`")
+    ToolError::new(
+        Layer::Machine,
+        codes::SNAPSHOT_UNSUPPORTED,
+        "this kind of machine has no snapshots",
+    )
+    .next("make the workspace with isolation `vm`")
 }

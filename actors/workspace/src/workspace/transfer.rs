@@ -22,6 +22,7 @@ use rustix::{
 pub(crate) use self::quota::TransferQuota;
 use self::sink::DiskSink;
 use super::{Workspace, line};
+use crate::codes;
 use crate::tools::files::{Direction, FileTransfer, FileTransferred};
 
 impl Workspace {
@@ -76,7 +77,7 @@ fn inside(root: &Path, path: &str) -> Result<PathBuf, ToolError> {
     relative.filter(sound).map(Path::to_owned).ok_or_else(|| {
         ToolError::new(
             Layer::Policy,
-            "outside_transfer_dir",
+            codes::OUTSIDE_TRANSFER_DIR,
             "host_path must name a file in the transfer directory",
         )
         .next(format!("use a path relative to {}", root.display()))
@@ -93,10 +94,10 @@ impl HostFile {
     fn failed(&self, doing: &str, error: Errno) -> ToolError {
         let message = format!("{doing} {}: {error}", self.root.join(&self.inside).display());
         let code = match error {
-            Errno::NOENT => "host_file_missing",
-            Errno::XDEV | Errno::LOOP => "outside_transfer_dir",
-            Errno::NOSPC | Errno::DQUOT => "host_disk_full",
-            _ => "host_file_failed",
+            Errno::NOENT => codes::HOST_FILE_MISSING,
+            Errno::XDEV | Errno::LOOP => codes::OUTSIDE_TRANSFER_DIR,
+            Errno::NOSPC | Errno::DQUOT => codes::HOST_DISK_FULL,
+            _ => codes::HOST_FILE_FAILED,
         };
         ToolError::new(Layer::Machine, code, message)
     }
@@ -173,8 +174,10 @@ impl Drop for Target {
 
 fn host_io(error: &std::io::Error) -> ToolError {
     let code = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => "host_disk_full",
-        _ => "host_file_failed",
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            codes::HOST_DISK_FULL
+        }
+        _ => codes::HOST_FILE_FAILED,
     };
     ToolError::new(Layer::Machine, code, error.to_string())
 }
@@ -247,7 +250,7 @@ async fn receive(
     )?;
     if done.sent_bytes > most_bytes {
         let message = format!("{guest_path} is longer than its workspace's disk");
-        return Err(ToolError::new(Layer::Result, "too_large", message)
+        return Err(ToolError::new(Layer::Result, codes::TOO_LARGE, message)
             .next("pack a sparse file in the workspace first, as with `tar -S`")
             .detail("most_bytes", most_bytes));
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{Address, CallCx, Layer, ToolError};
 
 use super::Msg;
-use crate::{pool, records::Planned, shared::Shared};
+use crate::{codes, pool, records::Planned, shared::Shared};
 
 /// Time for the pool to give up a machine.
 const EVICTION: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ async fn evicted(keeper: &Address<Msg>) -> bool {
 fn none_free(most: usize) -> ToolError {
     ToolError::new(
         Layer::Quota,
-        "too_many_workspaces",
+        codes::TOO_MANY_WORKSPACES,
         format!("the daemon holds its {most} workspaces"),
     )
     .next("destroy workspaces that are not needed, or raise workspace.max_workspaces")

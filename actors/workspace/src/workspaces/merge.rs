@@ -7,6 +7,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::{
+    codes,
     directory::Card,
     tools::merge::{MAX_SOURCES, WorkspaceMerge},
     workspace,
@@ -68,7 +69,7 @@ impl Workspaces {
             return Ok(card);
         }
         let message = format!("workspace `{}` is not yours", card.name);
-        Err(ToolError::new(Layer::Policy, "not_owner", message)
+        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
             .next("workspace_adopt takes over a workspace whose session is gone"))
     }
 }

@@ -6,6 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::{
+    codes,
     directory::Card,
     tools::{
         execution::{Exec, ExecResult},
@@ -45,7 +46,7 @@ impl Workspaces {
             let card = self.shared.directory.card(&workspace_id)?;
             if card.owner != Some(cx.session) {
                 let message = format!("workspace `{}` is not yours", card.name);
-                return Err(ToolError::new(Layer::Policy, "not_owner", message)
+                return Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
                     .next("workspace_adopt takes over a workspace whose session is gone"));
             }
             let exec = Exec {
@@ -111,7 +112,7 @@ fn row(
                 exit_code: -1,
                 stdout: partial("stdout").to_owned(),
                 stderr: format!("{}{}", partial("stderr"), error.to_text()),
-                timed_out: error.code == "exec_timed_out",
+                timed_out: error.is(codes::EXEC_TIMED_OUT),
                 error: Some(error.code.into_owned()),
             }
         }

@@ -9,6 +9,7 @@ use hivekeep_machine::{Isolation, Support};
 
 use super::{Claims, Workspaces, adopt, create};
 use crate::{
+    codes,
     directory::Card,
     name::Name,
     phase::Phase,
@@ -42,7 +43,7 @@ impl Preparing {
             return Ok(Entered { all: self.clone(), name: name.clone() });
         }
         let message = format!("`{name}` is being prepared by another call");
-        Err(ToolError::new(Layer::Actor, "prepare_in_progress", message)
+        Err(ToolError::new(Layer::Actor, codes::PREPARE_IN_PROGRESS, message)
             .next("repeat the call when that one has ended: the same recipe is answered at once")
             .retry_after(Duration::from_secs(5)))
     }
@@ -170,7 +171,7 @@ impl Workspaces {
     fn keeps_memory(&self, isolation: Isolation, asked: Option<bool>) -> Result<bool, ToolError> {
         let driver = self.shared.driver(isolation)?;
         let refused = |why: &str| {
-            ToolError::new(Layer::Machine, "snapshot_unsupported", why)
+            ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why)
                 .next("call it with isolation `vm`")
         };
         if driver.snapshots().is_none() {
@@ -218,7 +219,7 @@ async fn reuse(
     if !differ.is_empty() {
         let message =
             format!("`{}` was prepared with another {}", wish.name, differ.join(", another "));
-        return Err(ToolError::new(Layer::Actor, "recipe_differs", message)
+        return Err(ToolError::new(Layer::Actor, codes::RECIPE_DIFFERS, message)
             .next("choose another name, or call workspace_destroy first")
             .detail("fields", differ));
     }

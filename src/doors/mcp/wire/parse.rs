@@ -11,6 +11,7 @@ use serde_json::{error::Category, json};
 use tokio::task::JoinHandle;
 use tokio_util::{bytes::BytesMut, codec::Decoder};
 
+use crate::codes;
 use crate::doors::pace::{LARGE_BYTES, MAX_VALUES};
 
 /// What a line was.
@@ -87,12 +88,13 @@ pub(crate) fn refused(error: &ToolError) -> ErrorData {
 
 pub(crate) fn too_many(most: usize) -> ToolError {
     let message = format!("{most} requests of this client are not answered yet");
-    ToolError::new(Layer::Door, "too_many_requests", message)
+    ToolError::new(Layer::Door, codes::TOO_MANY_REQUESTS, message)
         .next("wait for answers or cancel some requests, then ask again")
         .retryable()
 }
 
 fn too_many_values() -> ToolError {
     let message = format!("the message has more than {MAX_VALUES} values");
-    ToolError::new(Layer::Door, "too_many_values", message).next("split it, or send text instead")
+    ToolError::new(Layer::Door, codes::TOO_MANY_VALUES, message)
+        .next("split it, or send text instead")
 }

@@ -88,7 +88,7 @@ fn text(args: &Value, field: &str) -> String {
 }
 
 fn refusal(code: &'static str) -> ToolError {
-    ToolError::new(Layer::Actor, code, "as told")
+    ToolError::foreign(Layer::Actor, code, "as told")
 }
 
 impl Fake {

@@ -102,14 +102,14 @@ impl Fake {
         tokio::time::sleep(slow).await;
         self.with(|world| world.running -= 1);
         if fails {
-            return Err(ToolError::new(Layer::Machine, "boot_failed", "it does not boot"));
+            return Err(ToolError::foreign(Layer::Machine, "boot_failed", "it does not boot"));
         }
         let (id, owner) = (WorkspaceId::new(), errand.session);
         let one = Workspace { id, owner, state: "running", link: "up", forked };
         if self.with(|world| world.claimed.is_some_and(|part| name.contains(part))) {
             self.reserve(owner, Resources::workspace(512, 10)).await?;
             self.with(|world| world.workspaces.insert(name.clone(), one));
-            return Err(ToolError::new(Layer::Actor, "name_taken", name));
+            return Err(ToolError::foreign(Layer::Actor, "name_taken", name));
         }
         let size = Resources::workspace(512, 10);
         match &errand.reserved {
@@ -128,7 +128,7 @@ impl Fake {
             let found = all.find(|(name, one)| **name == key || one.id.to_string() == key);
             found.map(|(name, one)| (name.clone(), one.clone()))
         });
-        found.ok_or_else(|| ToolError::new(Layer::Resolve, "workspace_not_found", key))
+        found.ok_or_else(|| ToolError::foreign(Layer::Resolve, "workspace_not_found", key))
     }
 
     fn own(&self, errand: &InternalCall, args: &Value) -> Result<(String, Workspace), ToolError> {
@@ -136,7 +136,7 @@ impl Fake {
         if found.1.owner == errand.session {
             return Ok(found);
         }
-        Err(ToolError::new(Layer::Policy, "not_owner", "another's"))
+        Err(ToolError::foreign(Layer::Policy, "not_owner", "another's"))
     }
 }
 
@@ -190,7 +190,7 @@ impl Tools for Fake {
                 tokio::time::sleep(slow).await;
                 let (name, _) = self.own(&errand, &args)?;
                 if self.with(|world| world.stuck.contains(&name)) {
-                    return Err(ToolError::new(Layer::Machine, "machine_unkillable", "stuck"));
+                    return Err(ToolError::foreign(Layer::Machine, "machine_unkillable", "stuck"));
                 }
                 self.with(|world| {
                     let gone = world.workspaces.remove(&name);
@@ -210,7 +210,7 @@ impl Sessions for Fake {
     async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
         self.with(|world| {
             if world.allowed.is_some_and(|most| world.used + what.workspaces > most) {
-                return Err(ToolError::new(Layer::Quota, "quota_exceeded", "no more"));
+                return Err(ToolError::foreign(Layer::Quota, "quota_exceeded", "no more"));
             }
             world.used += what.workspaces;
             Ok(())

@@ -58,7 +58,7 @@ pub(super) struct Country {
 pub(super) struct Guests(pub(super) Arc<Mutex<Country>>);
 
 fn failure(code: &'static str) -> ToolError {
-    ToolError::new(Layer::Link, code, "on purpose")
+    ToolError::foreign(Layer::Link, code, "on purpose")
 }
 
 pub(super) fn result(asked: &TaskAssignment, number: u64, outcome: TaskOutcome) -> TaskResult {

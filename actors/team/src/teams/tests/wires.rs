@@ -47,7 +47,7 @@ impl Network for Fake {
             let known = world.workspaces.iter().find(|(_, one)| one.id == id);
             let (name, _) = known.expect("only what is there is put into a group");
             if world.unruly.is_some_and(|part| name.contains(part)) {
-                return Err(ToolError::new(Layer::Machine, "network_failed", "nft said no"));
+                return Err(ToolError::foreign(Layer::Machine, "network_failed", "nft said no"));
             }
             assert_eq!(wish.allow_inter_vm, Some(false));
             let policy = world.policies.entry(id).or_default();
@@ -117,7 +117,7 @@ impl Shelf {
 
     fn ask<T>(&self, question: impl FnOnce(&mut Inside) -> T) -> Result<T, ToolError> {
         self.with(|inside| match inside.broken {
-            Some(code) => Err(ToolError::new(Layer::Actor, code, "no vault")),
+            Some(code) => Err(ToolError::foreign(Layer::Actor, code, "no vault")),
             None => Ok(question(inside)),
         })
     }

@@ -8,6 +8,8 @@ use std::{
 
 use hivekeep_kernel::{Layer, ToolError};
 
+use crate::codes;
+
 use super::{
     Wish, leftovers,
     repo::{Repo, is_sha, nonsense, shown, text},
@@ -168,8 +170,10 @@ fn spool_file(spool: &Path) -> Result<File, ToolError> {
 
 fn host_failed(error: &std::io::Error) -> ToolError {
     let code = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => "host_disk_full",
-        _ => "host_file_failed",
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            codes::HOST_DISK_FULL
+        }
+        _ => codes::HOST_FILE_FAILED,
     };
     ToolError::new(Layer::Machine, code, format!("no place for a bundle: {error}"))
 }
@@ -235,7 +239,7 @@ async fn unpack(
         let said = text(&fetched.stderr);
         let error = refused("the bundle of its commits could not be read", &said);
         return Ok(Err(match shallow {
-            true => ToolError { code: "source_shallow".into(), ..error }
+            true => ToolError { code: codes::SOURCE_SHALLOW.name.into(), ..error }
                 .next("its clone is shallow and ends before what the target has: fetch more of its history there with `git fetch --unshallow`"),
             false => error,
         }));
@@ -247,7 +251,7 @@ async fn unpack(
 }
 
 fn refused(message: &str, said: &str) -> ToolError {
-    ToolError::new(Layer::Guest, "bundle_refused", message)
+    ToolError::new(Layer::Guest, codes::BUNDLE_REFUSED, message)
         .next("look at the source with `git fsck`")
         .detail("output", shown(said))
 }

@@ -12,6 +12,7 @@ use hivekeep_link::{Link, Wait, link_error};
 use hivekeep_protocol::{Argv, Exec, Exit, FileList};
 
 use super::repository::Repository;
+use crate::codes;
 use crate::run::{GitCall, GitDone, git};
 
 /// Most output of one run of git. Ten thousand commits with their parents are a tenth of it.
@@ -65,7 +66,7 @@ impl Repository for GuestRepository {
         let bytes = done.map_err(link_error)?.sent_bytes;
         if bytes > most_bytes {
             let message = format!("its commits are a bundle of more than {most_bytes} bytes");
-            return Err(ToolError::new(Layer::Link, "bundle_too_large", message)
+            return Err(ToolError::new(Layer::Link, codes::BUNDLE_TOO_LARGE, message)
                 .next("push them to a common repository, and fetch them in the target")
                 .detail("most_bytes", most_bytes));
         }
@@ -107,7 +108,7 @@ impl Repository for GuestRepository {
             Ok(output) if output.done.exit == Exit::Code(0) && !output.done.timed_out => Ok(()),
             Ok(output) => {
                 let message = format!("a merge's file could not be removed: {path}");
-                Err(ToolError::new(Layer::Guest, "guest_io", message)
+                Err(ToolError::new(Layer::Guest, codes::GUEST_IO, message)
                     .detail("output", output.stderr.text().text))
             }
             Err(error) => Err(link_error(error)),

@@ -2,6 +2,8 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
+use crate::codes;
+
 use super::{
     conflict::{self, Failure},
     replay::{Applied, Tried},
@@ -36,11 +38,11 @@ impl Branch {
         if let Some(old) = old.as_deref().filter(|old| *old != tip) {
             if !target.contains(tip, old).await? {
                 let message = format!("branch {name} of the target has other commits");
-                return refused("branch_diverged", message);
+                return refused(codes::BRANCH_DIVERGED, message);
             }
             let at = target.line(&["for-each-ref", "--format=%(worktreepath)", &full]).await?;
             if !at.is_empty() {
-                return refused("branch_checked_out", format!("branch {name} is checked out"));
+                return refused(codes::BRANCH_CHECKED_OUT, format!("branch {name} is checked out"));
             }
         }
         Ok(Ok(Self { name, tip: tip.to_owned(), old }))

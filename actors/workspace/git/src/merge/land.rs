@@ -2,6 +2,8 @@
 
 use hivekeep_kernel::{Layer, ToolError, fault_point};
 
+use crate::codes;
+
 use super::{
     leftovers::{self, FROM, TO},
     repo::{Repo, failed},
@@ -25,7 +27,7 @@ pub(super) async fn land_if_needed(
     }
     if target.head().await? != from {
         let message = "something else was committed in the target meanwhile";
-        return Err(ToolError::new(Layer::Guest, "target_moved", message)
+        return Err(ToolError::new(Layer::Guest, codes::TARGET_MOVED, message)
             .next("repeat the merge")
             .retryable());
     }
@@ -61,7 +63,7 @@ pub(super) async fn land_if_needed(
     let output = error.details.get("output").cloned().unwrap_or_default();
     if merged.exit_code == 1 && target.head().await? == from {
         let message = "the merge would overwrite work in the target that is not committed";
-        return Err(ToolError::new(Layer::Guest, "target_dirty", message)
+        return Err(ToolError::new(Layer::Guest, codes::TARGET_DIRTY, message)
             .next("commit or move away in the target what the output names, and repeat")
             .detail("files", files)
             .detail("output", output));

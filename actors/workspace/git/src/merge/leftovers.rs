@@ -12,6 +12,7 @@ use super::{
     repo::{Repo, is_sha, shown, text},
     running::Running,
 };
+use crate::codes;
 use crate::merge::api::{Interrupted, InterruptedOutcome};
 
 /// How files of a merge begin.
@@ -119,7 +120,7 @@ async fn outcome(target: &Repo<'_>, from: &str, to: &str) -> Result<InterruptedO
         return Ok(InterruptedOutcome::Undone);
     }
     let message = "an earlier merge was cut short while it wrote the target's files";
-    Err(ToolError::new(Layer::Guest, "merge_interrupted", message)
+    Err(ToolError::new(Layer::Guest, codes::MERGE_INTERRUPTED, message)
         .next(format!(
             "put the named files back in the target with `git restore --source={from}`, or move them away, and repeat"
         ))

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use hivekeep_kernel::{Layer, ToolError};
 
+use crate::codes;
+
 use super::{
     conflict::{self, Failure},
     repo::{Repo, failed, is_sha, nonsense, text},
@@ -45,7 +47,7 @@ pub(super) async fn in_a_line(scratch: &Repo<'_>, tip: &str) -> Tried<Applied> {
     }
     if merges_flattened > 0 && !same_as_merged(scratch, &before, tip).await? {
         let message = "its history has merge commits whose content is lost in one line";
-        let error = ToolError::new(Layer::Guest, "merge_not_linear", message)
+        let error = ToolError::new(Layer::Guest, codes::MERGE_NOT_LINEAR, message)
             .next("use cherry-pick, which keeps merge commits, or branch-per-source");
         return Ok(Err(error.into()));
     }
@@ -104,7 +106,7 @@ async fn beyond(scratch: &Repo<'_>, head: &str, tip: &str) -> Tried<Vec<Row>> {
     let lines = scratch.lines(&args).await?;
     if lines.len() > MAX_COMMITS {
         let message = format!("it has more than {MAX_COMMITS} commits to replay");
-        let error = ToolError::new(Layer::Guest, "too_many_commits", message)
+        let error = ToolError::new(Layer::Guest, codes::TOO_MANY_COMMITS, message)
             .next("use branch-per-source, which replays none");
         return Ok(Err(error.into()));
     }

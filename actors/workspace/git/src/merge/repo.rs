@@ -3,6 +3,7 @@
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::repository::Repository;
+use crate::codes;
 use crate::run::GitDone;
 
 /// Longest part of git's words that an error shows, in characters.
@@ -68,16 +69,17 @@ impl<'r> Repo<'r> {
     /// `not_a_repository`, `bare_repository`.
     pub(super) async fn open(way: &'r dyn Repository, path: &str) -> Result<Self, ToolError> {
         let here = Self { way, dir: path.to_owned(), common: String::new(), known: true };
-        let missing = |error: ToolError| match error.code.as_ref() {
-            "not_found" | "not_a_directory" => not_a_repository(path),
-            _ => error,
+        let no_folder = [codes::NOT_FOUND, codes::NOT_A_DIRECTORY];
+        let missing = |error: ToolError| match error.is_any(&no_folder) {
+            true => not_a_repository(path),
+            false => error,
         };
         let inside = here.run(&["rev-parse", "--is-inside-work-tree"]).await.map_err(missing)?;
         match (inside.exit_code, text(&inside.stdout).trim()) {
             (0, "true") => {}
             (0, _) => {
                 let message = format!("{} has no work tree", shown(path));
-                return Err(ToolError::new(Layer::Guest, "bare_repository", message)
+                return Err(ToolError::new(Layer::Guest, codes::BARE_REPOSITORY, message)
                     .next("name the work tree of a repository in path"));
             }
             _ => return Err(not_a_repository(path).detail("output", shown(&text(&inside.stderr)))),
@@ -154,7 +156,7 @@ impl<'r> Repo<'r> {
     /// `no_commits`.
     pub(super) async fn head(&self) -> Result<String, ToolError> {
         self.resolve("HEAD").await?.ok_or_else(|| {
-            ToolError::new(Layer::Guest, "no_commits", "the repository has no commit yet")
+            ToolError::new(Layer::Guest, codes::NO_COMMITS, "the repository has no commit yet")
                 .next("commit something there first")
         })
     }
@@ -178,7 +180,7 @@ impl<'r> Repo<'r> {
         for (name, operation) in OPERATIONS {
             if self.resolve(name).await?.is_some() {
                 let message = format!("a {operation} is in progress in {}", shown(&self.dir));
-                return Err(ToolError::new(Layer::Guest, "operation_in_progress", message)
+                return Err(ToolError::new(Layer::Guest, codes::OPERATION_IN_PROGRESS, message)
                     .next(format!("conclude it there, or end it with `git {operation} --abort`")));
             }
         }
@@ -213,7 +215,7 @@ fn paths_of_status(bytes: &[u8]) -> Vec<String> {
 
 fn not_a_repository(path: &str) -> ToolError {
     let message = format!("{} is not in a git repository", shown(path));
-    ToolError::new(Layer::Guest, "not_a_repository", message)
+    ToolError::new(Layer::Guest, codes::NOT_A_REPOSITORY, message)
         .next("give in path where the repository is; it is the same in all workspaces")
 }
 
@@ -222,7 +224,7 @@ pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
     let command = args.iter().find(|word| !word.starts_with('-')).unwrap_or(&"");
     let said = if done.stderr.is_empty() { &done.stdout } else { &done.stderr };
     let what = if done.truncated { "said too much" } else { "failed" };
-    ToolError::new(Layer::Guest, "git_failed", format!("git {command} {what}"))
+    ToolError::new(Layer::Guest, codes::GIT_FAILED, format!("git {command} {what}"))
         .next("git's output says why")
         .detail("exit_code", done.exit_code)
         .detail("output", shown(&text(said)))
@@ -231,7 +233,7 @@ pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
 pub(super) fn nonsense(args: &[&str], said: &str) -> ToolError {
     let command = args.first().unwrap_or(&"");
     let message = format!("git {command} said something else than expected");
-    ToolError::new(Layer::Guest, "git_failed", message).detail("output", shown(said))
+    ToolError::new(Layer::Guest, codes::GIT_FAILED, message).detail("output", shown(said))
 }
 
 /// Whether it is an object's name and nothing else.

@@ -9,6 +9,7 @@ use super::{
     replay::Applied,
     repo::{Repo, failed, is_sha, shown, text},
 };
+use crate::codes;
 use crate::merge::api::{
     BaseFoundBy, Interrupted, MergeConflict, MergeResult, SourceMerge, SourceStatus, Uncommitted,
 };
@@ -137,7 +138,7 @@ impl Report {
             },
             Failure::Conflict(conflict) => MergeConflict {
                 source_id,
-                code: "conflict".to_owned(),
+                code: codes::CONFLICT.name.to_owned(),
                 error: format!(
                     "{} of its files conflict with the target",
                     conflict.files_total
@@ -216,7 +217,7 @@ pub(super) async fn bases(
 
 pub(super) fn no_common_history() -> ToolError {
     let message = "its history and the target's share no commit";
-    ToolError::new(Layer::Guest, "no_common_history", message)
+    ToolError::new(Layer::Guest, codes::NO_COMMON_HISTORY, message)
         .next("merge only what was cloned or forked from the same repository")
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use dashmap::{DashMap, DashSet};
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
+use crate::codes;
+
 /// All merges of this daemon that go on. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Merges {
@@ -22,7 +24,7 @@ impl Merges {
         match self.targets.entry(target) {
             dashmap::Entry::Occupied(_) => {
                 let message = "another merge into this workspace goes on";
-                Err(ToolError::new(Layer::Actor, "merge_in_progress", message)
+                Err(ToolError::new(Layer::Actor, codes::MERGE_IN_PROGRESS, message)
                     .next("repeat when it has ended")
                     .retry_after(std::time::Duration::from_secs(1)))
             }

@@ -16,11 +16,15 @@ use hivekeep_kernel::{
 use hivekeep_protocol as wire;
 use hivekeep_protocol::{Exit, limits};
 
-use crate::{capped_text, guest_code};
+use crate::{capped_text, codes, guest_code};
 
 fn misbehaves(what: impl std::fmt::Display) -> ToolError {
-    ToolError::new(Layer::Link, "guest_misbehaves", format!("the guest's answer on tasks: {what}"))
-        .next("destroy the workspace, or restore a snapshot of it from before")
+    ToolError::new(
+        Layer::Link,
+        codes::GUEST_MISBEHAVES,
+        format!("the guest's answer on tasks: {what}"),
+    )
+    .next("destroy the workspace, or restore a snapshot of it from before")
 }
 
 pub(super) fn state(state: wire::TaskState) -> TaskState {
@@ -163,7 +167,7 @@ fn outcome(told: wire::TaskOutcome) -> TaskOutcome {
         wire::TaskOutcome::Interrupted => TaskOutcome::Interrupted,
         wire::TaskOutcome::Cancelled => TaskOutcome::Cancelled,
         wire::TaskOutcome::NotRun(error) => TaskOutcome::Invalid {
-            code: guest_code(error.code).to_owned(),
+            code: guest_code(error.code).name.to_owned(),
             reason: error.message.chars().take(limits::MAX_TASK_REASON_BYTES).collect(),
         },
     }

@@ -70,7 +70,7 @@ fn what_was_not_frozen_is_left_out_by_name_and_ends_nothing() {
     failed.failed = Some(("x".to_owned(), "y".to_owned()));
     let mut going = ledger(Isolation::Vm, &[lost]);
     going.destroying = true;
-    let refused = ToolError::new(Layer::Actor, "workspace_busy", "it is starting");
+    let refused = ToolError::foreign(Layer::Actor, "workspace_busy", "it is starting");
     let left = |ledger: &Ledger| LeftOut::new(ledger.plan.id, &"before", &refused);
     let left_out = vec![left(&sandbox), left(&busy), left(&ledger(Isolation::Vm, &[]))];
     let all = [sandbox, busy.clone(), late.clone(), failed, going];

@@ -5,6 +5,7 @@ use hivekeep_kernel::{
     ports::{Network, NetworkMode, NetworkWish},
 };
 
+use crate::codes;
 use crate::tools::prepare::Internet;
 
 /// What a setup has of the internet, and what the policy said before.
@@ -25,7 +26,7 @@ pub(crate) async fn check(network: &dyn Network, wish: Option<bool>) -> Result<(
         _ => return Ok(()),
     };
     let message = format!("a setup cannot be given the internet here: {why}");
-    Err(ToolError::new(Layer::Machine, "network_unavailable", message)
+    Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
         .next("leave allow_internet out, and set up without it"))
 }
 
@@ -63,7 +64,7 @@ pub(super) async fn open(
     {
         // Nobody asked for it, and this host was not seen to keep it.
         return match wish {
-            None if error.code == "policy_unavailable" => Ok(unavailable(error.message)),
+            None if error.is(codes::POLICY_UNAVAILABLE) => Ok(unavailable(error.message)),
             _ => Err(error),
         };
     }
@@ -92,5 +93,5 @@ async fn set(network: &dyn Network, id: WorkspaceId, allow: bool) -> Result<(), 
         return Ok(());
     }
     let message = format!("allow_internet is not {allow} after it was set so");
-    Err(ToolError::new(Layer::Machine, "policy_not_applied", message))
+    Err(ToolError::new(Layer::Machine, codes::POLICY_NOT_APPLIED, message))
 }

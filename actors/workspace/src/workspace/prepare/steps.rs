@@ -10,6 +10,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
 use crate::{
+    codes,
     tools::prepare::{PrepareStep, StepKind},
     workspace::{Line, exec::exit_code, line},
 };
@@ -152,7 +153,7 @@ impl Guest<'_> {
             false => format!("exited with {}", ended.exit_code),
         };
         let message = format!("setup_commands[{index}] {how}: {what}");
-        Err(ToolError::new(Layer::Guest, "setup_failed", message)
+        Err(ToolError::new(Layer::Guest, codes::SETUP_FAILED, message)
             .next("the output says why; nothing of the workspace is left, so correct it and repeat")
             .detail("command_index", index)
             .detail("exit_code", ended.exit_code)

@@ -4,6 +4,7 @@ use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
 
 use crate::{
+    codes,
     phase::Phase,
     records::Record,
     shared::Desk,
@@ -118,7 +119,7 @@ fn needed_by(node: &Node, dependents: Vec<String>) -> Result<(), ToolError> {
         return Ok(());
     }
     let message = format!("snapshot `{}` is needed by {}", node.name, dependents.join(", "));
-    Err(ToolError::new(Layer::Actor, "snapshot_has_dependents", message)
+    Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_HAS_DEPENDENTS, message)
         .next("delete those snapshots and destroy those forks first")
         .detail("dependents", dependents))
 }

@@ -6,6 +6,7 @@ use hivekeep_kernel::{Layer, Reply, ToolError};
 
 use super::MAX_NAME;
 use crate::{
+    codes,
     snapshots::{Artifact, Node, files},
     tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
     workspace::Workspace,
@@ -58,8 +59,12 @@ impl Workspace {
                 .await
                 .map_err(|error| ToolError::internal(error.to_string()))?
                 .map_err(|error| {
-                    ToolError::new(Layer::Machine, "machine_host_io", format!("layers: {error}"))
-                        .next("`hivekeep check` looks at the folders")
+                    ToolError::new(
+                        Layer::Machine,
+                        codes::MACHINE_HOST_IO,
+                        format!("layers: {error}"),
+                    )
+                    .next("`hivekeep check` looks at the folders")
                 })?;
             Ok(SnapshotResult {
                 workspace_id: Some(workspace),
@@ -84,9 +89,13 @@ impl Workspace {
             let shown: String = name.chars().take(MAX_NAME).collect();
             let names: Vec<_> =
                 self.ledger.snapshots.nodes().map(|node| node.name.clone()).collect();
-            ToolError::new(Layer::Actor, "snapshot_not_found", format!("no snapshot `{shown}`"))
-                .next("snapshot with action `list` shows the snapshots there are")
-                .detail("snapshots", names)
+            ToolError::new(
+                Layer::Actor,
+                codes::SNAPSHOT_NOT_FOUND,
+                format!("no snapshot `{shown}`"),
+            )
+            .next("snapshot with action `list` shows the snapshots there are")
+            .detail("snapshots", names)
         })
     }
 }

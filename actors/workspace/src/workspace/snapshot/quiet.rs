@@ -6,6 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Quiesce, Thaw};
 
+use crate::codes;
 use crate::workspace::Line;
 
 /// Time for the guest to write its cache to its disk.
@@ -30,7 +31,7 @@ impl Quiet {
     ) -> Result<Self, ToolError> {
         let (Line::Up(link) | Line::Unresponsive(link)) = line else {
             let message = format!("the guest cannot be reached: {}", line.word());
-            return Err(ToolError::new(Layer::Link, "guest_unreachable", message).retryable());
+            return Err(ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, message).retryable());
         };
         let freeze_ms = freeze.and_then(|freeze| u32::try_from(freeze.as_millis()).ok());
         let wait = Wait::at_most(SYNC_PATIENCE.min(cx.remaining()));
@@ -39,7 +40,7 @@ impl Quiet {
         if quiesced.frozen != freeze.is_some() {
             return Err(ToolError::new(
                 Layer::Guest,
-                "guest_not_frozen",
+                codes::GUEST_NOT_FROZEN,
                 "the guest's root file system could not be frozen",
             )
             .next("workspace_logs shows the console; a snapshot with memory needs no freezing"));
@@ -63,7 +64,7 @@ impl Quiet {
         }
         Err(ToolError::new(
             Layer::Machine,
-            "snapshot_torn",
+            codes::SNAPSHOT_TORN,
             "the guest's disk was not quiet for as long as saving took",
         )
         .next("try again when the host is less busy, or use include_memory")

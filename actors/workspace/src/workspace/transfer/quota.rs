@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::{Layer, ToolError};
 use tokio::io::AsyncWrite;
 
+use crate::codes;
+
 /// How old a measure may be when a download begins.
 const FRESH: Duration = Duration::from_secs(10);
 
@@ -65,7 +67,7 @@ impl TransferQuota {
     pub(super) fn full(&self) -> ToolError {
         let message =
             format!("the transfer directory would hold more than {} MiB", self.most_bytes >> 20);
-        ToolError::new(Layer::Quota, "transfer_dir_full", message)
+        ToolError::new(Layer::Quota, codes::TRANSFER_DIR_FULL, message)
             .next("remove files from it, or raise workspace.transfer_max_total_mb")
             .detail("most_bytes", self.most_bytes)
     }

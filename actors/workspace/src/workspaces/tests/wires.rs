@@ -50,7 +50,7 @@ impl Wires {
 
     /// The same with this code.
     pub fn fail_next_with(&self, call: &'static str, code: &'static str) {
-        let error = ToolError::new(Layer::Machine, code, format!("{call} fails by script"));
+        let error = ToolError::foreign(Layer::Machine, code, format!("{call} fails by script"));
         self.state().failures.insert(call, error);
     }
 
@@ -72,7 +72,7 @@ impl Wires {
         let internet = wish.allow_internet == Some(true);
         if internet && matches!(self.mode, NetworkMode::User { .. }) {
             let message = "allow_internet needs a bridge";
-            return Err(ToolError::new(Layer::Machine, "policy_unavailable", message));
+            return Err(ToolError::foreign(Layer::Machine, "policy_unavailable", message));
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Network for Wires {
         let holder = all.find(|(_, forwards)| forwards.iter().any(|f| f.host_port == host_port));
         if let Some((by, _)) = holder {
             let error =
-                ToolError::new(Layer::Actor, "port_taken", format!("{host_port} is {by}'s"));
+                ToolError::foreign(Layer::Actor, "port_taken", format!("{host_port} is {by}'s"));
             return Err(error.detail("by", by.to_string()));
         }
         let forward =
@@ -187,7 +187,7 @@ impl Network for Wires {
         let removed: Vec<_> = member.forwards.iter().copied().filter(asked).collect();
         member.forwards.retain(|f| !asked(f));
         match removed.is_empty() {
-            true => Err(ToolError::new(Layer::Actor, "forward_not_found", "no such forward")),
+            true => Err(ToolError::foreign(Layer::Actor, "forward_not_found", "no such forward")),
             false => Ok(removed),
         }
     }

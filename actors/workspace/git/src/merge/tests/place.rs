@@ -263,7 +263,7 @@ impl Local {
         self.calls.fetch_add(1, Ordering::SeqCst);
         match self.left.fetch_sub(1, Ordering::SeqCst) {
             1.. => Ok(()),
-            _ => Err(ToolError::new(Layer::Link, "link_lost", "gone")),
+            _ => Err(ToolError::foreign(Layer::Link, "link_lost", "gone")),
         }
     }
 }
@@ -329,7 +329,7 @@ impl Repository for Local {
 
 fn failed(error: &io::Error) -> ToolError {
     let code = if error.kind() == io::ErrorKind::NotFound { "not_found" } else { "guest_io" };
-    ToolError::new(Layer::Guest, code, error.to_string())
+    ToolError::foreign(Layer::Guest, code, error.to_string())
 }
 
 /// The host's git, with nothing of the host's configuration, and without a name.

@@ -16,7 +16,7 @@ async fn each_source_says_why_it_cannot_be_merged() {
     place.commit("good", "g", "g\n");
     let before = place.fingerprint("target");
     let mut wish = place.wish(MergeStrategy::Sequential);
-    let gone = ToolError::new(Layer::Link, "guest_unreachable", "it is stopped");
+    let gone = ToolError::foreign(Layer::Link, "guest_unreachable", "it is stopped");
     let mut sides: Vec<_> = ["stranger", "empty", "folder", "good", "gone"]
         .map(|name| place.side(name, place.local(name)))
         .into_iter()

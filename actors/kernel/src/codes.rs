@@ -1,0 +1,129 @@
+//! Error codes that the platform raises, and those that several crates raise or compare.
+
+crate::codes! {
+    /// The input does not fit the tool's schema, or makes no sense.
+    INVALID_INPUT = "invalid_input" {
+        cause: "A field is missing, unknown, of another type or outside its bounds, or two fields contradict each other.",
+        next: "Correct the fields that the message names; `hivekeep tools TOOL` shows the schema.",
+    }
+    /// The daemon itself has a defect.
+    INTERNAL = "internal" {
+        cause: "An actor or a call failed in a way that the daemon does not expect.",
+        next: "Look at `hivekeep logs` and report it.",
+    }
+    /// The call was cancelled.
+    CANCELLED = "cancelled" {
+        cause: "The client cancelled it or went away.",
+        next: "Repeat the call if its result is still wanted.",
+    }
+    /// The daemon is being stopped and begins nothing new.
+    DAEMON_STOPPING = "daemon_stopping" {
+        cause: "The operator ordered a stop or a restart.",
+        next: "Repeat the call when the daemon is back.",
+    }
+    /// There was no answer within the call's time limit.
+    DEADLINE_EXCEEDED = "deadline_exceeded" {
+        cause: "The work takes longer than the limit, or the guest or host is overloaded or hung.",
+        next: "Look whether it took effect, then repeat it with a larger `timeout_secs` if the tool has one.",
+    }
+    /// The actor that serves the call is not there at the moment.
+    ACTOR_UNAVAILABLE = "actor_unavailable" {
+        cause: "It failed and is being restarted, or it ended.",
+        next: "Repeat the call; where `details.outcome` is `unknown`, look first whether it took effect.",
+    }
+    /// Too much is waiting already; the call was not taken.
+    BUSY = "busy" {
+        cause: "Many calls for the same target, or too many changes, run or wait.",
+        next: "Wait for `retry_after_ms`, then repeat the call.",
+    }
+    /// The caller calls faster than it may.
+    RATE_LIMITED = "rate_limited" {
+        cause: "The token bucket of the session, the user or the team's member is empty.",
+        next: "Wait for `retry_after_ms`, then repeat the call.",
+    }
+    /// A request, a record or a file is larger than its limit.
+    TOO_LARGE = "too_large" {
+        cause: "A file, a command with its environment, or a record of the journal exceeds what one step takes.",
+        next: "Send or ask for less at once, or use `file_transfer` for large files.",
+    }
+    /// The disk of the host has no room.
+    HOST_DISK_FULL = "host_disk_full" {
+        cause: "Free space fell below the daemon's floor, or a write found no room.",
+        next: "Free space on the host; a machine that stands still goes on by itself.",
+    }
+    /// The journal could not be read or written.
+    JOURNAL_FAILED = "journal_failed" {
+        cause: "The state directory is full, unreadable or on a failing disk.",
+        next: "Run `hivekeep check` and look at `hivekeep logs`.",
+    }
+    /// Records of the state directory make no sense.
+    STATE_UNREADABLE = "state_unreadable" {
+        cause: "The journal was damaged, or written by a newer version.",
+        next: "Restore the state directory from a backup; nothing was overwritten.",
+    }
+    /// A backup could not be made.
+    BACKUP_FAILED = "backup_failed" {
+        cause: "Files of the state directory cannot be read, linked or copied, often for want of space.",
+        next: "Look at the free space of the state directory and at `hivekeep logs`.",
+    }
+    /// What is named belongs to another session, or to nobody.
+    NOT_OWNER = "not_owner" {
+        cause: "Another session made it, or its session has ended.",
+        next: "Use `workspace_adopt` to take over a workspace whose session is gone.",
+    }
+    /// The name is in use.
+    NAME_TAKEN = "name_taken" {
+        cause: "A workspace or a team of that name exists.",
+        next: "Choose another name.",
+    }
+    /// There is no such workspace.
+    WORKSPACE_NOT_FOUND = "workspace_not_found" {
+        cause: "The id or name is wrong, or the workspace was destroyed.",
+        next: "`workspace_list` shows the workspaces.",
+    }
+    /// The workspace is in the middle of something else.
+    WORKSPACE_BUSY = "workspace_busy" {
+        cause: "It is being started, stopped, saved, restored, taken over or removed.",
+        next: "Wait until `workspace_info` shows another state, then repeat the call.",
+    }
+    /// The workspace is in a state in which this cannot be done.
+    WORKSPACE_STATE = "workspace_state" {
+        cause: "For example, a command was sent to a workspace that is stopped or paused.",
+        next: "`workspace_info` shows the state; call `workspace_start` or `workspace_resume` first.",
+    }
+    /// There is no such snapshot.
+    SNAPSHOT_NOT_FOUND = "snapshot_not_found" {
+        cause: "The name is wrong, or the snapshot was deleted or belongs to another workspace.",
+        next: "`snapshot` with action `list` shows the snapshots.",
+    }
+    /// The guest daemon in the workspace cannot be reached.
+    GUEST_UNREACHABLE = "guest_unreachable" {
+        cause: "The guest is booting or hung, or its daemon was killed.",
+        next: "Repeat the call; `workspace_info` shows the link and `workspace_logs` the console.",
+    }
+    /// The guest knows no task of this id.
+    UNKNOWN_TASK = "unknown_task" {
+        cause: "The task was never given to this guest, or has been removed from it.",
+        next: "Assign the task again.",
+    }
+    /// Another merge into the workspace is running.
+    MERGE_IN_PROGRESS = "merge_in_progress" {
+        cause: "Two calls merge into the same target.",
+        next: "Repeat the call when the other merge has ended.",
+    }
+    /// Workspaces have no network.
+    NETWORK_UNAVAILABLE = "network_unavailable" {
+        cause: "`network.mode` switches it off, or the host lacks what it needs.",
+        next: "Set `network.mode`, and run `hivekeep check` on the host to see what is missing.",
+    }
+    /// This host cannot enforce network policies.
+    POLICY_UNAVAILABLE = "policy_unavailable" {
+        cause: "The host lacks what a filtered network needs, or the daemon's self-test found that a policy does not hold.",
+        next: "Run `hivekeep check` on the host to see what is missing.",
+    }
+    /// The vault is switched off.
+    VAULT_DISABLED = "vault_disabled" {
+        cause: "`vault.enabled` is false.",
+        next: "Set `vault.enabled` and restart the daemon.",
+    }
+}

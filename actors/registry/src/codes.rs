@@ -1,0 +1,61 @@
+//! Error codes of sessions and of the dispatch of calls.
+
+pub(crate) use hivekeep_kernel::codes::*;
+
+hivekeep_kernel::codes! {
+    /// There is no such tool.
+    UNKNOWN_TOOL = "unknown_tool" {
+        cause: "The name is wrong, or the tool is not in the session's toolsets.",
+        next: "Use one of `details.nearest`, or list the tools.",
+    }
+    /// There is no such toolset.
+    UNKNOWN_TOOLSET = "unknown_toolset" {
+        cause: "The name is wrong; toolsets are called like the families of tools.",
+        next: "Use one of `details.toolsets`.",
+    }
+    /// A policy does not allow the call.
+    DENIED = "denied" {
+        cause: "The operator's configuration forbids the tool or what it is asked to do.",
+        next: "Do without it, or have the operator change the policy in `details.policy`.",
+    }
+    /// A policy requires a person's approval, and there is no way to ask for one.
+    APPROVAL_REQUIRED = "approval_required" {
+        cause: "The operator's configuration asks for approval of the tool.",
+        next: "Do without it, or have the operator change the policy in `details.policy`.",
+    }
+    /// The call takes more tokens than its bucket ever holds.
+    RATE_IMPOSSIBLE = "rate_impossible" {
+        cause: "One call asks for very many things at once.",
+        next: "Split it into calls for at most `details.burst`.",
+    }
+    /// The result is larger than the tool may answer.
+    RESULT_TOO_LARGE = "result_too_large" {
+        cause: "The call asks for too much at once.",
+        next: "Narrow it by the fields in `details.narrow_by`; what the call was to do is done.",
+    }
+    /// The session, or all sessions of its user, would hold more than they may.
+    QUOTA_EXCEEDED = "quota_exceeded" {
+        cause: "`registry.quota` limits what workspaces of a session may take; `details` has the figures.",
+        next: "Destroy a workspace, ask for less, or raise the quota.",
+    }
+    /// All workspaces together would take more than the host gives.
+    HOST_FULL = "host_full" {
+        cause: "`registry.host` limits what all sessions hold; `details.holders` names those with most of it.",
+        next: "Destroy workspaces, ask for less, or raise `registry.host`.",
+    }
+    /// There are as many sessions as there may be.
+    TOO_MANY_SESSIONS = "too_many_sessions" {
+        cause: "Clients leave sessions open, or the limit is small.",
+        next: "End one (`hivekeep sessions`), or raise `registry.sessions.max_sessions`.",
+    }
+    /// The session is over.
+    SESSION_ENDED = "session_ended" {
+        cause: "It was ended by its client or an operator, or was idle for too long.",
+        next: "Open a new session; `workspace_adopt` takes over what the old one owned.",
+    }
+    /// There is no such session.
+    SESSION_UNKNOWN = "session_unknown" {
+        cause: "The id is wrong, or the session ended long ago.",
+        next: "Open a session first.",
+    }
+}

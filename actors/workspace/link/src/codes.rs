@@ -1,0 +1,96 @@
+//! Error codes of the link to a guest, and of what guests answer.
+
+pub(crate) use hivekeep_kernel::codes::*;
+
+hivekeep_kernel::codes! {
+    /// The connection to the guest broke during the call.
+    LINK_LOST = "link_lost" {
+        cause: "The guest daemon or the machine ended or was restarted.",
+        next: "Look whether the call took effect, then repeat it.",
+    }
+    /// Guest and daemon do not accept each other.
+    LINK_REFUSED = "link_refused" {
+        cause: "The machine was made by another daemon, or its guest speaks another version of the protocol.",
+        next: "Stop and start the workspace, so that it runs this daemon's guest.",
+    }
+    /// The guest's answers break the protocol.
+    GUEST_MISBEHAVES = "guest_misbehaves" {
+        cause: "The guest daemon was tampered with or is defective.",
+        next: "Destroy the workspace, or restore a snapshot from before.",
+    }
+    /// A file of the host could not be read or written.
+    HOST_FILE_FAILED = "host_file_failed" {
+        cause: "Missing permissions, a file that changed during the transfer, or a failing disk.",
+        next: "The message names the error; look at the file and its folder on the host.",
+    }
+    /// The path does not exist in the workspace.
+    NOT_FOUND = "not_found" {
+        cause: "The path is wrong, or relative to another folder than expected.",
+        next: "`file_list` shows what a folder holds.",
+    }
+    /// The guest's user may not do this.
+    PERMISSION_DENIED = "permission_denied" {
+        cause: "The mode or owner of the file forbids it.",
+        next: "Change the mode or owner by `exec`, or use another path.",
+    }
+    /// A part of the path is not a folder.
+    NOT_A_DIRECTORY = "not_a_directory" {
+        cause: "A file stands where the call needs a folder.",
+        next: "Name a folder.",
+    }
+    /// The path is a folder, and the call needs a file.
+    IS_A_DIRECTORY = "is_a_directory" {
+        cause: "The path is incomplete.",
+        next: "Name a file; `file_list` shows what the folder holds.",
+    }
+    /// The workspace's disk is full.
+    GUEST_DISK_FULL = "guest_disk_full" {
+        cause: "The workspace has written as much as its `disk_gb` allows.",
+        next: "Free space in the workspace, or make one with a larger `disk_gb`.",
+    }
+    /// The guest runs as many things at once as it may.
+    GUEST_BUSY = "guest_busy" {
+        cause: "Too many calls, background jobs or tasks are in the workspace.",
+        next: "Wait for some to end, or end them; `workspace_info` lists the jobs.",
+    }
+    /// The guest knows no job of this id.
+    UNKNOWN_JOB = "unknown_job" {
+        cause: "The id is wrong, or the job went with an earlier run of the machine.",
+        next: "`workspace_info` lists the jobs.",
+    }
+    /// Another job of this id was started before.
+    JOB_CONFLICT = "job_conflict" {
+        cause: "A repeated start differs from the first one.",
+        next: "Start the command as a new job.",
+    }
+    /// The text to replace does not occur in the file.
+    NO_MATCH = "no_match" {
+        cause: "`old_string` differs from the file, often in spaces or line ends.",
+        next: "Read the file and give `old_string` exactly as it stands there.",
+    }
+    /// The file is not UTF-8 text.
+    NOT_UTF8 = "not_utf8" {
+        cause: "It is binary, or text in another encoding.",
+        next: "Use `file_transfer` for files that are not text.",
+    }
+    /// The command could not be started.
+    CANNOT_START = "cannot_start" {
+        cause: "The program does not exist or is not executable, or the working directory does not exist.",
+        next: "Check the program's name and `workdir`.",
+    }
+    /// A read or write failed in the guest.
+    GUEST_IO = "guest_io" {
+        cause: "The message names the system's error.",
+        next: "Look at the path by `exec`; `workspace_logs` shows the console.",
+    }
+    /// The guest daemon has a defect.
+    GUEST_INTERNAL = "guest_internal" {
+        cause: "Something failed in the guest that its daemon does not expect.",
+        next: "Look at `workspace_logs` and report it.",
+    }
+    /// The guest cannot do this.
+    GUEST_UNSUPPORTED = "guest_unsupported" {
+        cause: "The workspace still runs the guest daemon of an older version.",
+        next: "Stop and start the workspace: then it runs this daemon's guest.",
+    }
+}

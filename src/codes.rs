@@ -1,0 +1,77 @@
+//! All error codes, and those of the doors and the command line.
+
+use hivekeep_kernel::ErrorCode;
+
+pub(crate) use hivekeep_kernel::codes::*;
+pub(crate) use hivekeep_registry::codes::*;
+
+hivekeep_kernel::codes! {
+    /// The daemon has as many clients as it may.
+    TOO_MANY_CONNECTIONS = "too_many_connections" {
+        cause: "Clients leave connections open, or the limit is small.",
+        next: "Close some, or raise `daemon.max_connections`.",
+    }
+    /// The daemon belongs to another user of the host.
+    NOT_YOUR_DAEMON = "not_your_daemon" {
+        cause: "The client runs as another user than the daemon.",
+        next: "Start a daemon of your own with `hivekeep daemon`.",
+    }
+    /// The client did not say who it is in time.
+    HANDSHAKE_TIMEOUT = "handshake_timeout" {
+        cause: "Something connected to the daemon's socket that is not its client, or hangs.",
+        next: "Connect with `hivekeep mcp` or another command of `hivekeep`.",
+    }
+    /// The first message of a connection is not valid.
+    INVALID_HELLO = "invalid_hello" {
+        cause: "Client and daemon are of different versions, or something else connected.",
+        next: "Use the `hivekeep` of the daemon's own version.",
+    }
+    /// A request to the control socket is not valid.
+    INVALID_REQUEST = "invalid_request" {
+        cause: "Client and daemon are of different versions.",
+        next: "Use the `hivekeep` of the daemon's own version.",
+    }
+    /// A request is longer than the daemon reads.
+    REQUEST_TOO_LONG = "request_too_long" {
+        cause: "The call's input is very large.",
+        next: "Send less at once, or use `file_transfer`.",
+    }
+    /// Too many requests of this client are not answered yet.
+    TOO_MANY_REQUESTS = "too_many_requests" {
+        cause: "The client sends requests faster than they are answered.",
+        next: "Wait for answers or cancel some requests, then ask again.",
+    }
+    /// A message has too many values.
+    TOO_MANY_VALUES = "too_many_values" {
+        cause: "It holds very long lists or deep objects.",
+        next: "Split it, or send text instead.",
+    }
+    /// Another backup is being made.
+    BACKUP_RUNNING = "backup_running" {
+        cause: "`hivekeep backup` was called twice.",
+        next: "Try again when the other one is done.",
+    }
+    /// A backup with disks needs a running daemon.
+    DAEMON_NEEDED = "daemon_needed" {
+        cause: "No daemon runs, and only the daemon can freeze disks.",
+        next: "Start the daemon first, or leave `--disks` out.",
+    }
+    /// The daemon has no workspaces whose disks could be saved.
+    NO_DISKS = "no_disks" {
+        cause: "The daemon was built without the family of workspaces.",
+        next: "Leave `--disks` out.",
+    }
+    /// The daemon has no teams.
+    NO_TEAMS = "no_teams" {
+        cause: "The daemon was built without the family of teams.",
+        next: "Use a daemon that has it.",
+    }
+}
+
+/// Those of every crate, sorted by name.
+pub(crate) fn all() -> Vec<&'static ErrorCode> {
+    let mut all = [hivekeep_kernel::codes::ALL, hivekeep_registry::codes::ALL, ALL].concat();
+    all.extend(crate::families::codes());
+    all.sort_by_key(|code| code.name);
+    all
+}
