@@ -1,65 +1,35 @@
 //! An agent as the examples play it: an MCP client with a session of its own, attached over stdio.
 
-use std::{ffi::OsString, path::PathBuf, process::Stdio};
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rmcp::{
-    RoleClient, ServiceExt,
-    model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, JsonObject},
-    service::RunningService,
-};
+use hivekeep_mcp_client::Client;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 /// An attached client. Dropped without [`Agent::leave`], its server ends with it.
-pub struct Agent {
-    client: RunningService<RoleClient, ClientConfig>,
-    server: Child,
-}
+pub struct Agent(Client);
 
 impl Agent {
     /// Attaches to the daemon by the command line that follows the example's own name, as it would
     /// stand in a client's configuration. Without one it is `hivekeep mcp`, of this build if there
     /// is one. A daemon that does not run is started by it.
-    pub async fn attach(name: &'static str) -> Result<Self> {
+    pub async fn attach(name: &str) -> Result<Self> {
         let words: Vec<_> = std::env::args_os().skip(1).collect();
         let (program, arguments) = match words.split_first() {
             Some((program, arguments)) => (program.clone(), arguments.to_vec()),
             None => (hivekeep(), vec!["mcp".into()]),
         };
-        let mut server = Command::new(&program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // A terminal's interruption is for the example alone: it still has to clean up.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start {}", program.to_string_lossy()))?;
-        let input = server.stdin.take().context("the server has no standard input")?;
-        let output = server.stdout.take().context("the server has no standard output")?;
-        let about = Implementation::new(name, env!("CARGO_PKG_VERSION"));
-        let client = ClientConfig::new(ClientCapabilities::default(), about);
-        let client = client.serve((output, input)).await.context("the handshake failed")?;
-        Ok(Self { client, server })
+        let mut server = Command::new(&program);
+        // A terminal's interruption is for the example alone: it still has to clean up.
+        server.args(arguments).process_group(0);
+        let client = Client::spawn(name, server).await;
+        Ok(Self(client.with_context(|| format!("attach to {}", program.to_string_lossy()))?))
     }
 
     /// A call that has to succeed; its structured result.
-    pub async fn call(&self, tool: &'static str, arguments: Value) -> Result<Value> {
-        let action = arguments["action"].as_str().unwrap_or_default().to_owned();
-        let Value::Object(arguments) = arguments else { bail!("{tool}: arguments are an object") };
-        self.ask(tool, arguments).await.with_context(|| format!("{tool} {action}"))
-    }
-
-    async fn ask(&self, tool: &'static str, arguments: JsonObject) -> Result<Value> {
-        let request = CallToolRequestParams::new(tool).with_arguments(arguments);
-        let result = self.client.call_tool(request).await?;
-        if result.is_error == Some(true) {
-            // The first block is for people; the same follows as JSON.
-            let text = result.content.iter().find_map(|block| block.as_text());
-            bail!("{}", text.map_or("an error without words", |block| block.text.as_str()));
-        }
-        result.structured_content.context("it answered nothing")
+    pub async fn call(&self, tool: &str, arguments: Value) -> Result<Value> {
+        Ok(self.0.call(tool, arguments).await?)
     }
 
     /// Runs a command in a workspace, which has to exit with 0; what it wrote.
@@ -74,10 +44,8 @@ impl Agent {
     }
 
     /// Ends the attachment and waits for the server.
-    pub async fn leave(mut self) -> Result<()> {
-        self.client.cancel().await?;
-        self.server.wait().await?;
-        Ok(())
+    pub async fn leave(self) -> Result<()> {
+        Ok(self.0.leave().await?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! MCP over standard input and output.
 
-use rmcp::{ServiceExt, model::CallToolRequestParams};
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
 use crate::{
@@ -164,23 +164,12 @@ fn a_message_too_long_is_refused_and_the_next_one_served() {
     assert_eq!(wire.ask(2, "ping", json!({}))["result"], json!({}));
 }
 
-#[tokio::test]
-async fn a_client_of_the_official_library_gets_along() {
+#[test]
+fn a_client_of_the_official_library_gets_along() {
     let home = Home::new();
-    let mut child = tokio::process::Command::from(home.command(&["mcp"]))
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    let (stdout, stdin) =
-        (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
-    let client = ().serve((stdout, stdin)).await.expect("initialises");
-    let tools = client.list_all_tools().await.expect("lists");
+    let client = Client::spawn("library", home.command(&["mcp"])).expect("it attaches");
+    let tools = client.tools().expect("lists");
     assert!(tools.iter().any(|tool| tool.name == "workspace_create"));
-    let result =
-        client.call_tool(CallToolRequestParams::new("workspace_list")).await.expect("calls");
-    let result = serde_json::to_value(result).expect("serialises");
-    assert_eq!(result["isError"], false, "{result}");
-    client.cancel().await.expect("ends");
-    assert!(child.wait().await.expect("a child").success());
+    assert_eq!(client.call("workspace_list", json!({})).expect("calls")["count"], 0);
+    client.leave().expect("its server ends well");
 }

@@ -2,7 +2,6 @@
 //! goes, the next daemon starts and has everything that a client was answered.
 
 mod acknowledged;
-mod client;
 mod load;
 
 use fastrand::Rng;

@@ -1,7 +1,7 @@
 //! Clients that mean no good, or do not look what they do: what they can take from others.
 
 use std::{
-    io::{BufRead, BufReader, ErrorKind, Write},
+    io::{ErrorKind, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
@@ -9,101 +9,38 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, PATIENCE, wait_until},
+    home::{Home, wait_until},
     wire::Wire,
 };
 
-/// A connection to the socket itself, without anything that would read or wait for its client.
-struct Raw {
-    stream: UnixStream,
-    lines: BufReader<UnixStream>,
-}
-
-impl Raw {
-    fn connect(home: &Home) -> Self {
-        let stream = UnixStream::connect(home.socket()).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let lines = BufReader::new(stream.try_clone().expect("a second handle"));
-        Self { stream, lines }
-    }
-
-    /// Through the hello of a door; the daemon's answer.
-    fn greet(home: &Home, door: &str) -> (Self, Value) {
-        let mut raw = Self::connect(home);
-        raw.say(&json!({ "door": door }));
-        let answer = raw.hear();
-        (raw, answer)
-    }
-
-    /// An MCP client after its handshake.
-    fn mcp(home: &Home) -> Self {
-        let (mut raw, welcome) = Self::greet(home, "mcp");
-        assert!(welcome["welcome"].is_object(), "{welcome}");
-        raw.say(&json!({
-            "jsonrpc": "2.0", "id": "init", "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-11-25", "capabilities": {},
-                "clientInfo": {"name": "raw", "version": "1"},
-            },
-        }));
-        assert_eq!(raw.hear()["id"], "init");
-        raw
-    }
-
-    fn say(&mut self, message: &Value) {
-        writeln!(self.stream, "{message}").expect("it reads");
-    }
-
-    fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("a line");
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}"))
-    }
-
-    /// The next answer, whatever is notified before it.
-    fn answer(&mut self) -> Value {
-        loop {
-            let message = self.hear();
-            if message.get("method").is_none() {
-                return message;
-            }
-        }
-    }
-
-    /// Whether the daemon has closed it.
-    fn closed(&mut self) -> bool {
-        self.lines.fill_buf().is_ok_and(<[u8]>::is_empty)
-    }
-
-    /// Says messages until nobody takes them any more; how many. The last one is finished later.
-    fn shout(&mut self, message: impl Fn(usize) -> Value, most: usize) -> usize {
-        self.stream.set_nonblocking(true).expect("a socket");
-        let (mut said, mut refused) = (0, 0);
-        let mut rest = Vec::new();
-        while said < most && refused < 100 {
-            if rest.is_empty() {
-                rest = format!("{}\n", message(said)).into_bytes();
-            }
-            match self.stream.write(&rest) {
-                Ok(written) => {
-                    (rest, refused) = (rest.split_off(written), 0);
-                    said += usize::from(rest.is_empty());
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    refused += 1;
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => panic!("it hung up: {error}"),
-            }
-        }
-        self.stream.set_nonblocking(false).expect("a socket");
+/// Says messages until nobody takes them any more; how many. The last one is finished later.
+fn shout(stream: &UnixStream, message: impl Fn(usize) -> Value, most: usize) -> usize {
+    stream.set_nonblocking(true).expect("a socket");
+    let (mut said, mut refused) = (0, 0);
+    let mut rest = Vec::new();
+    while said < most && refused < 100 {
         if rest.is_empty() {
-            return said;
+            rest = format!("{}\n", message(said)).into_bytes();
         }
-        let mut stream = self.stream.try_clone().expect("a second handle");
-        std::thread::spawn(move || stream.write_all(&rest));
-        said + 1
+        match (&mut &*stream).write(&rest) {
+            Ok(written) => {
+                (rest, refused) = (rest.split_off(written), 0);
+                said += usize::from(rest.is_empty());
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("it hung up: {error}"),
+        }
     }
+    stream.set_nonblocking(false).expect("a socket");
+    if rest.is_empty() {
+        return said;
+    }
+    let mut handle = stream.try_clone().expect("a second handle");
+    std::thread::spawn(move || handle.write_all(&rest));
+    said + 1
 }
 
 /// Resident memory of the daemon.
@@ -116,14 +53,14 @@ fn rss_mib(home: &Home) -> u64 {
 fn answers_that_nobody_reads_end_the_reading() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let mut raw = Raw::mcp(&home);
+    let mut raw = Wire::mcp(&home);
     let before = rss_mib(&home);
     let padding = "x".repeat(2000);
     let ask = |id| {
         let params = json!({"_meta": {"padding": padding}});
         json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params})
     };
-    let said = raw.shout(ask, 60_000);
+    let said = shout(&raw.stream, ask, 60_000);
     let after = rss_mib(&home);
     assert!(after < before + 100, "from {before} to {after} MiB by {said} requests");
     assert!(said < 60_000, "it is not read on");
@@ -132,10 +69,10 @@ fn answers_that_nobody_reads_end_the_reading() {
     wire.initialize();
     assert_eq!(wire.ask(1, "ping", json!({}))["result"], json!({}));
     for _ in 0..said {
-        assert!(raw.answer()["result"]["tools"].is_array());
+        assert!(raw.next_answer()["result"]["tools"].is_array());
     }
-    raw.say(&json!({"jsonrpc": "2.0", "id": "last", "method": "ping"}));
-    assert_eq!(raw.answer()["id"], "last");
+    raw.send(&json!({"jsonrpc": "2.0", "id": "last", "method": "ping"}));
+    assert_eq!(raw.next_answer()["id"], "last");
 }
 
 #[test]
@@ -149,7 +86,7 @@ fn halves_of_long_messages_take_no_more_than_there_is_room_for() {
     let long =
         ask("long").to_string().replace(r#""x":"""#, &format!(r#""x":"{}""#, "x".repeat(7 << 19)));
     let half = &long.as_bytes()[..long.len() - 10];
-    let mut raws: Vec<_> = (0..HALVES).map(|_| (Raw::mcp(&home), 0)).collect();
+    let mut raws: Vec<_> = (0..HALVES).map(|_| (Wire::mcp(&home), 0)).collect();
     let before = rss_mib(&home);
     let mut quiet_rounds = 0;
     while quiet_rounds < 20 {
@@ -172,10 +109,10 @@ fn halves_of_long_messages_take_no_more_than_there_is_room_for() {
     assert_eq!(wire.ask(1, "ping", json!({}))["result"], json!({}));
     // Whoever goes makes room.
     drop(raws);
-    let mut raw = Raw::mcp(&home);
+    let mut raw = Wire::mcp(&home);
     raw.stream.write_all(long.as_bytes()).expect("it is read");
     raw.stream.write_all(b"\n").expect("it is read");
-    assert_eq!(raw.answer()["id"], "long");
+    assert_eq!(raw.next_answer()["id"], "long");
 }
 
 /// A request that is in work until it is cancelled.
@@ -203,31 +140,31 @@ fn a_cancellation_is_heard_when_every_place_is_taken() {
     const PLACES: usize = 256;
     let home = Home::new();
     let _daemon = home.daemon();
-    let (mut raw, _) = Raw::greet(&home, "mcp");
+    let (mut raw, _) = Wire::greet(&home, "mcp");
     for id in 0..PLACES {
-        raw.say(&listen(id));
-        assert_eq!(raw.hear()["method"], "notifications/subscriptions/acknowledged");
+        raw.send(&listen(id));
+        assert_eq!(raw.receive()["method"], "notifications/subscriptions/acknowledged");
     }
     for id in [PLACES, PLACES + 1] {
-        raw.say(&listen(id));
-        let refused = raw.hear();
+        raw.send(&listen(id));
+        let refused = raw.receive();
         assert_eq!(refused["id"], id, "{refused}");
         assert_eq!(refused["error"]["data"]["error"]["code"], "too_many_requests", "{refused}");
         assert_eq!(refused["error"]["data"]["error"]["retryable"], true, "{refused}");
     }
-    raw.say(&cancel(7));
+    raw.send(&cancel(7));
     wait_until("its place is free", || {
-        raw.say(&listen(PLACES + 2));
-        raw.hear()["method"] == "notifications/subscriptions/acknowledged"
+        raw.send(&listen(PLACES + 2));
+        raw.receive()["method"] == "notifications/subscriptions/acknowledged"
     });
     // However many are cancelled, each gives its place back, though none is answered.
     for id in 0..=PLACES + 2 {
-        raw.say(&cancel(id));
+        raw.send(&cancel(id));
     }
     for id in 1_000..1_000 + 2 * PLACES {
-        raw.say(&listen(id));
-        assert_eq!(raw.hear()["method"], "notifications/subscriptions/acknowledged", "{id}");
-        raw.say(&cancel(id));
+        raw.send(&listen(id));
+        assert_eq!(raw.receive()["method"], "notifications/subscriptions/acknowledged", "{id}");
+        raw.send(&cancel(id));
     }
 }
 
@@ -235,7 +172,7 @@ fn a_cancellation_is_heard_when_every_place_is_taken() {
 fn a_message_of_a_million_values_is_refused_before_it_costs_anything() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let mut raw = Raw::mcp(&home);
+    let mut raw = Wire::mcp(&home);
     let before = rss_mib(&home);
     let keys: String = (0..1_000_000).map(|n| format!(r#""k{n:06}":0,"#)).collect();
     for id in 0..3 {
@@ -247,26 +184,26 @@ fn a_message_of_a_million_values_is_refused_before_it_costs_anything() {
         home.ok(&["ps"]);
     }
     for id in 0..3 {
-        let refused = raw.answer();
+        let refused = raw.next_answer();
         assert_eq!(refused["id"], id, "{refused}");
         assert_eq!(refused["error"]["data"]["error"]["code"], "too_many_values", "{refused}");
     }
     let after = rss_mib(&home);
     assert!(after < before + 100, "from {before} to {after} MiB");
-    raw.say(&json!({"jsonrpc": "2.0", "id": 9, "method": "ping"}));
-    assert_eq!(raw.answer()["id"], 9);
+    raw.send(&json!({"jsonrpc": "2.0", "id": 9, "method": "ping"}));
+    assert_eq!(raw.next_answer()["id"], 9);
 }
 
 #[test]
 fn more_than_the_bucket_holds_waits_and_is_not_refused() {
     let home = Home::new().with("HIVEKEEP_DAEMON__MESSAGES_PER_SEC", "20");
     let _daemon = home.daemon();
-    let mut raw = Raw::mcp(&home);
+    let mut raw = Wire::mcp(&home);
     let begun = std::time::Instant::now();
     for id in 0..60 {
-        raw.say(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
+        raw.send(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
     }
-    let mut answered: Vec<_> = (0..60).map(|_| raw.answer()["id"].as_u64()).collect();
+    let mut answered: Vec<_> = (0..60).map(|_| raw.next_answer()["id"].as_u64()).collect();
     answered.sort_unstable();
     assert_eq!(answered, (0..60).map(Some).collect::<Vec<_>>());
     // A machine that is slow makes it longer, and none makes it shorter.
@@ -277,18 +214,18 @@ fn more_than_the_bucket_holds_waits_and_is_not_refused() {
 fn the_operator_gets_in_past_any_number_of_silent_clients() {
     let home = Home::new().with("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "600");
     let mut daemon = home.daemon();
-    let strangers: Vec<_> = (0..300).map(|_| Raw::connect(&home)).collect();
+    let strangers: Vec<_> = (0..300).map(|_| Wire::connect(&home)).collect();
     home.ok(&["ps"]);
     let idle: Vec<_> = (0..300)
         .map(|nth| {
-            let (raw, answer) = Raw::greet(&home, "control");
+            let (raw, answer) = Wire::greet(&home, "control");
             assert!(answer["welcome"].is_object(), "{nth}: {answer}");
             raw
         })
         .collect();
     home.ok(&["ps"]);
     home.ok(&["sessions"]);
-    let clients: Vec<_> = (0..200).map(|_| Raw::greet(&home, "mcp").0).collect();
+    let clients: Vec<_> = (0..200).map(|_| Wire::greet(&home, "mcp").0).collect();
     home.ok(&["ps"]);
     home.ok(&["stop"]);
     assert!(daemon.wait().success());
@@ -301,10 +238,10 @@ fn a_client_that_does_not_begin_loses_its_place() {
         .with("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "1")
         .with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", "2");
     let _daemon = home.daemon();
-    let mut begun = Raw::mcp(&home);
-    let (mut silent, welcome) = Raw::greet(&home, "mcp");
+    let mut begun = Wire::mcp(&home);
+    let (mut silent, welcome) = Wire::greet(&home, "mcp");
     assert!(welcome["welcome"].is_object(), "{welcome}");
-    let (_, refused) = Raw::greet(&home, "mcp");
+    let (_, refused) = Wire::greet(&home, "mcp");
     // One so slow that the silent one is gone already is let in.
     if refused["welcome"].is_null() {
         assert_eq!(refused["refused"]["code"], "too_many_connections", "{refused}");
@@ -312,8 +249,8 @@ fn a_client_that_does_not_begin_loses_its_place() {
     assert!(silent.closed());
     let mut wire = Wire::start(&home, &["--no-spawn"]);
     wire.initialize();
-    begun.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}));
-    assert_eq!(begun.answer()["id"], 1, "whoever has begun may be silent");
+    begun.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}));
+    assert_eq!(begun.next_answer()["id"], 1, "whoever has begun may be silent");
 }
 
 #[test]

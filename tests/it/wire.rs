@@ -1,57 +1,102 @@
-//! An MCP client made of nothing but lines, so that every byte is seen.
+//! MCP client made of nothing but lines, so that every byte is seen, broken lines can be said, and
+//! what is not read stays unread.
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Stdio},
-    sync::mpsc,
+    net::Shutdown,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Child, ExitStatus},
 };
 
 use serde_json::{Value, json};
 
 use crate::home::{Home, PATIENCE};
 
-/// `hivekeep mcp` and its two ends.
+/// A connection to the daemon's socket, or to a `hivekeep mcp` as its input and output.
 pub(crate) struct Wire {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: mpsc::Receiver<String>,
+    pub(crate) stream: UnixStream,
+    lines: BufReader<UnixStream>,
+    child: Option<Child>,
 }
 
 impl Wire {
     /// Starts `hivekeep mcp` with more arguments.
     pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
-        let args: Vec<_> = [&["mcp"], args].concat();
-        let mut child = home
-            .command(&args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let theirs = OwnedFd::from(theirs);
+        let child = home
+            .command(&[&["mcp"], args].concat())
+            .stdin(theirs.try_clone().expect("a second handle"))
+            .stdout(theirs)
             .spawn()
             .expect("the program runs");
-        let stdout = child.stdout.take().expect("a pipe");
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { stdin: child.stdin.take(), child, lines }
+        let mut wire = Self::over(ours);
+        wire.child = Some(child);
+        wire
+    }
+
+    /// Connects to the daemon's socket and says nothing.
+    pub(crate) fn connect(home: &Home) -> Self {
+        Self::over(UnixStream::connect(home.socket()).expect("connects"))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let lines = BufReader::new(stream.try_clone().expect("a second handle"));
+        Self { stream, lines, child: None }
+    }
+
+    /// Connects and says hello at a door; the daemon's answer.
+    pub(crate) fn greet(home: &Home, door: &str) -> (Self, Value) {
+        let mut wire = Self::connect(home);
+        wire.send(&json!({ "door": door }));
+        let answer = serde_json::from_str(&wire.line().expect("an answer")).expect("JSON");
+        (wire, answer)
+    }
+
+    /// Connects as an MCP client, with its handshake.
+    pub(crate) fn mcp(home: &Home) -> Self {
+        let (mut wire, welcome) = Self::greet(home, "mcp");
+        assert!(welcome["welcome"].is_object(), "{welcome}");
+        wire.initialize();
+        wire
     }
 
     pub(crate) fn send(&mut self, message: &Value) {
-        let stdin = self.stdin.as_mut().expect("not closed");
-        writeln!(stdin, "{message}").expect("it reads");
+        writeln!(self.stream, "{message}").expect("it reads");
+    }
+
+    /// The next line; `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let length = self.lines.read_line(&mut line).expect("a line in time");
+        (length > 0).then_some(line)
     }
 
     /// The next line, which must be JSON-RPC: nothing else may be on this wire.
     pub(crate) fn receive(&mut self) -> Value {
-        let line = self.lines.recv_timeout(PATIENCE).expect("a line");
+        let line = self.line().expect("a line");
         let message: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
         assert_eq!(message["jsonrpc"], "2.0", "{line}");
         message
+    }
+
+    /// The next answer, whatever is notified before it.
+    pub(crate) fn next_answer(&mut self) -> Value {
+        loop {
+            let message = self.receive();
+            if message.get("method").is_none() {
+                return message;
+            }
+        }
+    }
+
+    /// The answer to an earlier request, which is the next one.
+    pub(crate) fn answer(&mut self, id: i64) -> Value {
+        let answer = self.next_answer();
+        assert_eq!(answer["id"], id, "an answer to something else: {answer}");
+        answer
     }
 
     /// Asks, and passes over notifications until the answer.
@@ -60,28 +105,13 @@ impl Wire {
         self.answer(id)
     }
 
-    /// The answer to an earlier request.
-    pub(crate) fn answer(&mut self, id: i64) -> Value {
-        loop {
-            let message = self.receive();
-            if message["id"] == id && message.get("method").is_none() {
-                return message;
-            }
-            assert!(message.get("method").is_some(), "an answer to nothing: {message}");
-        }
-    }
-
     /// The handshake of 2025-11-25.
     pub(crate) fn initialize(&mut self) -> Value {
-        let answer = self.ask(
-            0,
-            "initialize",
-            json!({
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "wire", "version": "1"},
-            }),
-        );
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "wire", "version": "1"},
+        });
+        let answer = self.ask(0, "initialize", params);
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         answer["result"].clone()
     }
@@ -91,20 +121,24 @@ impl Wire {
         self.ask(id, "tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// Closes the input and waits for the end; what was still said.
-    pub(crate) fn finish(mut self) -> (std::process::ExitStatus, Vec<String>) {
-        drop(self.stdin.take());
-        let mut rest = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            rest.push(line);
-        }
-        (self.child.wait().expect("a child"), rest)
+    /// Whether the other side has closed it.
+    pub(crate) fn closed(&mut self) -> bool {
+        self.lines.fill_buf().is_ok_and(<[u8]>::is_empty)
+    }
+
+    /// Ends the input of `hivekeep mcp` and waits for its end; what was still said.
+    pub(crate) fn finish(mut self) -> (ExitStatus, Vec<String>) {
+        self.stream.shutdown(Shutdown::Write).expect("a socket");
+        let rest = std::iter::from_fn(|| self.line()).collect();
+        let mut child = self.child.take().expect("it was started");
+        (child.wait().expect("a child"), rest)
     }
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _reaped = self.child.wait();
+        let Some(child) = &mut self.child else { return };
+        let _ended_already = child.kill();
+        let _reaped = child.wait();
     }
 }

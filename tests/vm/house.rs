@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hivekeep_mcp_client::blocking::Client;
 use hivekeep_network::{Access, selftest::stage::Stage};
 use serde_json::{Value, json};
 
@@ -229,6 +230,13 @@ impl House {
             Kind::Vm => Duration::from_secs(400),
         };
         Door::new(self.path(), patience)
+    }
+
+    /// An MCP client with a session of its own, beside the one of the control door.
+    pub fn attach(&self) -> Client {
+        let mut command = self.command();
+        command.args(["mcp", "--no-spawn"]);
+        Client::spawn("test", command).expect("a client attaches")
     }
 
     /// The daemon's process.

@@ -1,81 +1,15 @@
 //! Who may operate a workspace, when its session is there and when it is gone.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
-};
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::house::{House, Kind};
-
-/// An MCP client over stdio, by hand.
-struct Client {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    next: u64,
-}
-
-impl Client {
-    fn attach(house: &House) -> Self {
-        let mut process = house
-            .command()
-            .args(["mcp", "--no-spawn"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the client starts");
-        let input = process.stdin.take().expect("piped");
-        let output = BufReader::new(process.stdout.take().expect("piped"));
-        let mut client = Self { process, input, output, next: 1 };
-        client.ask(
-            "initialize",
-            json!({
-                "protocolVersion": "2025-11-25", "capabilities": {},
-                "clientInfo": { "name": "test", "version": "1" },
-            }),
-        );
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        client
-    }
-
-    fn send(&mut self, message: &Value) {
-        writeln!(self.input, "{message}").expect("the client reads");
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.next;
-        self.next += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).expect("an answer") > 0, "the client ended");
-            let answer: Value = serde_json::from_str(&line).expect("only protocol on stdout");
-            if answer["id"] == id {
-                return answer["result"].clone();
-            }
-        }
-    }
-
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ended = self.process.kill();
-        let _reaped = self.process.wait();
-    }
-}
 
 #[test]
 fn a_workspace_outlives_its_session_and_can_be_adopted() {
     let Some(house) = House::open(Kind::Sandbox) else { return };
-    let mut client = Client::attach(&house);
-    let made = client.call("workspace_create", json!({ "name": "w" }));
-    assert_eq!(made["structuredContent"]["state"], "running", "{made}");
+    let client = house.attach();
+    let made = client.call("workspace_create", json!({ "name": "w" })).expect("made");
+    assert_eq!(made["state"], "running", "{made}");
     // The command line has a session of its own.
     let exec = json!({ "workspace_id": "w", "command": "true" });
     assert_eq!(house.refused("exec", exec.clone()).code, "not_owner");

@@ -7,7 +7,7 @@
 
 mod bare;
 mod calls;
-pub(crate) mod client;
+mod client;
 mod create;
 mod figure;
 mod forks;

@@ -9,7 +9,6 @@
 //! close:   client ─ machines ─ daemon ─ folder, whatever happened before
 //! ```
 
-mod client;
 mod explore;
 mod farewell;
 mod house;
@@ -62,8 +61,6 @@ impl Isolation {
 pub(crate) struct Programs {
     /// The daemon and its command line.
     hivekeep: PathBuf,
-    /// The MCP client.
-    client: PathBuf,
 }
 
 impl Demo {
@@ -98,20 +95,15 @@ impl Demo {
         let (profile, flag) =
             if self.release { ("release", Some("--release")) } else { ("debug", None) };
         teller.step("build", || {
-            let what =
-                ["--package", "hivekeep", "--bin", "hivekeep", "--example", "attach_and_call"];
+            let what = ["--package", "hivekeep", "--bin", "hivekeep"];
             cmd!(shell, "cargo build {what...}").args(flag).quiet().run()?;
-            Ok(format!("hivekeep and an MCP client, {profile}"))
+            Ok(format!("hivekeep, {profile}"))
         })?;
         teller.step("guest", || {
             let guest = guest::build(repo)?;
             Ok(format!("static, {} KiB", std::fs::metadata(guest)?.len() / 1024))
         })?;
-        let folder = repo.target.join(profile);
-        let programs = Programs {
-            hivekeep: folder.join("hivekeep"),
-            client: folder.join("examples/attach_and_call"),
-        };
+        let programs = Programs { hivekeep: repo.target.join(profile).join("hivekeep") };
         teller.step("image `base`", || {
             let hivekeep = &programs.hivekeep;
             cmd!(shell, "{hivekeep} image build base")

@@ -22,8 +22,9 @@ const IMAGE: &str = "hivekeep-image";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
+const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -65,7 +66,8 @@ const RULES: [Rule; 13] = [
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES],
         others: None,
     },
-    Rule { name: "xtask", house: &[], others: None },
+    Rule { name: MCP_CLIENT, house: &[], others: None },
+    Rule { name: "xtask", house: &[MCP_CLIENT], others: None },
 ];
 
 /// An actor that has no row of its own.
@@ -77,7 +79,7 @@ const ROOT: &str = "hivekeep";
 /// What only some may use, in what they ship.
 const ONLY_IN: [(&str, &[&str]); 7] = [
     ("sled", &[STORE]),
-    ("rmcp", &[ROOT]),
+    ("rmcp", &[ROOT, MCP_CLIENT]),
     ("axum", &[ROOT]),
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask"]),

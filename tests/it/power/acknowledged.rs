@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use hivekeep_mcp_client::Error;
 use serde_json::json;
 
-use super::client::Client;
+use super::load::attach;
 use crate::home::Home;
 
 pub(crate) type Log = Arc<Mutex<Acknowledged>>;
@@ -33,13 +34,14 @@ impl Acknowledged {
         let missing: Vec<_> =
             self.sessions.iter().filter(|id| !listed.contains(id.as_str())).collect();
         assert!(missing.is_empty(), "{missing:?} of {} sessions are gone", self.sessions.len());
-        let mut client = Client::connect(home).expect("it listens");
+        let client = attach(home).expect("it listens");
         for (path, note) in &self.notes {
             let read = json!({"action": "read", "path": path});
-            let read = client.call("vault", &read).expect("it answers");
-            let found = read["structuredContent"]["content"].as_str().map(str::to_owned);
-            let absent = read["isError"] == true && read.to_string().contains("not_found");
-            assert_eq!(found.is_none(), absent, "{path}: {read}");
+            let found = match client.call("vault", read) {
+                Ok(read) => Some(read["content"].as_str().expect("a text").to_owned()),
+                Err(Error::Refused { text, .. }) if text.contains("not_found") => None,
+                Err(error) => panic!("{path}: {error}"),
+            };
             let good = found == note.done || note.going.contains(&found);
             assert!(good, "{path} is {found:.80?} and not {note:.80?}");
         }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{RwLock, RwLockWriteGuard};
 use std::thread::Scope;
 
+use hivekeep_mcp_client::{Error, blocking::Client};
 use serde_json::json;
 
 use super::acknowledged::{Log, Note};
-use super::client::Client;
 use crate::home::Home;
 
 const WRITERS: usize = 2;
@@ -58,8 +58,22 @@ pub(crate) fn start<'s>(scope: &'s Scope<'s, '_>, home: &'s Home, log: &'s Log, 
     }
 }
 
+/// Attaches; `None` when the daemon is gone.
+pub(super) fn attach(home: &Home) -> Option<Client> {
+    answered(Client::connect("power", &home.socket())).map(|client| client.expect("it is let in"))
+}
+
+/// An answer or a refusal; `None` when the daemon is gone before either.
+fn answered<T>(result: Result<T, Error>) -> Option<Result<T, Error>> {
+    match result {
+        Err(Error::Lost(_) | Error::Unreached(_) | Error::Handshake(_)) => None,
+        Err(Error::Silent) => panic!("a daemon that lives does not answer"),
+        answered => Some(answered),
+    }
+}
+
 fn write(home: &Home, writer: usize, log: &Log, gate: &Gate) -> Option<()> {
-    let mut client = Client::connect(home)?;
+    let client = attach(home)?;
     for number in 0.. {
         if !gate.pass() {
             break;
@@ -78,13 +92,12 @@ fn write(home: &Home, writer: usize, log: &Log, gate: &Gate) -> Option<()> {
             Some(text) => json!({"action": "write", "path": path, "content": text}),
             None => json!({"action": "delete", "path": path, "confirm": true}),
         };
-        let answer = client.call("vault", &asked)?;
+        let answer = answered(client.call("vault", &asked))?;
         // That there is no note to be removed acknowledges nothing.
-        let refused = answer["isError"] == true;
-        assert!(!refused || wanted.is_none(), "{path}: {answer}");
-        note(&|note| match refused {
-            true => assert!(note.done.is_none() || note.going.len() > 1, "{path}: {answer}"),
-            false => *note = Note { done: wanted.clone(), going: Vec::new() },
+        assert!(answer.is_ok() || wanted.is_none(), "{path}: {answer:?}");
+        note(&|note| match &answer {
+            Err(_) => assert!(note.done.is_none() || note.going.len() > 1, "{path}: {answer:?}"),
+            Ok(_) => *note = Note { done: wanted.clone(), going: Vec::new() },
         });
     }
     Some(())
@@ -92,9 +105,10 @@ fn write(home: &Home, writer: usize, log: &Log, gate: &Gate) -> Option<()> {
 
 fn come_and_go(home: &Home, log: &Log, gate: &Gate) -> Option<()> {
     while gate.pass() {
-        let mut client = Client::connect(home)?;
-        log.lock().expect("no panic").sessions.insert(client.session.clone());
-        client.call("workspace_list", &json!({}))?;
+        let client = attach(home)?;
+        let session = client.session().expect("a socket names it").to_owned();
+        log.lock().expect("no panic").sessions.insert(session);
+        answered(client.call("workspace_list", json!({})))?.expect("listed");
     }
     Some(())
 }

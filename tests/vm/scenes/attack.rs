@@ -2,13 +2,14 @@
 //! it lives, is small, serves others at once, and starts again.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::Write,
     net::Shutdown,
     os::unix::net::UnixStream,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
 use crate::{house::House, leaks};
@@ -107,22 +108,9 @@ fn guests(house: &House, end: &AtomicBool) {
 /// Another client, from its connection to its answer.
 fn served(house: &House) -> Duration {
     let begun = Instant::now();
-    let mut stream = connect(house).expect("another client gets in");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-    let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
-    let call = json!({ "name": "workspace_list", "arguments": {} });
-    let said = greeted(request("tools/call", call));
-    let mut heard = 0;
-    for line in &said {
-        writeln!(stream, "{line}").expect("it reads");
-        if line.get("id").is_some() || line.get("door").is_some() {
-            let mut answer = String::new();
-            lines.read_line(&mut answer).expect("an answer");
-            assert!(!answer.contains("\"error\""), "{answer}");
-            heard += 1;
-        }
-    }
-    assert_eq!(heard, 3, "three answers");
+    let socket = house.path().join("run/hivekeep.sock");
+    let client = Client::connect("another", &socket).expect("another client gets in");
+    client.call("workspace_list", json!({})).expect("an answer");
     begun.elapsed()
 }
 

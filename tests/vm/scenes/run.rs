@@ -1,8 +1,4 @@
-use std::{
-    io::{BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -113,54 +109,6 @@ pub fn in_parallel_over_workspaces(house: House) {
     assert_eq!(uneven.code, "invalid_input");
 }
 
-/// A session of MCP's beside the one of the control door.
-struct Beside {
-    stream: UnixStream,
-    lines: BufReader<UnixStream>,
-}
-
-impl Beside {
-    fn attach(house: &House) -> Self {
-        let stream = UnixStream::connect(house.path().join("run/hivekeep.sock")).expect("a daemon");
-        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("set");
-        let lines = BufReader::new(stream.try_clone().expect("cloned"));
-        let mut beside = Self { stream, lines };
-        beside.say(&json!({ "door": "mcp" }));
-        assert!(beside.hear()["welcome"].is_object(), "let in");
-        let client = json!({ "name": "beside", "version": "1" });
-        let params =
-            json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-        beside.ask("initialize", params);
-        beside.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        beside
-    }
-
-    fn say(&mut self, message: &Value) {
-        self.stream.write_all(format!("{message}\n").as_bytes()).expect("it reads");
-    }
-
-    fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("an answer in time");
-        serde_json::from_str(&line).expect("JSON")
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
-        loop {
-            let message = self.hear();
-            if message["id"] == 1 {
-                return message["result"].clone();
-            }
-        }
-    }
-
-    fn call(&mut self, tool: &str, args: Value) {
-        let result = self.ask("tools/call", json!({ "name": tool, "arguments": args }));
-        assert_ne!(result["isError"], json!(true), "{tool}: {result}");
-    }
-}
-
 pub fn one_session_leaves_places_to_others(house: House) {
     house.create("w");
     let args = json!({ "workspace_ids": ["w"], "commands": "sleep 8882", "timeout_secs": 600 });
@@ -174,10 +122,11 @@ pub fn one_session_leaves_places_to_others(house: House) {
             std::thread::sleep(Duration::from_millis(50));
         }
         // By another session and by their own.
-        let mut other = Beside::attach(&house);
-        other.call("workspace_create", json!({ "name": "beside" }));
-        other.call("exec_parallel", json!({ "workspace_ids": ["beside"], "commands": "true" }));
-        other.call("workspace_destroy", json!({ "workspace_id": "beside" }));
+        let other = house.attach();
+        let other = |tool, args| other.call(tool, args).expect("it has places");
+        other("workspace_create", json!({ "name": "beside" }));
+        other("exec_parallel", json!({ "workspace_ids": ["beside"], "commands": "true" }));
+        other("workspace_destroy", json!({ "workspace_id": "beside" }));
         house.create("own");
         house.call("workspace_destroy", json!({ "workspace_id": "w" }));
         for call in calls {

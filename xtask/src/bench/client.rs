@@ -1,6 +1,6 @@
-//! An MCP client over pipes that does as little as possible: it writes prepared
-//! lines and reads lines. The same code drives both sides of a comparison, so
-//! its own share is equal, and small.
+//! The client that is measured with: it writes prepared lines to a pipe and reads lines, and does
+//! as little as possible. A library's share, equal on both sides of a comparison, would move their
+//! ratio towards one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

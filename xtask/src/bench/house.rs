@@ -88,11 +88,21 @@ impl BenchDaemon {
         command(&self.program, self.path())
     }
 
-    /// An MCP client with a session of its own.
+    /// The client that is measured with, and has a session of its own.
     pub(crate) fn attach(&self) -> Result<Client> {
+        Client::start(self.mcp()).with_context(|| format!("the daemon said: {}", self.stderr()))
+    }
+
+    /// A client that nothing is measured with.
+    pub(crate) fn client(&self) -> Result<hivekeep_mcp_client::blocking::Client> {
+        let client = hivekeep_mcp_client::blocking::Client::spawn("xtask", self.mcp());
+        client.with_context(|| format!("the daemon said: {}", self.stderr()))
+    }
+
+    fn mcp(&self) -> Command {
         let mut command = self.command();
         command.args(["mcp", "--no-spawn"]);
-        Client::start(command).with_context(|| format!("the daemon said: {}", self.stderr()))
+        command
     }
 
     /// Keeps what the daemon and its machines said, where the next run finds nothing of it: the

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
-use super::{Isolation, client::Client, teller::Teller};
+use super::{Isolation, teller::Teller};
 
 const GOLDEN: &str = "golden";
 const PREFIX: &str = "try";
@@ -15,7 +16,7 @@ const NUMBERS: &str = "/dev/shm/numbers";
 const LAST_NUMBER: u64 = 20_000;
 
 /// Leaves nothing behind. A sandbox is asked as well, and says why it cannot.
-pub(super) fn play(client: &mut Client, teller: &Teller, isolation: Isolation) -> Result<()> {
+pub(super) fn play(client: &Client, teller: &Teller, isolation: Isolation) -> Result<()> {
     if isolation == Isolation::Sandbox {
         return teller.step("workspace_prepare", || {
             let refused = client.call("workspace_prepare", recipe(isolation));
@@ -44,7 +45,7 @@ fn recipe(isolation: Isolation) -> Value {
     })
 }
 
-fn prepare(client: &mut Client, teller: &Teller, isolation: Isolation) -> Result<()> {
+fn prepare(client: &Client, teller: &Teller, isolation: Isolation) -> Result<()> {
     teller.step("workspace_prepare", || {
         let made = client.call("workspace_prepare", recipe(isolation))?;
         ensure!(made["has_memory"] == true && made["reused_existing"] == false, "{made}");
@@ -62,7 +63,7 @@ fn prepare(client: &mut Client, teller: &Teller, isolation: Isolation) -> Result
 }
 
 /// Their names.
-fn fork(client: &mut Client, teller: &Teller) -> Result<Vec<String>> {
+fn fork(client: &Client, teller: &Teller) -> Result<Vec<String>> {
     let mut names = Vec::new();
     teller.step("workspace_fork", || {
         let args = json!({
@@ -80,7 +81,7 @@ fn fork(client: &mut Client, teller: &Teller) -> Result<Vec<String>> {
 }
 
 /// The nth sums the multiples of n + 1 that its memory holds, and writes that down.
-fn each_its_own(client: &mut Client, teller: &Teller, names: &[String]) -> Result<()> {
+fn each_its_own(client: &Client, teller: &Teller, names: &[String]) -> Result<()> {
     teller.step("exec_parallel", || {
         let divisors = (1..).take(names.len());
         let command = |divisor: u64| {
@@ -105,11 +106,11 @@ fn each_its_own(client: &mut Client, teller: &Teller, names: &[String]) -> Resul
 }
 
 /// Breaks one of them, and goes back to before.
-fn rewind(client: &mut Client, teller: &Teller, name: &str) -> Result<()> {
-    let exec = |client: &mut Client, command: &str| {
+fn rewind(client: &Client, teller: &Teller, name: &str) -> Result<()> {
+    let exec = |client: &Client, command: &str| {
         client.call("exec", json!({ "workspace_id": name, "command": command }))
     };
-    let snapshot = |client: &mut Client, action: &str, memory: Option<bool>| {
+    let snapshot = |client: &Client, action: &str, memory: Option<bool>| {
         let args = json!({
             "workspace_id": name, "action": action, "name": "before", "include_memory": memory,
         });

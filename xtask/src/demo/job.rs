@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
-
-use super::client::Client;
 
 /// For the job as a whole; it takes seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -22,7 +21,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn start(
-        client: &mut Client,
+        client: &Client,
         workspace: &'static str,
         workdir: &str,
         command: &str,
@@ -36,7 +35,7 @@ impl Job {
     }
 
     /// Reads what is new.
-    fn poll(&mut self, client: &mut Client) -> Result<Value> {
+    fn poll(&mut self, client: &Client) -> Result<Value> {
         let arguments = json!({
             "workspace_id": self.workspace, "action": "poll", "job_id": self.id,
             "stdout_from": self.cursor,
@@ -48,7 +47,7 @@ impl Job {
     }
 
     /// Follows it until it has printed something, and still runs.
-    pub(super) fn until_it_speaks(&mut self, client: &mut Client) -> Result<()> {
+    pub(super) fn until_it_speaks(&mut self, client: &Client) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while self.output.is_empty() {
             let poll = self.poll(client)?;
@@ -60,7 +59,7 @@ impl Job {
     }
 
     /// Follows it to its end and the end of its output; its exit status.
-    pub(super) fn follow(&mut self, client: &mut Client) -> Result<i64> {
+    pub(super) fn follow(&mut self, client: &Client) -> Result<i64> {
         let until = Instant::now() + PATIENCE;
         loop {
             let poll = self.poll(client)?;

@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
 use super::{
-    Isolation, Programs, client::Client, explore, house::DemoDaemon, job::Job, sources::Sources,
-    teller::Teller,
+    Isolation, Programs, explore, house::DemoDaemon, job::Job, sources::Sources, teller::Teller,
 };
 use crate::repo::Repo;
 
@@ -62,14 +62,13 @@ impl<'a> Play<'a> {
         })?;
         let mut client = None;
         teller.step("attach an MCP client", || {
-            let mut command = house.command(&programs.client);
+            let mut command = house.command(&programs.hivekeep);
             // The demo starts the daemon anew itself.
-            command.arg(&programs.hivekeep).args(["mcp", "--no-spawn"]);
-            let attached = client.insert(Client::attach(command)?);
-            let (server, tools) = (&attached.server, attached.server["tools"].as_array());
-            let tools = tools.map_or(0, Vec::len);
-            ensure!(tools > 0, "the server lists no tools: {server}");
-            Ok(format!("`hivekeep mcp`, MCP {}, {tools} tools", text(&server["protocol"])))
+            command.args(["mcp", "--no-spawn"]);
+            let attached = client.insert(Client::spawn("demo", command)?);
+            let (revision, tools) = (attached.revision().unwrap_or_default(), attached.tools()?);
+            ensure!(!tools.is_empty(), "the server lists no tools");
+            Ok(format!("`hivekeep mcp`, MCP {revision}, {} tools", tools.len()))
         })?;
         let client = client.context("no client")?;
         Ok(Self { repo, house, teller, client, isolation })
@@ -87,11 +86,11 @@ impl<'a> Play<'a> {
         self.look_again(&sources, &edited)?;
         self.follow(&sources, &mut job)?;
         self.bring_home(&sources, &edited)?;
-        explore::play(&mut self.client, self.teller, self.isolation)?;
+        explore::play(&self.client, self.teller, self.isolation)?;
         if !keep {
             self.destroy()?;
             let Self { client, teller, .. } = self;
-            teller.step("detach the client", || client.end().map(|()| String::new()))?;
+            teller.step("detach the client", || Ok(client.leave().map(|()| String::new())?))?;
         }
         Ok(())
     }
@@ -303,7 +302,7 @@ impl<'a> Play<'a> {
 }
 
 /// Runs a command that must succeed; its output.
-fn exec(client: &mut Client, command: &str, workdir: &str) -> Result<String> {
+fn exec(client: &Client, command: &str, workdir: &str) -> Result<String> {
     let arguments = json!({ "workspace_id": WORKSPACE, "command": command, "workdir": workdir });
     let result = client.call("exec", arguments)?;
     let failed =
@@ -313,24 +312,24 @@ fn exec(client: &mut Client, command: &str, workdir: &str) -> Result<String> {
     Ok(text(&result["stdout"]).to_owned())
 }
 
-fn read(client: &mut Client) -> Result<String> {
+fn read(client: &Client) -> Result<String> {
     let path = format!("{FOLDER}/{EDITED}");
     let file = client.call("file_read", json!({ "workspace_id": WORKSPACE, "path": path }))?;
     Ok(text(&file["content"]).to_owned())
 }
 
-fn info(client: &mut Client) -> Result<Value> {
-    client.call("workspace_info", json!({ "workspace_id": WORKSPACE }))
+fn info(client: &Client) -> Result<Value> {
+    Ok(client.call("workspace_info", json!({ "workspace_id": WORKSPACE }))?)
 }
 
-fn machine(client: &mut Client) -> Result<Value> {
+fn machine(client: &Client) -> Result<Value> {
     let mut info = info(client)?;
     ensure!(info["machine"].is_object(), "no machine: {info}");
     Ok(info["machine"].take())
 }
 
 /// Waits until the new daemon has taken the machine up.
-fn running_again(client: &mut Client) -> Result<Value> {
+fn running_again(client: &Client) -> Result<Value> {
     let until = Instant::now() + TAKEN_UP_IN;
     loop {
         let info = info(client)?;

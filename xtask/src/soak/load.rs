@@ -8,9 +8,9 @@ use std::thread::{Scope, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
-use crate::bench::client::Client;
 use crate::bench::house::BenchDaemon;
 
 /// What the daemon's configuration has beside the bench's own. The cache of the journal's database
@@ -90,23 +90,23 @@ pub(super) fn start<'s, 'e: 's>(
 
 /// Ten sandboxes, of which the oldest is always being replaced by a new one that works.
 fn sandboxes(house: &BenchDaemon, holder: usize) -> Result<Round<'_>> {
-    let mut client = house.attach()?;
+    let client = house.client()?;
     for n in 0..HELD {
-        client.call("workspace_create", &json!({ "name": format!("s{holder}-{n}") }))?;
+        client.call("workspace_create", json!({ "name": format!("s{holder}-{n}") }))?;
     }
     Ok(Box::new(move |nth| {
         let name = format!("s{holder}-{}", nth as usize % HELD);
         let at = |more: Value| with(&name, more);
-        client.call("workspace_destroy", &at(json!({})))?;
-        client.call("workspace_create", &json!({ "name": name }))?;
-        client.call("set_env", &at(json!({ "vars": { "ROUND": nth.to_string() } })))?;
+        client.call("workspace_destroy", at(json!({})))?;
+        client.call("workspace_create", json!({ "name": name }))?;
+        client.call("set_env", at(json!({ "vars": { "ROUND": nth.to_string() } })))?;
         let text = "x".repeat(64 << 10);
-        client.call("file_write", &at(json!({ "path": "/root/file", "content": text })))?;
+        client.call("file_write", at(json!({ "path": "/root/file", "content": text })))?;
         let sum = at(json!({ "command": "wc -c < /root/file; echo $ROUND" }));
         let said = client.call("exec", &sum)?;
         ensure!(said["stdout"] == format!("65536\n{nth}\n"), "{said}");
         let job = json!({ "action": "start", "command": "seq 1 2000; sleep 0.2" });
-        let id = client.call("exec_background", &at(job))?["job_id"].clone();
+        let id = client.call("exec_background", at(job))?["job_id"].clone();
         let poll = at(json!({ "action": "poll", "job_id": id }));
         while client.call("exec_background", &poll)?["running"] == true {
             sleep(PAUSE);
@@ -117,20 +117,19 @@ fn sandboxes(house: &BenchDaemon, holder: usize) -> Result<Round<'_>> {
 
 /// Two machines: a snapshot, a fork of it, work in both.
 fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
-    let mut client = house.attach()?;
+    let client = house.client()?;
     for name in ["vm-0", "vm-1"] {
-        client.call("workspace_create", &json!({ "name": name, "isolation": "vm" }))?;
+        client.call("workspace_create", json!({ "name": name, "isolation": "vm" }))?;
         let through = json!({ "command": THROUGH_THE_JOURNAL, "timeout_secs": 300 });
-        client.call("exec", &with(name, through))?;
+        client.call("exec", with(name, through))?;
     }
     Ok(Box::new(move |nth| {
         let name = format!("vm-{}", nth % 2);
         let at = |more: Value| with(&name, more);
         if nth % STOPPED_EVERY < 2 && nth > 1 {
-            stand(&mut client, &name)?;
+            stand(&client, &name)?;
         }
-        client
-            .call("exec", &at(json!({ "command": format!("echo {nth} > /root/round; sync") })))?;
+        client.call("exec", at(json!({ "command": format!("echo {nth} > /root/round; sync") })))?;
         let snapshot = |action: &str| at(json!({ "action": action, "name": "s" }));
         let mut create = snapshot("create");
         create["include_memory"] = true.into();
@@ -139,24 +138,24 @@ fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
             // On a busy host one stop is too short to merge all that the rounds before it left.
             ensure!(error.to_string().contains("too_many_layers"), error);
             ensure!(begun.elapsed() < ALL_MERGED_IN, error);
-            stand(&mut client, &name)?;
+            stand(&client, &name)?;
         }
-        client.call("workspace_fork", &at(json!({ "snapshot_name": "s", "new_name": "fork" })))?;
-        let said = client.call("exec", &with("fork", json!({ "command": "cat /root/round" })))?;
+        client.call("workspace_fork", at(json!({ "snapshot_name": "s", "new_name": "fork" })))?;
+        let said = client.call("exec", with("fork", json!({ "command": "cat /root/round" })))?;
         ensure!(said["stdout"] == format!("{nth}\n"), "{said}");
-        client.call("workspace_destroy", &with("fork", json!({})))?;
-        client.call("snapshot", &snapshot("delete"))?;
+        client.call("workspace_destroy", with("fork", json!({})))?;
+        client.call("snapshot", snapshot("delete"))?;
         Ok("snapshots of machines, forked")
     }))
 }
 
 /// What deleted snapshots leave of a machine's disk is merged while it stands.
-fn stand(client: &mut Client, machine: &str) -> Result<()> {
-    client.call("workspace_stop", &with(machine, json!({})))?;
+fn stand(client: &Client, machine: &str) -> Result<()> {
+    client.call("workspace_stop", with(machine, json!({})))?;
     sleep(STANDS);
     let begun = Instant::now();
     // For the moment in which a merge is recorded a start is refused, to be repeated.
-    while let Err(error) = client.call("workspace_start", &with(machine, json!({}))) {
+    while let Err(error) = client.call("workspace_start", with(machine, json!({}))) {
         ensure!(error.to_string().contains("workspace_busy"), error);
         ensure!(begun.elapsed() < ALL_MERGED_IN, error);
         sleep(PAUSE);
@@ -165,7 +164,7 @@ fn stand(client: &mut Client, machine: &str) -> Result<()> {
 }
 
 fn teams(house: &BenchDaemon) -> Result<Round<'_>> {
-    let mut client = house.attach()?;
+    let client = house.client()?;
     Ok(Box::new(move |nth| {
         let crew = |action: &str, mut more: Value| {
             more["action"] = action.into();
@@ -173,35 +172,35 @@ fn teams(house: &BenchDaemon) -> Result<Round<'_>> {
             more
         };
         let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "soak" }));
-        client.call("team", &crew("create", json!({ "roles": roles })))?;
+        client.call("team", crew("create", json!({ "roles": roles })))?;
         let text = format!("message {nth}");
         let message = json!({ "agent": "a", "to": "b", "content": text });
-        client.call("team", &crew("message", message))?;
-        let received = client.call("team", &crew("receive", json!({ "agent": "b" })))?;
+        client.call("team", crew("message", message))?;
+        let received = client.call("team", crew("receive", json!({ "agent": "b" })))?;
         ensure!(received["messages"][0]["content"] == text, "{received}");
         let task = json!({ "task_id": "t", "command": "echo done" }).to_string();
         let assign =
             json!({ "agent": "a", "to": "b", "message_type": "task_assignment", "content": task });
-        client.call("team", &crew("message", assign))?;
+        client.call("team", crew("message", assign))?;
         let wait = json!({ "agent": "b", "wait_secs": 60 });
-        let received = client.call("team", &crew("receive", wait))?;
+        let received = client.call("team", crew("receive", wait))?;
         ensure!(received["daemon_results"][0]["success"] == true, "{received}");
-        client.call("team", &crew("destroy", json!({})))?;
+        client.call("team", crew("destroy", json!({})))?;
         Ok("teams made, at work and removed")
     }))
 }
 
 fn notes(house: &BenchDaemon) -> Result<Round<'_>> {
-    let mut client = house.attach()?;
+    let client = house.client()?;
     Ok(Box::new(move |nth| {
         let path = format!("soak/{}.md", nth % 50);
         let word = format!("word{nth}");
         let content = format!("# Round {nth}\n\n{word} {}\n", "text ".repeat(500));
         let write = json!({ "action": "write", "path": path, "content": content });
         client.call("vault", &write)?;
-        let found = client.call("vault", &json!({ "action": "search", "query": word }))?;
+        let found = client.call("vault", json!({ "action": "search", "query": word }))?;
         ensure!(found.to_string().contains(&path), "{found}");
-        client.call("vault", &json!({ "action": "delete", "path": path, "confirm": true }))?;
+        client.call("vault", json!({ "action": "delete", "path": path, "confirm": true }))?;
         Ok("notes written, found and deleted")
     }))
 }
@@ -209,8 +208,8 @@ fn notes(house: &BenchDaemon) -> Result<Round<'_>> {
 /// Clients that come, look and go.
 fn sessions(house: &BenchDaemon) -> Result<Round<'_>> {
     Ok(Box::new(move |_| {
-        let mut client = house.attach()?;
-        client.call("workspace_list", &json!({})).context("a new session lists workspaces")?;
+        let client = house.client()?;
+        client.call("workspace_list", json!({})).context("a new session lists workspaces")?;
         Ok("sessions opened and left")
     }))
 }
