@@ -6,6 +6,7 @@ mod check;
 mod client;
 mod completions;
 mod config;
+mod context;
 mod daemon;
 mod errors;
 mod events;
@@ -24,15 +25,12 @@ mod stop;
 mod team;
 mod tools;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use client::Client;
+use context::{Context, Global};
 pub use failure::Failure;
-use reach::Reach;
-
-use crate::config::{Given, Loaded, Problems};
 
 /// Workspaces in real virtual machines, as tools for agents.
 #[derive(Debug, Parser)]
@@ -49,16 +47,6 @@ struct Cli {
     global: Global,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, clap::Args)]
-struct Global {
-    /// The configuration file, instead of the first that is found.
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Set one configuration key, for example `daemon.log_level=debug`.
-    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,46 +72,11 @@ enum Command {
     Man(man::Args),
 }
 
-/// What every subcommand gets.
-pub(crate) struct Context {
-    global: Global,
-}
-
-impl Context {
-    /// The effective configuration.
-    fn load(&self) -> Result<Loaded, Problems> {
-        crate::config::load(&Given::from_process(self.global.config.clone(), self.flags()))
-    }
-
-    fn flags(&self) -> Vec<(String, String)> {
-        self.global.set.iter().map(|text| ("--set".to_owned(), text.clone())).collect()
-    }
-
-    /// How to reach the daemon of this configuration.
-    fn reach(&self, loaded: &Loaded) -> Reach {
-        let mut config_args: Vec<OsString> = Vec::new();
-        if let Some(file) = &loaded.file {
-            // Absolute: the daemon works from the root folder.
-            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-            config_args.extend(["--config".into(), file.into()]);
-        }
-        for text in &self.global.set {
-            config_args.extend(["--set".into(), text.into()]);
-        }
-        Reach { folders: loaded.folders.clone(), config_args }
-    }
-
-    /// A connection to the running daemon.
-    fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.reach(&self.load()?))?)
-    }
-}
-
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
     hivekeep_kernel::fault::arm_from_env();
     let Cli { global, command } = Cli::parse();
-    let context = Context { global };
+    let context = Context::new(global);
     let outcome = match command {
         Command::Daemon(args) => daemon::run(&context, args),
         Command::Mcp(args) => mcp::run(&context, args),

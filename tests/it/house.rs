@@ -3,6 +3,7 @@
 //! that breaks it at once.
 
 mod catalogue;
+mod circles;
 mod codes;
 mod dependencies;
 mod layout;

@@ -7,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use xshell::cmd;
 
-use crate::repo::Repo;
-use crate::test::FEATURES;
+use crate::repo::{FEATURES, Repo};
 
 #[derive(Args)]
 pub(crate) struct Docs {

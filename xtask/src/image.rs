@@ -5,8 +5,7 @@ use clap::Args;
 use xshell::cmd;
 
 use crate::guest;
-use crate::repo::Repo;
-use crate::test::FEATURES;
+use crate::repo::{FEATURES, Repo};
 
 #[derive(Args)]
 pub(crate) struct Image {

@@ -1,4 +1,4 @@
-//! What a person types: `cargo xtask setup`, `demo`, `test`, `guest`, `docs`.
+//! What a person types: `cargo xtask setup`, `demo`, `test`, `figures`, `docs`.
 //!
 //! A file a subcommand. Everything here talks to people, so it prints.
 #![allow(clippy::print_stdout)]
@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod docs;
+mod figures;
 mod fuzz;
 mod guest;
 mod image;
@@ -50,6 +51,8 @@ enum Command {
     Upgrade(upgrade::Upgrade),
     /// Count the files that a call passes in the daemon
     Way(way::Way),
+    /// Print lines of each crate with and without tests, and the largest circle of its imports
+    Figures(figures::Figures),
     /// Write docs/tools/, docs/errors.md and config.toml from the declarations
     Docs(docs::Docs),
 }
@@ -83,6 +86,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Soak(soak) => soak.run(&repo),
         Command::Upgrade(upgrade) => upgrade.run(&repo),
         Command::Way(way) => way.run(&repo),
+        Command::Figures(figures) => figures.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
     }
 }

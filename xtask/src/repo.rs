@@ -9,6 +9,10 @@ use xshell::{Shell, cmd};
 /// The target triple that the guest is linked for and the daemon runs on.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
+/// Crash points are live in the tests' daemon. Whatever else builds that daemon
+/// here builds the same one, so that neither takes the place of the other.
+pub(crate) const FEATURES: &str = "hivekeep/failpoints";
+
 /// The checkout.
 pub(crate) struct Repo {
     /// A shell standing in the checkout's root.

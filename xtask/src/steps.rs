@@ -15,6 +15,10 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
+pub(crate) fn passed(remark: impl std::fmt::Display) -> Outcome {
+    Outcome::Passed(remark.to_string())
+}
+
 /// Steps in the order they ran.
 #[derive(Default)]
 pub(crate) struct Steps {

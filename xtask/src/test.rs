@@ -24,7 +24,7 @@ use clap::Args;
 
 use self::junit::Tally;
 use crate::repo::Repo;
-use crate::steps::{Outcome, Steps};
+use crate::steps::{Outcome, Steps, passed};
 use crate::{docs, fuzz, guest, image, soak};
 
 #[derive(Args)]
@@ -97,14 +97,6 @@ impl Test {
         }
         finish(&steps, tally.unwrap_or_default())
     }
-}
-
-/// Crash points are live in the tests' daemon. Whatever else builds that daemon
-/// here builds the same one, so that neither takes the place of the other.
-pub(crate) const FEATURES: &str = "hivekeep/failpoints";
-
-fn passed(remark: impl std::fmt::Display) -> Outcome {
-    Outcome::Passed(remark.to_string())
 }
 
 /// Says what ran and what did not. A failed check counts as a failed test.

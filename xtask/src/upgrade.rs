@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use xshell::cmd;
 
-use crate::repo::{Repo, TRIPLE};
-use crate::test::FEATURES;
+use crate::repo::{FEATURES, Repo, TRIPLE};
+
 use crate::{guest, image};
 
 /// The last commit before families stood in one list and logs were one.

@@ -22,9 +22,10 @@ const IMAGE: &str = "hivekeep-image";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
+const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -67,7 +68,8 @@ const RULES: [Rule; 14] = [
         others: None,
     },
     Rule { name: MCP_CLIENT, house: &[], others: None },
-    Rule { name: "xtask", house: &[MCP_CLIENT], others: None },
+    Rule { name: FIGURES, house: &[], others: None },
+    Rule { name: "xtask", house: &[FIGURES, MCP_CLIENT], others: None },
 ];
 
 /// An actor that has no row of its own.

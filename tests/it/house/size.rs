@@ -1,7 +1,6 @@
 //! A file holds one idea, a function fits on a screen.
 
-use std::ops::RangeInclusive;
-
+use hivekeep_figures::{TestCode, lines_of, only_in_tests};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -15,55 +14,27 @@ const FUNCTION_LINES: usize = 80;
 /// What is measured in one file.
 #[derive(Default)]
 struct Measured {
-    test_lines: usize,
     long: Vec<(String, usize)>,
 }
 
 impl Measured {
-    fn test(&mut self, span: proc_macro2::Span) {
-        self.test_lines += lines(span).count();
-    }
-
     fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let length = lines(block.span()).end() + 1 - lines(signature.span()).start();
+        let length = lines_of(block.span()).end() + 1 - lines_of(signature.span()).start();
         if length > FUNCTION_LINES {
             self.long.push((signature.ident.to_string(), length));
         }
     }
 }
 
-fn lines(span: proc_macro2::Span) -> RangeInclusive<usize> {
-    span.start().line..=span.end().line
-}
-
-/// `#[cfg(test)]`, alone or among other conditions, and not negated.
-fn only_in_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
-        let condition = quote_of(attribute);
-        condition.contains("test") && !condition.contains("not")
-    })
-}
-
-fn quote_of(attribute: &syn::Attribute) -> String {
-    match &attribute.meta {
-        syn::Meta::List(list) => list.tokens.to_string(),
-        _ => String::new(),
-    }
-}
-
 impl<'a> Visit<'a> for Measured {
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
-        if only_in_tests(&item.attrs) {
-            self.test(item.span());
-        } else {
+        if !only_in_tests(&item.attrs) {
             visit::visit_item_mod(self, item);
         }
     }
 
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
-        if only_in_tests(&item.attrs) {
-            self.test(item.span());
-        } else {
+        if !only_in_tests(&item.attrs) {
             self.function(&item.sig, &item.block);
             visit::visit_item_fn(self, item);
         }
@@ -93,7 +64,7 @@ fn findings(path: &str, text: &str) -> Vec<String> {
         format!("{path}: fn {name} has {length} lines, at most {FUNCTION_LINES}")
     });
     let mut findings: Vec<String> = long.collect();
-    let length = text.lines().count().saturating_sub(measured.test_lines);
+    let length = text.lines().count().saturating_sub(TestCode::of(text).lines);
     if length > FILE_LINES {
         findings.push(format!("{path}: {length} lines without tests, at most {FILE_LINES}"));
     }

@@ -3,9 +3,8 @@
 use anyhow::{Result, bail};
 use xshell::cmd;
 
-use super::passed;
-use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::repo::{FEATURES, Repo};
+use crate::steps::{Outcome, passed};
 
 pub(super) fn format(repo: &Repo) -> Result<Outcome> {
     let shell = &repo.shell;
@@ -15,8 +14,7 @@ pub(super) fn format(repo: &Repo) -> Result<Outcome> {
 
 pub(super) fn lints(repo: &Repo) -> Result<Outcome> {
     let shell = &repo.shell;
-    let features = super::FEATURES;
-    cmd!(shell, "cargo clippy --workspace --all-targets --features {features} -- -D warnings")
+    cmd!(shell, "cargo clippy --workspace --all-targets --features {FEATURES} -- -D warnings")
         .run()?;
     // The fuzz targets are a workspace of their own, which takes some files by their path.
     let fuzz = repo.root.join("tests/fuzz/Cargo.toml");

@@ -8,9 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use xshell::cmd;
 
-use super::passed;
 use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::steps::{Outcome, passed};
 
 pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     let shared = repo.root.join("../shared");

@@ -10,9 +10,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xshell::{TempDir, cmd};
 
-use super::{FEATURES, passed};
-use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::repo::{FEATURES, Repo};
+use crate::steps::{Outcome, passed};
 
 /// The crate, and where it goes.
 const TEMPLATE: &str = "tests/family";

@@ -7,10 +7,10 @@ use anyhow::Result;
 use xshell::{Cmd, cmd};
 
 use super::junit::Tally;
-use super::{FEATURES, passed, vsock};
+use super::vsock;
 use crate::guest;
-use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::repo::{FEATURES, Repo};
+use crate::steps::{Outcome, passed};
 
 /// Compiles all tests and, with them, the daemon.
 pub(super) fn build(repo: &Repo) -> Result<Outcome> {

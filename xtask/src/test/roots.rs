@@ -22,10 +22,9 @@ use anyhow::{Context, Result, ensure};
 
 use self::archive::Archive;
 use self::root::{Root, User};
-use super::passed;
 use crate::repo::Repo;
 use crate::setup::needs::program;
-use crate::steps::Outcome;
+use crate::steps::{Outcome, passed};
 
 const PROVEN: &str = "Debian 12 and 13 with nothing, Debian 12 with a qemu-utils from elsewhere; \
     not tried: Ubuntu 24.04, whose archive is no source of this machine";

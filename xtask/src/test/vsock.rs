@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use xshell::cmd;
 
-use super::passed;
 use crate::guest;
 use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::steps::{Outcome, passed};
 
 /// The device process whose behaviour the daemon is tested against.
 const VERSION: &str = "0.3.0";

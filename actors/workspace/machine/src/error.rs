@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::process::ExitHow;
+use super::exit::ExitHow;
 use super::qmp;
 
 /// Each variant asks something else of the caller.

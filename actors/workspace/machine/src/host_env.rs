@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::cgroup::{self, Cgroups};
+use super::exit::MachineExit;
 use super::folders::{self, Folders};
 use super::handle::{MachineHandle, ProcessId};
 use super::options::{MachineUser, Options};
-use super::process::{MachineExit, Pinned, Watcher};
+use super::process::{Pinned, Watcher};
 use super::sandbox::Subordinates;
 use super::trash::Trash;
 use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};

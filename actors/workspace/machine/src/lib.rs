@@ -21,6 +21,7 @@ pub mod codes;
 pub mod console;
 pub mod doctor;
 mod error;
+mod exit;
 mod facts;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
@@ -51,6 +52,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::ports::PortForward;
 
 pub use error::{Error, Gone};
+pub use exit::{ExitHow, MachineExit};
 pub use facts::{
     AcceleratorKind, AppliedLimits, Capabilities, CgroupVersion, Confinement, Enforcement, Facts,
     HostUser, Isolation, Support,
@@ -64,7 +66,6 @@ pub use memory::Memory;
 pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
 pub use plan::{Carrier, Disk, Images, Plan};
-pub use process::{ExitHow, MachineExit};
 pub use refuse::host_disk_full;
 pub use snapshot::{
     Held, Ram, SaveRequest, Saved, SavedMemory, SavedNic, Shape, SnapshotFolder, Snapshots,

@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
+use super::exit::{ExitHow, MachineExit};
 use super::host_env::{self, HostEnv};
-use super::process::{ExitHow, MachineExit, Pinned};
+use super::process::Pinned;
 use super::{
     AcceleratorKind, Capabilities, Carrier, Confinement, Driver, Error, Facts, Gone, Isolation,
     Launched, LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,

@@ -24,9 +24,9 @@ use async_trait::async_trait;
 use hivekeep_kernel::ports::PortForward;
 use serde_json::Value;
 
+use super::exit::MachineExit;
 use super::host_env::{self, HostEnv};
 use super::options::{Accelerator, CarrierChoice};
-use super::process::MachineExit;
 use super::{
     AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, KvmVerdict,
     Launched, LogsOnDiscard, MachineHandle, Memory, Options, Plan, Snapshots, Support, console,
