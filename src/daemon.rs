@@ -1,8 +1,8 @@
 //! The daemon: one process that holds the supervision tree and opens the doors.
 //!
 //! ```text
-//! folders ─▶ lock ─▶ logging ─▶ journal ─▶ root ─▶ { journal, registry, sessions, network, workspaces }
-//!                                                                  ─▶ doors ─▶ READY
+//! folders ─▶ lock ─▶ logging ─▶ journal ─▶ root ─▶ { journal, registry, sessions } ─▶ families
+//!                                                                      ─▶ doors ─▶ READY
 //! ```
 //!
 //! It stops in the opposite order: doors, running calls, the tree bottom-up, the

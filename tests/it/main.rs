@@ -10,6 +10,7 @@ mod home;
 mod house;
 mod http;
 mod mcp;
+mod pictures;
 mod power;
 mod pressure;
 mod resources;

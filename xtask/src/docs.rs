@@ -1,4 +1,5 @@
-//! What is written from the declarations: `docs/tools/`, `docs/errors.md` and `config.toml`.
+//! Pages that are written from the declarations: `docs/tools/`, `docs/errors.md`, `config.toml` and
+//! the table of tools in `README.md`.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +54,36 @@ fn write(repo: &Repo, root: &Path) -> Result<()> {
     cmd!(shell, "{hivekeep} errors --write {errors}").quiet().run()?;
     let shipped = cmd!(shell, "{hivekeep} config --default").quiet().output()?.stdout;
     fs::write(root.join("config.toml"), shipped)?;
+    let index = fs::read_to_string(folder.join("README.md"))?;
+    let readme = fs::read_to_string(repo.root.join("README.md"))?;
+    fs::write(root.join("README.md"), with_table(&readme, &table(&index)?)?)?;
     Ok(())
+}
+
+/// The table of tools, a row for each family, from the index of their pages.
+fn table(index: &str) -> Result<String> {
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for line in index.lines() {
+        if let Some(family) = line.strip_prefix("## [") {
+            rows.push((format!("[{}", family.replacen("](", "](docs/tools/", 1)), Vec::new()));
+        } else if let Some((tool, _)) = line.strip_prefix("| [").and_then(|row| row.split_once(']'))
+        {
+            rows.last_mut().context("a tool has a family")?.1.push(tool);
+        }
+    }
+    let row = |(family, tools): &(_, Vec<_>)| format!("| {family} | {} |\n", tools.join(" "));
+    let rows: String = rows.iter().map(row).collect();
+    Ok(format!("| family | tools |\n|---|---|\n{rows}"))
+}
+
+/// The page with another table between its markers.
+fn with_table(page: &str, table: &str) -> Result<String> {
+    const MARKERS: (&str, &str) =
+        ("<!-- tools: written by `cargo xtask docs` -->\n", "<!-- end of tools -->");
+    let (before, rest) = page.split_once(MARKERS.0).context("README.md has no place for tools")?;
+    let (_, after) = rest.split_once(MARKERS.1).context("README.md's table of tools has no end")?;
+    // Where a marker is a paragraph of its own, Markdown sees a table.
+    Ok(format!("{before}{}\n{table}\n{}{after}", MARKERS.0, MARKERS.1))
 }
 
 /// Adds what of `fresh`'s files differs in `kept`. Does not descend.
@@ -87,6 +117,24 @@ fn files(folder: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tools_are_listed_by_family_between_the_markers() {
+        let index = "# Tools\n\n## [one & two](one-two.md)\n\n| tool | what it does |\n|---|---|\n\
+                     | [`a`](one-two.md#a) | Do a [thing] |\n| [`b`](one-two.md#b) | Do b |\n";
+        let table = table(index).unwrap();
+        assert_eq!(
+            table,
+            "| family | tools |\n|---|---|\n| [one & two](docs/tools/one-two.md) | `a` `b` |\n"
+        );
+        let page = "before\n<!-- tools: written by `cargo xtask docs` -->\nold\n\
+                    <!-- end of tools -->\nafter";
+        let written = with_table(page, &table).unwrap();
+        assert!(written.contains(&table) && !written.contains("old"), "{written}");
+        assert!(written.starts_with("before\n") && written.ends_with("\nafter"), "{written}");
+        assert_eq!(with_table(&written, &table).unwrap(), written);
+        assert!(with_table("no markers", &table).is_err());
+    }
 
     #[test]
     fn a_changed_and_a_missing_file_are_both_stale() {

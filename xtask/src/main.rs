@@ -53,7 +53,7 @@ enum Command {
     Way(way::Way),
     /// Print lines of each crate with and without tests, and the largest circle of its imports
     Figures(figures::Figures),
-    /// Write docs/tools/, docs/errors.md and config.toml from the declarations
+    /// Write docs/tools/, docs/errors.md, config.toml and README.md's table from the declarations
     Docs(docs::Docs),
 }
 

@@ -55,3 +55,51 @@ fn the_program_is_a_thin_door_to_its_library() {
     let modules = main.lines().filter(|line| line.trim_start().starts_with("mod ")).count();
     assert_eq!(modules, 0, "src/main.rs would compile the library twice");
 }
+
+/// The crates' folders below the root.
+fn folders() -> Vec<String> {
+    let folder = |package: &serde_json::Value| {
+        let manifest = package["manifest_path"].as_str().expect("a path");
+        let below = manifest.trim_start_matches(root().to_str().expect("UTF-8"));
+        below.trim_end_matches("Cargo.toml").trim_matches('/').to_owned()
+    };
+    packages().iter().map(folder).filter(|folder| !folder.is_empty()).collect()
+}
+
+fn times(page: &str, cell: &str) -> usize {
+    let row = format!("| `{cell}` |");
+    page.lines().filter(|line| line.starts_with(&row)).count()
+}
+
+#[test]
+fn every_crate_is_on_its_page_and_on_its_side() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (architecture, actors, list) =
+        (read("docs/architecture.md"), read("actors/README.md"), read("src/families.rs"));
+    let (platform, families) = actors.split_once("**Families**").expect("a line between them");
+    let code = sources(&[".rs"]);
+    let mut findings = Vec::new();
+    for folder in folders() {
+        if times(&architecture, &folder) != 1 {
+            findings.push(format!("docs/architecture.md: a row for {folder}"));
+        }
+        let Some(name) = folder.strip_prefix("actors/") else { continue };
+        let sides = (times(platform, name), times(families, name));
+        if !matches!(sides, (1, 0) | (0, 1)) {
+            findings.push(format!("actors/README.md: a row for {name}, on one side"));
+        }
+        // A crate's folder may have others below it.
+        let src = format!("{folder}/src/");
+        let ours = code.iter().filter(|source| source.path.starts_with(&src) && source.ships());
+        let texts: Vec<_> = ours.map(|source| source.text.as_str()).collect();
+        let has = |needle: &str| texts.iter().any(|text| text.contains(needle));
+        if sides.0 == 1 && has("\ntools! {") {
+            findings.push(format!("actors/README.md: {name} has tools, and is no platform"));
+        }
+        let listed = list.contains(&format!(": hivekeep_{}::", name.replace("workspace/", "")));
+        if has("\nimpl Family for ") != listed {
+            findings.push(format!("src/families.rs: {name} is listed: {listed}"));
+        }
+    }
+    assert_none("a crate is named where crates are", &findings);
+}
