@@ -1,15 +1,14 @@
 //! The daemon's own life.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    os::unix::{fs::PermissionsExt, net::UnixStream},
-    path::Path,
-};
+use std::{io::Write, os::unix::fs::PermissionsExt, path::Path};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::home::{Home, show, wait_until};
+use crate::{
+    home::{Home, show, wait_until},
+    wire::Wire,
+};
 
 #[test]
 fn a_second_daemon_is_refused_and_told_who_is_first() {
@@ -168,12 +167,10 @@ fn unreadable_state_stops_the_start_and_is_left_alone() {
 
 /// What the daemon answers to a first line.
 fn greeted_with(home: &Home, line: &[u8]) -> Value {
-    let mut stream = UnixStream::connect(home.socket()).expect("connects");
+    let mut wire = Wire::connect(home);
     // A daemon that has heard enough may close before it is all written.
-    let _written = stream.write_all(line);
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).expect("reads");
-    serde_json::from_str(&answer).unwrap_or_else(|_| panic!("no answer: {answer:?}"))
+    let _written = wire.stream.write_all(line);
+    wire.value()
 }
 
 #[test]
@@ -197,36 +194,23 @@ fn there_is_room_for_so_many_and_no_more() {
     let home = Home::new();
     let home = home.with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", "2");
     let _daemon = home.daemon();
-    let hello = b"{\"door\":\"mcp\"}\n";
-    let inside: Vec<_> = (0..2)
-        .map(|_| {
-            let mut stream = UnixStream::connect(home.socket()).expect("connects");
-            stream.write_all(hello).expect("writes");
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).expect("reads");
-            assert!(line.contains("welcome"), "{line}");
-            stream
-        })
-        .collect();
-    assert_eq!(greeted_with(&home, hello)["refused"]["code"], "too_many_connections");
+    let greet = || Wire::greet(&home, "mcp");
+    let inside = [greet(), greet()];
+    assert!(inside.iter().all(|(_, answer)| answer["welcome"].is_object()));
+    assert_eq!(greet().1["refused"]["code"], "too_many_connections");
     home.ok(&["status"]);
     drop(inside);
-    crate::home::wait_until("there is room again", || {
-        greeted_with(&home, hello)["welcome"].is_object()
-    });
+    wait_until("there is room again", || greet().1["welcome"].is_object());
 }
 
 #[test]
 fn a_control_request_nobody_knows_is_answered() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let mut stream = UnixStream::connect(home.socket()).expect("connects");
-    stream.write_all(b"{\"door\":\"control\"}\n{\"id\":1,\"method\":\"dance\"}\n{\"id\":2,\"method\":\"ps\",\"params\":{}}\n").expect("writes");
-    let mut lines = BufReader::new(stream)
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(&line.expect("reads")).expect("JSON"));
-    assert!(lines.next().expect("a welcome")["welcome"].is_object());
-    let mut answers = [lines.next().expect("an answer"), lines.next().expect("an answer")];
+    let mut wire = Wire::connect(&home);
+    wire.stream.write_all(b"{\"door\":\"control\"}\n{\"id\":1,\"method\":\"dance\"}\n{\"id\":2,\"method\":\"ps\",\"params\":{}}\n").expect("writes");
+    assert!(wire.value()["welcome"].is_object());
+    let mut answers = [wire.value(), wire.value()];
     // They run side by side.
     answers.sort_by_key(|answer| answer["id"].as_u64());
     assert_eq!(answers[0]["error"]["code"], "invalid_request");

@@ -50,7 +50,7 @@ impl Wire {
     pub(crate) fn greet(home: &Home, door: &str) -> (Self, Value) {
         let mut wire = Self::connect(home);
         wire.send(&json!({ "door": door }));
-        let answer = serde_json::from_str(&wire.line().expect("an answer")).expect("JSON");
+        let answer = wire.value();
         (wire, answer)
     }
 
@@ -73,12 +73,16 @@ impl Wire {
         (length > 0).then_some(line)
     }
 
+    /// The next line, which must be JSON.
+    pub(crate) fn value(&mut self) -> Value {
+        let line = self.line().expect("a line");
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"))
+    }
+
     /// The next line, which must be JSON-RPC: nothing else may be on this wire.
     pub(crate) fn receive(&mut self) -> Value {
-        let line = self.line().expect("a line");
-        let message: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
-        assert_eq!(message["jsonrpc"], "2.0", "{line}");
+        let message = self.value();
+        assert_eq!(message["jsonrpc"], "2.0", "{message}");
         message
     }
 
