@@ -13,12 +13,15 @@ pub mod reaper;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_protocol::{Containment, Exit};
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use tokio::io::unix::AsyncFd;
 
+use crate::files::off_thread;
 use crate::sys::spawn::{self, Program};
 use outputs::Readers;
 
@@ -56,7 +59,7 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub enum Scope {
     /// What is in this cgroup or below.
-    Cgroup(std::path::PathBuf),
+    Cgroup(PathBuf),
     /// What descends from this shim, which is child-subreaper.
     Below(i32),
 }
@@ -82,6 +85,15 @@ enum Hold {
 }
 
 impl Contain {
+    /// The cgroup of a job, where there are any: it outlives this daemon, and is there while the
+    /// job runs.
+    pub fn job_cgroup(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Cgroup(pool) => Some(pool.job_dir(name)),
+            Self::Subreaper(_) => None,
+        }
+    }
+
     /// As told in the handshake.
     pub fn kind(&self) -> Containment {
         match self {
@@ -93,28 +105,26 @@ impl Contain {
     /// Starts a command without input. Returns it and its outputs.
     ///
     /// # Errors
-    /// When it cannot be contained or executed; nothing is left then. That it cannot
-    /// be executed may also be told later, by [`Running::exited`].
-    pub async fn start(&self, program: Program) -> Result<(Running, Readers), Error> {
-        let (hold, readers) = match self {
-            Self::Cgroup(pool) => {
-                let (member, readers) = pool.start(program)?;
-                (Hold::Cgroup(member), readers)
+    /// When it cannot be contained or executed; nothing is left then.
+    pub async fn start(self: &Arc<Self>, program: Program) -> Result<(Running, Readers), Error> {
+        let this = self.clone();
+        // Whoever asked may go meanwhile: what was started is then dropped, and so killed.
+        let (mut running, readers) = off_thread(move || {
+            match &*this {
+                Self::Cgroup(pool) => {
+                    pool.start(&program).map(|(member, readers)| (Hold::Cgroup(member), readers))
+                }
+                Self::Subreaper(shim) => {
+                    shim.start(program).map(|(reaped, readers)| (Hold::Reaper(reaped), readers))
+                }
             }
-            Self::Subreaper(shim) => {
-                let (reaped, readers) = shim.start(program)?;
-                (Hold::Reaper(reaped.confirmed().await?), readers)
-            }
-        };
-        Ok((Running(Some(hold)), readers))
-    }
-
-    /// Does ahead what the next command needs in any case. For when nobody waits.
-    pub fn make_ready(&self) {
-        match self {
-            Self::Cgroup(pool) => pool.make_ready(),
-            Self::Subreaper(shim) => shim.make_ready(),
+            .map(|(hold, readers)| (Running(Some(hold)), readers))
+        })
+        .await?;
+        if let Hold::Reaper(reaped) = running.hold() {
+            reaped.confirmed().await?;
         }
+        Ok((running, readers))
     }
 }
 
@@ -134,7 +144,7 @@ impl Running {
     /// Waits for the command itself. Cancel-safe; answers again when asked again.
     ///
     /// # Errors
-    /// When it could not be executed, or its supervisor was lost.
+    /// When its supervisor was lost.
     pub async fn exited(&mut self) -> Result<Exit, Error> {
         self.hold().exited().await
     }

@@ -56,7 +56,6 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
     let workdir = exec.workdir.as_deref();
     let Prepared { program, script } =
         Prepared::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
-    make_ready_later(cx, ());
     let started = agent.contain.start(program).await;
     let (mut running, readers) = started.map_err(|error| contained(&error))?;
     let all_written = CancellationToken::new();
@@ -97,25 +96,14 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
     if matches!(ended, Ended::Cancelled) {
         return Err(cancelled());
     }
-    let done = ExecDone {
+    Ok(ExecDone {
         exit,
         timed_out: matches!(ended, Ended::TimedOut),
         stdout_total_bytes: stdout.total_bytes(),
         stderr_total_bytes: stderr.total_bytes(),
         killed_stragglers,
         elapsed_ms: begun.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-    };
-    make_ready_later(cx, (running, readers));
-    Ok(done)
-}
-
-/// After the reply: puts away what the command used, and prepares for the next.
-fn make_ready_later(cx: &CallCx, used: impl Send + 'static) {
-    let agent = cx.agent.clone();
-    cx.after_the_reply(move || {
-        drop(used);
-        agent.contain.make_ready();
-    });
+    })
 }
 
 /// Kills what is left; afterwards nothing is. Returns how the command ended and

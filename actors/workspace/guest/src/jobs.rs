@@ -19,7 +19,7 @@ use hivekeep_protocol::{
 };
 
 use crate::agent::Settings;
-use crate::contain::{Contain, cgroup, descend::descendants};
+use crate::contain::{cgroup, descend::descendants};
 use crate::files::{io_error, off_thread};
 use crate::session::call::CallCx;
 use crate::sys::kill::kill as send_signal;
@@ -137,10 +137,7 @@ pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> 
         return Err(GuestError::new(GuestCode::Invalid, message));
     }
     let job = cx.agent.jobs.find(&asked.job_id)?;
-    let cgroup = match &cx.agent.contain {
-        Contain::Cgroup(pool) => Some(pool.job_dir(&asked.job_id)),
-        Contain::Subreaper(_) => None,
-    };
+    let cgroup = cx.agent.contain.job_cgroup(&asked.job_id);
     let (already_ended, summary) = off_thread(move || {
         let summary = job.summary()?;
         if summary.exit.is_some() || summary.interrupted {

@@ -1,57 +1,44 @@
-//! The `reap` role: a shim around one command where there is no cgroup to hold it.
+//! The `reap` role: a subreaper around one command where there is no cgroup to hold it.
 //!
-//! It is child-subreaper of all that the command starts, so nothing leaves its
-//! tree by a double fork or a new session. One thread, no allocation that grows.
-//! Told by its socket (see [`crate::contain::reaper`]), or by the daemon's death,
-//! it kills until no child is left.
+//! All that the command starts stays below it: nothing leaves its tree by a double fork or a new
+//! session. One thread, no allocation that grows. Told by its socket (see
+//! [`crate::contain::reaper`]), or by the daemon's death, it kills until no child is left.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::{Exit, decode};
-use rustix::buffer::spare_capacity;
+use hivekeep_protocol::Exit;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::contain::KILL_DEADLINE;
 use crate::contain::descend::descendants;
-use crate::contain::reaper::{MAX_ORDER_BYTES, Note, command_of};
+use crate::contain::reaper::{Note, command_of};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 use crate::sys::{kill::kill, signals, stdio};
 
 const QUIET: [i32; 5] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// What `ps` shows of a shim that waits for its command, and then.
-const WAITS: &CStr = c"hivekeep-ready";
-const REAPS: &CStr = c"hivekeep-reap";
-
-/// Runs the shim. `args` are the program's path and its argv; without any the program
-/// comes over the socket.
+/// Runs the shim. `args` are the program's path and its argv.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(notes) = stdio::inherited(EXTRA_FD) else {
         crate::say!("reap: started without its socket");
         return ExitCode::from(2);
     };
-    let supervised = match start(&notes, args) {
-        Ok(Some((tree, children))) => supervise(&notes, tree, &children),
-        // The daemon went without a command for it.
-        Ok(None) => Ok(()),
-        Err(error) => {
-            let errno = |cause: &io::Error| cause.raw_os_error().unwrap_or(libc::EIO);
-            tell(
-                &notes,
-                match &error {
-                    spawn::Error::Workdir(cause) => Note::NoWorkdir(errno(cause)),
-                    spawn::Error::Exec(cause)
-                    | spawn::Error::Clone(cause)
-                    | spawn::Error::Cgroup(cause) => Note::CannotStart(errno(cause)),
-                },
-            );
+    let supervised = match start(args) {
+        Ok((tree, children)) => supervise(&notes, tree, &children),
+        Err(
+            spawn::Error::Workdir(cause)
+            | spawn::Error::Exec(cause)
+            | spawn::Error::Clone(cause)
+            | spawn::Error::Cgroup(cause),
+        ) => {
+            tell(&notes, Note::CannotStart(cause.raw_os_error().unwrap_or(libc::EIO)));
             return ExitCode::FAILURE;
         }
     };
@@ -68,22 +55,16 @@ fn tell(notes: &OwnedFd, note: Note) {
     let _ = rustix::io::write(notes, &note.to_bytes());
 }
 
-/// The command, and a descriptor that tells of children; nothing if none is ordered.
-fn start(
-    notes: &OwnedFd,
-    args: impl Iterator<Item = OsString>,
-) -> Result<Option<(Tree, OwnedFd)>, spawn::Error> {
+/// The command, and a descriptor that tells of children.
+fn start(args: impl Iterator<Item = OsString>) -> Result<(Tree, OwnedFd), spawn::Error> {
     signals::block(&QUIET);
     let prepared = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let children =
         prepared.map_err(io::Error::from).and_then(|()| signals::descriptor(&[libc::SIGCHLD]));
     let children = children.map_err(spawn::Error::Exec)?;
-    let program = match command_of(args) {
-        Some((path, argv)) => Some(inherited(path, argv)),
-        None => ordered(notes).map_err(spawn::Error::Exec)?,
-    };
-    let Some(program) = program else { return Ok(None) };
-    Ok(Some((Tree::start(&program)?, children)))
+    let nothing = || spawn::Error::Exec(io::ErrorKind::InvalidInput.into());
+    let (path, argv) = command_of(args).ok_or_else(nothing)?;
+    Ok((Tree::start(&inherited(path, argv))?, children))
 }
 
 /// A program that gets what this process was given.
@@ -94,18 +75,6 @@ fn inherited(path: CString, argv: Vec<CString>) -> Program {
         CString::new(name.into_vec()).ok()
     });
     Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None }
-}
-
-/// Waits for the program; `None` when the daemon has gone.
-fn ordered(notes: &OwnedFd) -> io::Result<Option<Program>> {
-    let _only_shown = rustix::thread::set_name(WAITS);
-    let mut order = Vec::with_capacity(MAX_ORDER_BYTES);
-    let count = rustix::io::retry_on_intr(|| rustix::io::read(notes, spare_capacity(&mut order)))?;
-    let _only_shown = rustix::thread::set_name(REAPS);
-    if count == 0 {
-        return Ok(None);
-    }
-    decode(&order).map(Some).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<()> {

@@ -85,7 +85,6 @@ where
         return broken;
     }
     let listening = agent.links.add(outbox.clone());
-    make_ready_soon(agent);
     let mut calls = Calls::new(agent.clone(), outbox.clone());
     let broken = loop {
         tokio::select! {
@@ -107,15 +106,6 @@ where
     };
     drop(listening);
     broken
-}
-
-/// Prepares for a first command, behind the welcome: the host has much to do then.
-fn make_ready_soon(agent: &Arc<Agent>) {
-    let agent = agent.clone();
-    tokio::spawn(async move {
-        tokio::task::yield_now().await;
-        agent.contain.make_ready();
-    });
 }
 
 /// The calls in flight on one connection. Dropping it cancels them; they clean up
@@ -226,7 +216,6 @@ async fn run(cx: CallCx, request: Result<ToGuest, GuestError>) {
     };
     let stop = ordered_stop && reply.is_ok();
     reply_with(&cx.outbox, cx.id, reply).await;
-    cx.answered();
     if stop {
         let _ = tokio::time::timeout(Duration::from_secs(1), cx.outbox.flush()).await;
         cx.agent.stop();

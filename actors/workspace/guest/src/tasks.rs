@@ -181,7 +181,7 @@ pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
     let agent = cx.agent.clone();
     match started {
         Some((seq, gone)) => drop(tokio::spawn(run::attend(agent, generation, seq, gone))),
-        None => cx.after_the_reply(move || run::next(&agent, generation)),
+        None => run::next(&agent, generation),
     }
     Ok(taken)
 }
@@ -243,9 +243,8 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
     let (acked, generation) = ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?;
-    let agent = cx.agent.clone();
     // Who acknowledges goes on; there may be more tasks.
-    cx.after_the_reply(move || run::fill_now(&agent, generation));
+    run::fill_now(&cx.agent, generation);
     Ok(acked)
 }
 

@@ -1,13 +1,9 @@
-//! A cgroup v2 for each command, from a pool: making and removing one costs more
-//! than a fork, and a used one is as good as new once it is empty.
-//!
-//! One cgroup has the process of the next command in it already ([`ready`]), so a
-//! lone command waits for neither.
-
-mod ready;
+//! Pool of cgroups v2, one for each running command: to make and remove one costs more than a
+//! fork, and a used one is as good as new once it is empty.
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hivekeep_protocol::Exit;
+use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
 
-use super::outputs::{Readers, Writers};
+use super::outputs::{self, Readers};
 use super::{Error, collect, raw, wait_for};
-use crate::sys::spawn::Program;
-use ready::{Process, Ready};
+use crate::sys::spawn::{Program, Stdio, spawn};
+use crate::sys::watched;
 
 /// Idle cgroups that are kept; more are removed after use.
 const MAX_IDLE: usize = 16;
@@ -40,8 +38,6 @@ struct Shared {
     null: File,
     /// Held for a push or a pop only.
     idle: Mutex<Vec<Cgroup>>,
-    /// Held for a look, a put or a take only.
-    ready: Mutex<Option<Ready>>,
 }
 
 impl Pool {
@@ -67,7 +63,6 @@ impl Pool {
             next: AtomicU64::new(0),
             null: File::open("/dev/null")?,
             idle: Mutex::new(Vec::new()),
-            ready: Mutex::new(None),
         };
         let pool = Self(Arc::new(shared));
         for cgroup in (0..WARM).map(|_| pool.make()).collect::<io::Result<Vec<_>>>()? {
@@ -110,37 +105,19 @@ impl Pool {
         }
     }
 
-    /// Makes the process of the next command, unless one waits. A failure is left to
-    /// that command, which makes its own.
-    pub(super) fn make_ready(&self) {
-        let waits = || self.0.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits().is_none()
-            && let Ok(ready) = Ready::make(self)
-        {
-            // Nobody else put one there: all this runs on the one thread of the daemon.
-            *waits() = Some(ready);
-        }
-    }
-
-    pub(super) fn start(&self, program: Program) -> Result<(Member, Readers), Error> {
-        let waiting = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let ready = match waiting.and_then(|ready| ready.if_waiting(self)) {
-            Some(ready) => ready,
-            None => Ready::make(self)?,
-        };
-        let Ready { mut process, cgroup, readers, writers } = ready;
-        process.standby.order(program);
-        let member = Member {
-            process,
-            exit: None,
-            killed: 0,
-            kill_sent: false,
-            empty: false,
-            cgroup: Some(cgroup),
-            writers: Some(writers),
-            pool: self.clone(),
-        };
-        Ok((member, readers))
+    /// Blocking, as long as the file systems of the program and its working directory do. Must be
+    /// called within the runtime.
+    pub(super) fn start(&self, program: &Program) -> Result<(Member, Readers), Error> {
+        let (readers, writers) = outputs::pipes()?;
+        let cgroup = self.take()?;
+        let stdio = writers.stdio(self.0.null.as_fd());
+        let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
+        let started = spawn(program, &stdio).map_err(Error::from);
+        let started = started.and_then(|it| Ok((it.pid, watched::readable(it.pidfd)?)));
+        let (pid, pidfd) = started.inspect_err(|_| remove(&cgroup.dir))?;
+        let (cgroup, pool, exit) = (Some(cgroup), self.clone(), None);
+        let (killed, kill_sent, empty) = (0, false, false);
+        Ok((Member { pid, pidfd, exit, killed, kill_sent, empty, cgroup, pool }, readers))
     }
 }
 
@@ -178,7 +155,8 @@ impl Cgroup {
 /// A command in its cgroup, which goes back to the pool when this is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
-    process: Process,
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
     exit: Option<Exit>,
     killed: u32,
     kill_sent: bool,
@@ -186,8 +164,6 @@ pub(super) struct Member {
     empty: bool,
     /// Taken by the drop only.
     cgroup: Option<Cgroup>,
-    /// Held until the command's exit, and longer where it left nobody.
-    writers: Option<Writers>,
     pool: Pool,
 }
 
@@ -199,21 +175,10 @@ impl Member {
     pub(super) async fn exited(&mut self) -> Result<Exit, Error> {
         let exit = match self.exit {
             Some(exit) => exit,
-            None => wait_for(&self.process.pidfd).await?,
+            None => wait_for(&self.pidfd).await?,
         };
-        self.ended(exit);
-        self.process.standby.failure().map_or(Ok(exit), |error| Err(error.into()))
-    }
-
-    fn ended(&mut self, exit: Exit) {
-        if self.exit.replace(exit).is_none() {
-            self.process.standby.ended();
-        }
-        // Whoever is left may write on, and its end is the pipes' end. Where nobody is,
-        // they are closed behind the reply.
-        if !self.is_empty() {
-            self.writers = None;
-        }
+        self.exit = Some(exit);
+        Ok(exit)
     }
 
     pub(super) fn is_empty(&mut self) -> bool {
@@ -230,7 +195,7 @@ impl Member {
         let Some(cgroup) = &self.cgroup else { return };
         if !self.kill_sent {
             let pids = pids_below(&cgroup.dir);
-            let others = pids.iter().filter(|pid| **pid != raw(self.process.pid)).count();
+            let others = pids.iter().filter(|pid| **pid != raw(self.pid)).count();
             self.killed = others.try_into().unwrap_or(u32::MAX);
             self.kill_sent = true;
         }
@@ -241,10 +206,8 @@ impl Member {
     pub(super) async fn settled(&mut self) -> Result<u32, Error> {
         let mut pause = Duration::from_millis(1);
         loop {
-            if self.exit.is_none()
-                && let Some(exit) = collect(self.process.pidfd.get_ref())?
-            {
-                self.ended(exit);
+            if self.exit.is_none() {
+                self.exit = collect(self.pidfd.get_ref())?;
             }
             if self.is_empty() {
                 return Ok(self.killed);

@@ -18,8 +18,7 @@ pub struct Readers {
     pub stderr: AsyncFd<OwnedFd>,
 }
 
-/// The command's ends; writing blocks. While the daemon holds them too, it is not
-/// told of each pipe's end in a wake-up of its own, a moment before the command's.
+/// The command's ends, to be dropped once it has them; writing blocks.
 #[derive(Debug)]
 pub(super) struct Writers {
     stdout: OwnedFd,

@@ -1,11 +1,8 @@
 //! The daemon's side of the [`crate::reap`] shim.
 //!
-//! A socket joins the two; its messages are [`Note`]s from the shim. The daemon
-//! sends the program at most: it shuts its side down, and that is the order to kill.
-//! So a daemon that dies takes its commands with it.
-//!
-//! One shim waits for the next command's program already, so that a lone command does
-//! not wait for its shim's start.
+//! A socket joins the two; its messages are [`Note`]s from the shim. The daemon sends nothing: it
+//! shuts its side down, and that is the order to kill. So a daemon that dies takes its commands
+//! with it.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -13,14 +10,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
-use hivekeep_protocol::{Exit, encode};
+use hivekeep_protocol::Exit;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::unix::AsyncFd;
 
 use super::outputs::{self, Readers};
-use super::{Error, collect, raw, wait_for};
+use super::{Error, raw, wait_for};
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::watched;
 
@@ -29,8 +25,6 @@ use crate::sys::watched;
 pub enum Note {
     /// The command runs.
     Running,
-    /// Entering the working directory failed with this errno.
-    NoWorkdir(i32),
     /// execve, or what comes before it, failed with this errno.
     CannotStart(i32),
     /// The command ended; whether it left other processes.
@@ -51,7 +45,6 @@ impl Note {
             Self::Exited(Exit::Code(code), others) => (2, code, others),
             Self::Exited(Exit::Signal(signal), others) => (3, signal, others),
             Self::Cleared(killed) => (4, killed.cast_signed(), false),
-            Self::NoWorkdir(errno) => (5, errno, false),
         };
         let mut bytes = [0; NOTE_LEN];
         bytes[0] = kind;
@@ -70,30 +63,16 @@ impl Note {
             2 => Self::Exited(Exit::Code(value), bytes[5] != 0),
             3 => Self::Exited(Exit::Signal(value), bytes[5] != 0),
             4 => Self::Cleared(value.cast_unsigned()),
-            5 => Self::NoWorkdir(value),
             _ => return None,
         })
     }
 }
-
-/// Most bytes of a program that is sent to a shim; that of a larger one gets it as arguments. The
-/// kernel takes 200 KiB in one message unless it is told otherwise.
-pub const MAX_ORDER_BYTES: usize = 64 * 1024;
 
 /// How shims are started.
 #[derive(Debug)]
 pub struct Shim {
     exe: CString,
     null: File,
-    /// Held for a look, a put or a take only.
-    ready: Mutex<Option<Started>>,
-}
-
-/// A shim, and what its command will print.
-#[derive(Debug)]
-struct Started {
-    reaped: Reaped,
-    readers: Readers,
 }
 
 impl Shim {
@@ -103,55 +82,15 @@ impl Shim {
     /// When the path holds a NUL, or there is no /dev/null.
     pub fn new(exe: &Path) -> io::Result<Self> {
         let exe = CString::new(exe.as_os_str().as_bytes())?;
-        Ok(Self { exe, null: File::open("/dev/null")?, ready: Mutex::new(None) })
+        Ok(Self { exe, null: File::open("/dev/null")? })
     }
 
-    /// Has a shim wait for the next command, unless one does. A failure is left to that
-    /// command, which starts its own.
-    pub(super) fn make_ready(&self) {
-        let waits = || self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits().is_none()
-            && let Ok(started) = self.launch(self.without_order())
-        {
-            // Nobody else put one there: all this runs on the one thread of the daemon.
-            *waits() = Some(started);
-        }
-    }
-
+    /// Starts the program under a shim, which has its environment, working directory and limits
+    /// from here. Blocking and within the runtime, as for a cgroup.
     pub(super) fn start(&self, program: Program) -> Result<(Reaped, Readers), Error> {
-        let order = encode(&program).ok().filter(|order| order.len() <= MAX_ORDER_BYTES);
-        let Started { reaped, readers } = match order {
-            Some(order) => {
-                let waiting = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let started = match waiting.and_then(Started::if_waiting) {
-                    Some(started) => started,
-                    None => self.launch(self.without_order())?,
-                };
-                rustix::io::write(started.reaped.notes.get_ref(), &order)
-                    .map_err(|_| Error::Lost)?;
-                started
-            }
-            None => {
-                let mut argv = self.without_order().argv;
-                argv.push(program.path);
-                argv.extend(program.argv);
-                self.launch(Program { path: self.exe.clone(), argv, ..program })?
-            }
-        };
-        Ok((reaped, readers))
-    }
-
-    fn without_order(&self) -> Program {
-        Program {
-            path: self.exe.clone(),
-            argv: vec![c"hivekeep-guest".to_owned(), c"reap".to_owned()],
-            env: Vec::new(),
-            workdirs: vec![c"/".to_owned()],
-            max_open_files: None,
-        }
-    }
-
-    fn launch(&self, shim: Program) -> Result<Started, Error> {
+        let mut argv = vec![c"hivekeep-guest".to_owned(), c"reap".to_owned(), program.path];
+        argv.extend(program.argv);
+        let shim = Program { path: self.exe.clone(), argv, ..program };
         let (readers, writers) = outputs::pipes()?;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -173,15 +112,7 @@ impl Shim {
             cleared: None,
             collected: false,
         };
-        Ok(Started { reaped, readers })
-    }
-}
-
-impl Started {
-    /// Whether it is still there. A command can kill whatever runs in its machine; one
-    /// that was killed is collected here.
-    fn if_waiting(self) -> Option<Self> {
-        matches!(collect(self.reaped.pidfd.get_ref()), Ok(None)).then_some(self)
+        Ok((reaped, readers))
     }
 }
 
@@ -205,22 +136,15 @@ impl Reaped {
     }
 
     /// Waits for the shim to have started the command.
-    pub(super) async fn confirmed(self) -> Result<Self, Error> {
+    pub(super) async fn confirmed(&mut self) -> Result<(), Error> {
         match self.note().await? {
-            Note::Running => Ok(self),
-            Note::NoWorkdir(errno) => self.refused(spawn::Error::Workdir, errno).await,
-            Note::CannotStart(errno) => self.refused(spawn::Error::Exec, errno).await,
+            Note::Running => Ok(()),
+            Note::CannotStart(errno) => {
+                self.collected = wait_for(&self.pidfd).await.is_ok();
+                Err(spawn::Error::Exec(io::Error::from_raw_os_error(errno)).into())
+            }
             Note::Exited(..) | Note::Cleared(_) => Err(Error::Lost),
         }
-    }
-
-    async fn refused(
-        self,
-        why: impl FnOnce(io::Error) -> spawn::Error,
-        errno: i32,
-    ) -> Result<Self, Error> {
-        let _ = wait_for(&self.pidfd).await;
-        Err(why(io::Error::from_raw_os_error(errno)).into())
     }
 
     async fn note(&self) -> Result<Note, Error> {
@@ -257,7 +181,7 @@ impl Reaped {
                 }
             }
             Note::Cleared(killed) => self.cleared = Some(killed),
-            Note::Running | Note::NoWorkdir(_) | Note::CannotStart(_) => {}
+            Note::Running | Note::CannotStart(_) => {}
         }
     }
 
@@ -303,7 +227,6 @@ mod tests {
     fn notes_survive_the_socket() {
         for note in [
             Note::Running,
-            Note::NoWorkdir(13),
             Note::CannotStart(2),
             Note::Exited(Exit::Code(255), true),
             Note::Exited(Exit::Signal(9), false),

@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions};
 use super::dir::{JobDir, Spec};
 use super::disk;
 use crate::agent::Agent;
-use crate::contain::{Contain, cgroup, raw};
+use crate::contain::{cgroup, raw};
 use crate::exec::command::Prepared;
 use crate::files::temp::sync_parent;
 use crate::sys::spawn::{Program, Stdio, spawn};
@@ -57,14 +57,8 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
 
 /// The cgroup of a job or a run, made.
 pub(crate) fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
-    match &agent.contain {
-        Contain::Cgroup(pool) => {
-            let dir = pool.job_dir(&job.id());
-            std::fs::create_dir_all(&dir)?;
-            Ok(Some(dir))
-        }
-        Contain::Subreaper(_) => Ok(None),
-    }
+    let dir = agent.contain.job_cgroup(&job.id());
+    dir.map(|dir| std::fs::create_dir_all(&dir).map(|()| dir)).transpose()
 }
 
 /// Makes the job's folder with its request, locked from its first moment on.

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::dir::JobDir;
 use crate::agent::Agent;
-use crate::contain::{Contain, cgroup};
+use crate::contain::cgroup;
 use crate::files::off_thread;
 use crate::sys::watched;
 
@@ -29,8 +29,7 @@ pub fn one(agent: &Arc<Agent>, job: JobDir) {
             crate::say!("job {}: cannot watch it: {error}", job.id());
             return;
         }
-        if let Contain::Cgroup(pool) = &agent.contain {
-            let dir = pool.job_dir(&job.id());
+        if let Some(dir) = agent.contain.job_cgroup(&job.id()) {
             off_thread(move || cgroup::remove(&dir)).await;
         }
         if let Ok(summary) = off_thread(move || job.summary()).await {

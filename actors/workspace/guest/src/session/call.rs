@@ -1,6 +1,6 @@
 //! What a call's handler works with, and what its connection keeps of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hivekeep_protocol::{Frame, GuestCode, GuestError, Kind, Stream, limits};
@@ -13,15 +13,6 @@ use crate::agent::Agent;
 
 /// Most credit that is ever held; a host that grants more gains nothing.
 const MAX_CREDIT_BYTES: usize = 1 << 30;
-
-/// What a handler leaves to be done once its reply is on the way.
-struct Leftovers(Box<dyn FnOnce() + Send>);
-
-impl std::fmt::Debug for Leftovers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Leftovers")
-    }
-}
 
 /// A handler's view of its call.
 #[derive(Debug)]
@@ -36,7 +27,6 @@ pub struct CallCx {
     pub inflow: Arc<Inflow>,
     pub(crate) outbox: Outbox,
     credit: Arc<Credit>,
-    leftovers: Mutex<Option<Leftovers>>,
 }
 
 /// The connection's hold on a call.
@@ -53,8 +43,7 @@ pub(super) fn open(id: u32, agent: Arc<Agent>, outbox: Outbox) -> (CallCx, Contr
     let inflow = Arc::new(Inflow::new());
     let control =
         Control { id, cancel: cancel.clone(), credit: credit.clone(), inflow: inflow.clone() };
-    let leftovers = Mutex::default();
-    (CallCx { id, agent, cancel, inflow, outbox, credit, leftovers }, control)
+    (CallCx { id, agent, cancel, inflow, outbox, credit }, control)
 }
 
 /// Bytes that a call may still send.
@@ -89,24 +78,6 @@ impl CallCx {
             permit = self.credit.0.acquire_many(bytes) => permit.map_err(|_| cancelled())?.forget(),
         }
         self.outbox.data(self.id, stream, chunk).await.map_err(|_| cancelled())
-    }
-
-    /// Has `work` done once the reply is on the way: nobody waits for it then. The
-    /// last one counts.
-    pub fn after_the_reply(&self, work: impl FnOnce() + Send + 'static) {
-        let work = Leftovers(Box::new(work));
-        *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
-    }
-
-    /// The reply is in the outbox. Does what was left, behind the writer's back.
-    pub(super) fn answered(&self) {
-        let left = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Leftovers(work)) = left {
-            tokio::spawn(async move {
-                tokio::task::yield_now().await;
-                work();
-            });
-        }
     }
 
     /// Lets the host send as much content as has been used.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::Agent;
 use crate::contain::descend::bearing;
-use crate::contain::{Contain, KILL_DEADLINE, cgroup};
+use crate::contain::{KILL_DEADLINE, cgroup};
 use crate::files::off_thread;
 use crate::jobs::dir::JobDir;
 use crate::jobs::signal_and_wait;
@@ -22,10 +22,7 @@ pub fn kill(agent: &Agent, run: &JobDir) {
 }
 
 pub(super) fn cgroup_of(agent: &Agent, run: &JobDir) -> Option<PathBuf> {
-    match &agent.contain {
-        Contain::Cgroup(pool) => Some(pool.job_dir(&run.id())),
-        Contain::Subreaper(_) => None,
-    }
+    agent.contain.job_cgroup(&run.id())
 }
 
 /// Kills what a dead shim left, and removes the run's cgroup.

@@ -137,7 +137,7 @@ fn launch_in(agent: &Agent, ready: Ready, asked: TaskPut) -> Result<(Run, Launch
     };
     // A long script stays in the run's folder, which is removed as a whole.
     std::mem::forget(script);
-    if matches!(agent.contain, Contain::Subreaper(_)) {
+    if matches!(*agent.contain, Contain::Subreaper(_)) {
         program.env.extend(mark_of(&ready.run));
     }
     let boot_id = agent.identity.boot_id.clone();
@@ -209,7 +209,7 @@ pub async fn attend(agent: Arc<Agent>, generation: u64, seq: u64, gone: Gone) {
     match note {
         // Its shim has left nothing alive: nobody has to wait for the cgroup.
         Ok(Some(Note::Ended(ended))) => {
-            if let (Some(shim), Contain::Cgroup(_)) = (spent, &agent.contain) {
+            if let (Some(shim), Contain::Cgroup(_)) = (spent, &*agent.contain) {
                 agent.tasks.shelf.keep(shim);
             }
             conclude(agent, generation, seq, Some(&run), End::Told(ended)).await;

@@ -3,7 +3,7 @@
 use hivekeep_protocol::*;
 
 use crate::client::{Host, Output, shell};
-use crate::guest::{Guest, Way, eventually, runs, ways};
+use crate::guest::{Guest, eventually, runs, ways};
 
 fn done(output: &Output) -> &ExecDone {
     output.reply.as_ref().expect("the command ran")
@@ -308,55 +308,4 @@ async fn commands_leave_no_zombies_and_no_descriptors() {
         // have grown by its idle ones.
         eventually("few descriptors are left", || guest.descriptors() <= before + 6);
     }
-}
-
-/// The processes that wait for the next command.
-fn prepared(guest: &Guest) -> Vec<rustix::process::Pid> {
-    let me = guest.pid();
-    let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children"));
-    let children = children.expect("children");
-    let waits = |pid: &&str| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm"))
-            .is_ok_and(|it| it == "hivekeep-ready\n")
-    };
-    let pid = |pid: &str| rustix::process::Pid::from_raw(pid.parse().expect("a pid"));
-    children.split_whitespace().filter(waits).filter_map(pid).collect()
-}
-
-#[tokio::test]
-async fn the_next_commands_process_waits_and_is_replaced_when_killed() {
-    for way in ways() {
-        let guest = Guest::start(way);
-        let host = Host::to(&guest).await;
-        // The command is the process that waited, or that one's child.
-        let of_the_next = match way {
-            Way::Cgroup => "echo $$",
-            Way::Subreaper => "echo $PPID",
-        };
-        for _ in 0..3 {
-            eventually("a process waits", || prepared(&guest).len() == 1);
-            let pid = prepared(&guest)[0];
-            let output = host.sh(of_the_next).await;
-            assert_eq!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
-            eventually("a process waits", || prepared(&guest).len() == 1);
-            let pid = prepared(&guest)[0];
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
-            eventually("it has died", || guest.zombies() == 1);
-            let output = host.sh(of_the_next).await;
-            assert_eq!(output.reply.expect("ran").exit, Exit::Code(0));
-            assert_ne!(output.stdout, format!("{}\n", pid.as_raw_nonzero()).into_bytes());
-        }
-        assert_eq!(guest.zombies(), 0, "{way:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_shim_that_waits_goes_with_its_daemon() {
-    let mut guest = Guest::start(Way::Subreaper);
-    let host = Host::to(&guest).await;
-    host.sh("true").await;
-    eventually("a process waits", || prepared(&guest).len() == 1);
-    let waits = format!("/proc/{}", prepared(&guest)[0].as_raw_nonzero());
-    guest.crash_and_restart();
-    eventually("it has gone", || !std::path::Path::new(&waits).exists());
 }
