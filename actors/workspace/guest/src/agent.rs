@@ -85,7 +85,6 @@ impl Agent {
     /// When a folder cannot be made or the containment does not work.
     pub async fn start(settings: Settings) -> io::Result<Arc<Self>> {
         std::fs::create_dir_all(&settings.run_dir)?;
-        std::fs::create_dir_all(settings.state_dir.join("jobs"))?;
         raise_open_files();
         let identity = Identity::read(&settings)?;
         let persona = Persona::read(&settings, &identity.boot_id);
@@ -99,7 +98,7 @@ impl Agent {
         };
         crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
-            jobs: Jobs::open(&settings, &identity.boot_id)?,
+            jobs: Jobs::open(&settings)?,
             tasks: Tasks::new(&settings, &identity.boot_id),
             null: std::fs::File::open("/dev/null")?,
             identity,

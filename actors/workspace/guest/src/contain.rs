@@ -94,6 +94,13 @@ impl Contain {
         }
     }
 
+    /// Removes that, with what is left in it.
+    pub fn remove_job(&self, name: &str) {
+        if let Some(dir) = self.job_cgroup(name) {
+            cgroup::remove(&dir);
+        }
+    }
+
     /// As told in the handshake.
     pub fn kind(&self) -> Containment {
         match self {

@@ -67,9 +67,6 @@ pub async fn quiesce(cx: &CallCx, asked: &Quiesce) -> Result<Quiesced, GuestErro
     if asked.freeze_ms.is_some() && cx.agent.settings.place == Place::Sandbox {
         return refuse(GuestCode::Unsupported, "a sandbox has no disk of its own");
     }
-    if cx.agent.settings.place == Place::Vm {
-        crate::tasks::prepare(&cx.agent).await;
-    }
     let sync = || Ok(rustix::fs::syncfs(File::open("/")?)?);
     off_thread(sync).await.map_err(|error: io::Error| io_error(&error, "sync"))?;
     let Some(freeze_ms) = asked.freeze_ms else { return Ok(Quiesced { frozen: false }) };

@@ -1,17 +1,19 @@
 //! Background jobs. Each is run by a [`shim`] process of its own, so that a job
 //! and its output outlive the call, the link and this daemon; what is known of it
-//! is in its [`dir`] on disk, and nowhere else.
+//! is in its [`dir`], and nowhere else.
 //!
-//! A job runs until the last of its processes ends; its exit is its leader's.
+//! A job that the host starts runs until the last of its processes ends; its exit is its leader's.
+//! One that the queue of [`crate::tasks`] starts ends with its leader, and at its limit.
 
 pub mod dir;
+pub(crate) mod end;
 pub mod shim;
+mod spool;
 pub(crate) mod start;
 pub mod watch;
 
 use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use hivekeep_protocol::{
     GuestCode, GuestError, JobForget, JobForgotten, JobKill, JobKilled, JobPoll, JobReport,
@@ -19,36 +21,25 @@ use hivekeep_protocol::{
 };
 
 use crate::agent::Settings;
-use crate::contain::{cgroup, descend::descendants};
 use crate::files::{io_error, off_thread};
 use crate::session::call::CallCx;
-use crate::sys::kill::kill as send_signal;
 use dir::JobDir;
 
-/// Longest wait for the effect of a signal.
-const KILL_WAIT: Duration = Duration::from_millis(500);
-
-/// The folder of all jobs.
+/// The folder of the host's jobs.
 #[derive(Debug, Clone)]
 pub struct Jobs {
     root: PathBuf,
-    boot_id: String,
 }
 
 impl Jobs {
-    /// Opens the folder and removes what a killed daemon left half made or removed.
+    /// Opens the folder.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn open(settings: &Settings, boot_id: &str) -> io::Result<Self> {
-        let jobs = Self { root: settings.state_dir.join("jobs"), boot_id: boot_id.to_owned() };
-        for entry in std::fs::read_dir(&jobs.root)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                std::fs::remove_dir_all(entry.path())?;
-            }
-        }
-        Ok(jobs)
+    /// When it cannot be made or read.
+    pub fn open(settings: &Settings) -> io::Result<Self> {
+        let root = settings.state_dir.join("jobs");
+        open_folder(&root)?;
+        Ok(Self { root })
     }
 
     fn find(&self, id: &str) -> Result<JobDir, GuestError> {
@@ -56,13 +47,16 @@ impl Jobs {
         if job.exists() {
             return Ok(job);
         }
-        Err(GuestError::new(GuestCode::UnknownJob, format!("no job {id:?}")))
+        Err(GuestError::new(GuestCode::UnknownJob, format!("there is no job {id:?}")))
     }
 
     fn at(&self, id: &str) -> Result<JobDir, GuestError> {
         let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
         if !(1..=64).contains(&id.len()) || !id.bytes().all(plain) {
-            return Err(GuestError::new(GuestCode::Invalid, format!("{id:?} is no job id")));
+            return Err(GuestError::new(
+                GuestCode::Invalid,
+                format!("{id:?} is not a valid job id"),
+            ));
         }
         Ok(JobDir::new(self.root.join(id)))
     }
@@ -81,6 +75,22 @@ impl Jobs {
         }
         Ok(all)
     }
+}
+
+/// Makes a folder of jobs, if it is not there, and removes what a killed daemon left half made or
+/// half removed.
+///
+/// # Errors
+/// When it cannot be made or read.
+pub(crate) fn open_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn disk(error: &io::Error) -> GuestError {
@@ -133,61 +143,22 @@ pub async fn list(cx: &CallCx) -> Result<JobsReply, GuestError> {
 /// `UnknownJob`, `Invalid` for a signal outside 1 to 64, or disk errors.
 pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> {
     if !(1..=64).contains(&asked.signal) {
-        let message = format!("{} is no signal", asked.signal);
+        let message = format!("{} is not a valid signal", asked.signal);
         return Err(GuestError::new(GuestCode::Invalid, message));
     }
     let job = cx.agent.jobs.find(&asked.job_id)?;
-    let cgroup = cx.agent.contain.job_cgroup(&asked.job_id);
+    let contain = cx.agent.contain.clone();
     let (already_ended, summary) = off_thread(move || {
         let summary = job.summary()?;
         if summary.exit.is_some() || summary.interrupted {
             return Ok((true, summary));
         }
-        signal_and_wait(&job, cgroup.as_deref(), asked.signal)?;
+        end::signal(&contain, &job, asked.signal)?;
         Ok((false, job.summary()?))
     })
     .await
     .map_err(|error: io::Error| disk(&error))?;
     Ok(JobKilled { already_ended, summary })
-}
-
-/// Signals every process of a job, and again while it lives if the signal is SIGKILL; waits at most
-/// half a second for its end.
-pub(crate) fn signal_and_wait(
-    job: &JobDir,
-    cgroup: Option<&std::path::Path>,
-    signal: i32,
-) -> io::Result<()> {
-    let (deadline, mut first) = (std::time::Instant::now() + KILL_WAIT, true);
-    loop {
-        if first || signal == libc::SIGKILL {
-            signal_all(job, cgroup, signal)?;
-        }
-        first = false;
-        if job.is_over()? || std::time::Instant::now() > deadline {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn signal_all(job: &JobDir, cgroup: Option<&std::path::Path>, signal: i32) -> io::Result<()> {
-    let pids = match cgroup {
-        Some(dir) if signal == libc::SIGKILL => {
-            return match std::fs::write(dir.join("cgroup.kill"), "1") {
-                // The job has ended and its cgroup is gone.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                written => written,
-            };
-        }
-        Some(dir) => cgroup::pids_below(dir),
-        None => job.process()?.map_or_else(Vec::new, |process| descendants(process.shim_pid)),
-    };
-    for pid in pids {
-        // One that ended meanwhile needs no signal.
-        let _ = send_signal(pid, signal);
-    }
-    Ok(())
 }
 
 /// Answers [`JobForget`].

@@ -8,7 +8,7 @@
 //! | [`sandbox`] | PID 1 of a namespace sandbox: mounts, drops privileges, then the same |
 //! | [`agent`] | the daemon that the host speaks to |
 //! | [`reap`] | a shim around one command where there is no cgroup |
-//! | [`jobs::shim`] | a shim around one background job, or the command of a task |
+//! | [`jobs::shim`] | a shim around one background job or task |
 //! | [`ask::role`] | what git starts to ask for a password |
 //!
 //! The agent has one thread and a few helpers for disks: a guest may have a single

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use hivekeep_guest::{args, ask, init, jobs, reap, roles, sandbox, say, selftest, tasks};
+use hivekeep_guest::{args, ask, init, jobs, reap, roles, sandbox, say, selftest};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
   sandbox OPTIONS      PID 1 of a sandbox
   agent OPTIONS        the daemon
-  reap, job, task      shims that the daemon starts
+  reap, job            shims that the daemon starts
   askpass PROMPT       asks the daemon for git
   selftest-vsock       the vsock carrier against this machine's own loopback
   selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
@@ -30,7 +30,6 @@ fn main() -> ExitCode {
         Some("reap") => return reap::run(words),
         Some("askpass") => return ask::role::run(words),
         Some("job") => return jobs::shim::run(words),
-        Some("task") => return tasks::shim::run(words),
         Some("agent") => args::agent(words).map_err(Into::into).and_then(roles::agent),
         Some("sandbox") => args::sandbox(words).map_err(Into::into).and_then(sandbox::run),
         Some("selftest-vsock") => selftest::vsock(),

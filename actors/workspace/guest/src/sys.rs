@@ -7,8 +7,6 @@ pub mod heap;
 pub mod ioctl;
 pub mod kill;
 pub mod peer;
-pub mod preforked;
-mod raw;
 pub mod read;
 pub mod signals;
 pub mod spawn;

@@ -1,14 +1,14 @@
-//! Tasks: what was assigned to this guest, durably, each run once.
+//! Durable queue of tasks: what was assigned to this guest, each run once, as a job.
 //!
 //! ```text
-//! TaskPut ─► written down ─► its turn ─► a run of its own ─► result written down ─► told
-//!                  └► answered (4 at once)   (in a shim)
+//! TaskPut ─► written down ─► its turn ─► a job ─► result written down ─► told
+//!                  └► answered (4 at once)
 //! ```
-//! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the machine; [`book`] keeps
-//! both as one; [`run`] has it done. A run is a command under a [`shim`] of its own, which goes on
-//! when this daemon dies, and its result is taken by the next one. One shim is [`ready`] before
-//! there is a task for it. After the death of the
-//! machine, a task whose run had begun is `interrupted` and not run again; the others wait on.
+//! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the
+//! machine; [`book`] keeps both as one; [`run`] has it done, by a [job](crate::jobs) for each task.
+//! A job goes on when this daemon dies, and its result is taken by the next one. After the death of
+//! the machine, a task whose job may have begun is `interrupted` and not run again; the others wait
+//! on.
 //!
 //! A machine that wakes up from another one's memory has that one's tasks. Until it is told who it
 //! is it cannot know; then those that run are killed, all of them are put aside, and it tells of
@@ -16,13 +16,10 @@
 
 pub mod book;
 pub mod folder;
-pub mod kill;
 pub mod log;
 mod progress;
 pub mod queue;
-pub mod ready;
 pub mod run;
-pub mod shim;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,8 +36,6 @@ use crate::identity::MACHINE_ID;
 use crate::session::call::CallCx;
 use book::Book;
 use folder::Folder;
-use queue::Resume;
-use ready::PreforkPool;
 
 /// The tasks of this guest.
 #[derive(Debug)]
@@ -50,7 +45,6 @@ pub struct Tasks {
     book: Arc<Mutex<Book>>,
     /// First come, first served; and no more than one thread for disks is taken.
     turn: Arc<Semaphore>,
-    shelf: PreforkPool,
     /// Another one with each machine that this becomes.
     generation: Arc<AtomicU64>,
 }
@@ -65,7 +59,6 @@ impl Tasks {
             folder,
             book: Arc::new(Mutex::new(book)),
             turn: Arc::new(Semaphore::new(1)),
-            shelf: PreforkPool::default(),
             generation: Arc::default(),
         }
     }
@@ -106,13 +99,6 @@ impl Tasks {
         .await
     }
 
-    /// Reads what there is, once.
-    fn load(&self, book: &mut Book) -> Result<Vec<(u64, Resume)>, GuestError> {
-        let open = book.load()?;
-        self.shelf.numbers_beyond(book.last_run());
-        Ok(open)
-    }
-
     /// This is another machine from now on. Tasks of the one before are killed and put aside.
     /// Blocks for as long as what is being written down takes, and only if there were any.
     ///
@@ -121,32 +107,11 @@ impl Tasks {
     pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
-        if book.take_over(machine_id) {
-            return Ok(());
-        }
         self.generation.fetch_add(1, Ordering::SeqCst);
-        self.shelf.clear();
-        for run in runs.iter().filter(|run| run.path().exists()) {
-            kill::kill(agent, run);
+        for job in runs.iter().filter(|job| job.path().exists()) {
+            run::kill(agent, job);
         }
         book.become_of(machine_id)
-    }
-}
-
-/// Makes what the first task would have to wait for, as far as that is possible: whoever is copied
-/// now spares each copy that.
-pub async fn prepare(agent: &Arc<Agent>) {
-    let (tasks, loading) = (&agent.tasks, agent.clone());
-    let generation = tasks.generation();
-    let prepared = tasks.with(generation, move |book| {
-        let open = loading.tasks.load(book)?;
-        book.prepare()?;
-        Ok(open)
-    });
-    if let Ok(open) = prepared.await {
-        run::take_up(agent, generation, open);
-        let agent = agent.clone();
-        off_thread(move || run::fill(&agent, generation)).await;
     }
 }
 
@@ -156,13 +121,12 @@ async fn ask<T: Send + 'static>(
     work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
 ) -> Result<(T, u64), GuestError> {
     let generation = cx.agent.tasks.generation();
-    let agent = cx.agent.clone();
     let asked = cx.agent.tasks.with(generation, move |book| {
-        let open = agent.tasks.load(book)?;
-        Ok((work(book), open))
+        let begun = book.load()?;
+        Ok((work(book), begun))
     });
-    let (answer, open) = asked.await?;
-    run::take_up(&cx.agent, generation, open);
+    let (answer, begun) = asked.await?;
+    run::take_up(&cx.agent, generation, begun);
     Ok((answer?, generation))
 }
 
@@ -172,16 +136,11 @@ async fn ask<T: Send + 'static>(
 /// `Invalid` for an id that is none, `TooLarge`, `Busy`, `NoSpace` and other disk errors.
 pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
     check(&asked)?;
-    let (agent, generation) = (cx.agent.clone(), cx.agent.tasks.generation());
-    let put = move |book: &mut Book| {
-        let (taken, launch) = book.put(asked, |asked| run::at_hand(&agent, generation, asked))?;
-        Ok((taken, launch.map(|(seq, launch)| (seq, launch.go()))))
-    };
-    let ((taken, started), generation) = ask(cx, put).await?;
-    let agent = cx.agent.clone();
-    match started {
-        Some((seq, gone)) => drop(tokio::spawn(run::attend(agent, generation, seq, gone))),
-        None => run::next(&agent, generation),
+    let may_begin = !run::starts_nothing(&cx.agent);
+    let ((taken, begins), generation) = ask(cx, move |book| book.put(asked, may_begin)).await?;
+    match begins {
+        Some(seq) => drop(tokio::spawn(run::carry(cx.agent.clone(), generation, seq))),
+        None => run::next(&cx.agent, generation),
     }
     Ok(taken)
 }
@@ -191,7 +150,7 @@ fn check(asked: &TaskPut) -> Result<(), GuestError> {
         let fits = (least..=limits::MAX_TASK_ID_BYTES).contains(&id.len());
         if !fits || id.chars().any(char::is_control) {
             let shown: String = id.chars().take(limits::MAX_TASK_ID_BYTES).collect();
-            let message = format!("{shown:?} is no id of a task or message");
+            let message = format!("{shown:?} is not a valid id of a task or message");
             return Err(GuestError::new(GuestCode::Invalid, message));
         }
     }
@@ -242,10 +201,7 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
         let message = format!("{} ids; at most {}", asked.task_ids.len(), limits::MAX_TASKS);
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
-    let (acked, generation) = ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?;
-    // Who acknowledges goes on; there may be more tasks.
-    run::fill_now(&cx.agent, generation);
-    Ok(acked)
+    Ok(ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?.0)
 }
 
 /// Answers [`TaskCancel`].
@@ -253,15 +209,10 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
 /// # Errors
 /// `UnknownTask`, or disk errors.
 pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
-    let ((state, run), generation) = ask(cx, move |book| book.cancel(&asked.task_id)).await?;
-    if let Some(run) = run {
+    let ((state, job), generation) = ask(cx, move |book| book.cancel(&asked.task_id)).await?;
+    if let Some(job) = job.filter(|job| job.path().exists()) {
         let agent = cx.agent.clone();
-        off_thread(move || {
-            if run.path().exists() {
-                kill::kill(&agent, &run);
-            }
-        })
-        .await;
+        off_thread(move || run::kill(&agent, &job)).await;
     }
     cx.agent.links.tell(&hivekeep_protocol::GuestEvent::TasksChanged);
     run::next(&cx.agent, generation);

@@ -1,19 +1,20 @@
-//! What is kept of one job, or of the run of a task.
+//! The folder of one job: its request, who runs it, its output, its exit.
 //!
 //! | file | holds | written by |
 //! |---|---|---|
-//! | `spec.json` | the request, when and in which boot (a job's) | the daemon, before all else |
-//! | `lock` | locked while its shim sees to it; of a task, a byte once it may have begun | a job's: the daemon, handed to the shim; a run's: the shim |
-//! | `cancelled` | nothing: its end was ordered (a task's) | the daemon |
+//! | `spec.json` | the request, when and in which boot | the daemon, before all else |
+//! | `lock` | locked while the shim lives; a byte once the command may have begun | the daemon, handed to the shim |
+//! | `cancelled` | nothing: a task's end was ordered | the daemon |
 //! | `process.json` | process ids | the shim |
-//! | `stdout`, `stderr` | the kept output | the shim |
+//! | `stdout`, `stderr` | the kept output | the shim, with the first byte |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
 //! | `exit.json` | how it ended | the shim, last of all |
 //!
-//! No `exit.json` and no lock: the shim died with its machine, the job was interrupted.
+//! No `exit.json` and no lock: the shim died, alone or with its machine, and the job was
+//! interrupted.
 //!
-//! A job's folder is all there is of it, and durable. Of a task there is more: its run's folder is
-//! worth something in its boot only.
+//! The folder of a job that the host started is on the disk, and all there is of it. That of a
+//! task is in the run folder, which a reboot empties, and its output beside the tasks' log.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -39,13 +40,19 @@ pub struct Spec {
     pub boot_id: String,
     /// Wall clock at start.
     pub started_unix_ms: u64,
+    /// Set for a job that the queue of tasks started.
+    #[serde(default)]
+    pub task: Option<TaskTerms>,
 }
 
-impl Spec {
-    /// Of a job that starts now.
-    pub fn now(start: JobStart, boot_id: String) -> Self {
-        Self { start, boot_id, started_unix_ms: unix_ms() }
-    }
+/// What a task has beyond other jobs: it ends with its first process, at the latest at its limit,
+/// and what is left of it then is killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskTerms {
+    /// Time from its start.
+    pub limit_secs: u64,
+    /// The folder that keeps its output; made with the first byte.
+    pub outputs: PathBuf,
 }
 
 /// Who runs it.
@@ -53,7 +60,7 @@ impl Spec {
 pub struct Process {
     /// The shim.
     pub shim_pid: i32,
-    /// The first process of the job or task.
+    /// The first process of the job.
     pub leader_pid: i32,
 }
 
@@ -76,12 +83,10 @@ pub struct Ended {
     pub elapsed_ms: u64,
 }
 
-/// What a folder says of a task's run to a daemon that did not start it.
+/// What a folder says of a job to a daemon that did not start it.
 #[derive(Debug, Clone, Copy)]
 pub enum Found {
-    /// There is no such run, and in this boot there was none.
-    Nothing,
-    /// It was made in this boot, its command has not been started, and nobody is left who would.
+    /// Its command has not been started, and nobody is left who would.
     NeverBegan,
     /// Its shim lives.
     Running,
@@ -96,26 +101,39 @@ const CANCELLED: &str = "cancelled";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
-pub struct JobDir(PathBuf);
+pub struct JobDir {
+    path: PathBuf,
+    outputs: PathBuf,
+}
 
 impl JobDir {
-    /// Does not touch the disk.
+    /// A job that keeps its output in its folder. Does not touch the disk.
     pub fn new(path: PathBuf) -> Self {
-        Self(path)
+        Self { outputs: path.clone(), path }
+    }
+
+    /// A job whose output is kept elsewhere; see [`TaskTerms::outputs`].
+    pub fn with_outputs(path: PathBuf, outputs: PathBuf) -> Self {
+        Self { path, outputs }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// The folder of its `stdout` and `stderr`.
+    pub fn outputs(&self) -> &Path {
+        &self.outputs
     }
 
     /// The job's id is the folder's name.
     pub fn id(&self) -> String {
-        self.0.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     pub(crate) fn exists(&self) -> bool {
-        self.0.join("spec.json").exists()
+        self.path.join("spec.json").exists()
     }
 
     /// # Errors
@@ -133,7 +151,7 @@ impl JobDir {
     }
 
     fn load<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        match std::fs::read(self.0.join(name)) {
+        match std::fs::read(self.path.join(name)) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -142,10 +160,10 @@ impl JobDir {
 
     /// Writes a file as a whole, durably.
     pub(super) fn store<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
-        let temp = self.0.join(format!("{name}.new"));
+        let temp = self.path.join(format!("{name}.new"));
         let mut file = File::create(&temp)?;
         file.write_all(&serde_json::to_vec(value)?)?;
-        let target = self.0.join(name);
+        let target = self.path.join(name);
         file.sync_all()?;
         std::fs::rename(temp, &target)?;
         sync_parent(&target)
@@ -153,54 +171,62 @@ impl JobDir {
 
     /// Takes the lock that says that the job runs.
     pub(crate) fn lock(&self) -> io::Result<File> {
-        let lock = File::create(self.0.join("lock"))?;
+        let lock = File::create(self.path.join("lock"))?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(lock)
     }
 
     /// Whether the shim lives.
     pub(crate) fn is_locked(&self) -> bool {
-        File::open(self.0.join("lock")).is_ok_and(|lock| {
+        File::open(self.path.join("lock")).is_ok_and(|lock| {
             let taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
             taken == Err(rustix::io::Errno::WOULDBLOCK)
         })
     }
 
+    /// One that was torn, by its machine's end, says as much as none.
     fn ended(&self) -> io::Result<Option<Ended>> {
-        self.load("exit.json")
+        match self.load("exit.json") {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Ok(None)
+            }
+            read => read,
+        }
     }
 
-    /// What became of a task's run.
+    /// What became of it. `of_this_boot` says that it was started since the machine was.
     ///
     /// # Errors
     /// When the folder cannot be read.
     pub fn found(&self, of_this_boot: bool) -> io::Result<Found> {
-        if !self.0.try_exists()? {
-            // A machine's end takes folders with it that were not flushed.
-            return Ok(if of_this_boot { Found::Nothing } else { Found::Lost });
-        }
-        if let Some(ended) = untorn(self.ended())? {
+        if let Some(ended) = self.ended()? {
             return Ok(Found::Ended(ended));
         }
         if self.is_locked() {
             return Ok(Found::Running);
         }
         // A shim that ended meanwhile has left its exit by the time its lock is free.
-        Ok(match untorn(self.ended())? {
+        Ok(match self.ended()? {
             Some(ended) => Found::Ended(ended),
-            None if of_this_boot && !self.has_begun() => Found::NeverBegan,
+            // After another boot that there is no mark says nothing: nobody flushed it.
+            None if of_this_boot && !self.may_have_begun() => Found::NeverBegan,
             None => Found::Lost,
         })
     }
 
-    /// Whether a task's command may have been started; see [`Self::lock`], whose file says so.
-    fn has_begun(&self) -> bool {
-        std::fs::metadata(self.0.join("lock")).is_ok_and(|lock| lock.len() > 0)
+    /// Whether the command may have been started, as the shim says in the file of the lock.
+    pub(super) fn may_have_begun(&self) -> bool {
+        std::fs::metadata(self.path.join("lock")).is_ok_and(|lock| lock.len() > 0)
     }
 
     /// Whether it has ended, or whoever looked after it has.
     pub(crate) fn is_over(&self) -> io::Result<bool> {
-        Ok(untorn(self.ended())?.is_some() || !self.is_locked())
+        Ok(!matches!(self.found(true)?, Found::Running))
     }
 
     /// Notes that its end was ordered, before it is.
@@ -208,29 +234,27 @@ impl JobDir {
     /// # Errors
     /// When it cannot be written.
     pub fn note_cancel(&self) -> io::Result<()> {
-        File::create(self.0.join(CANCELLED)).map(drop)
+        File::create(self.path.join(CANCELLED)).map(drop)
     }
 
     /// Whether its end was ordered.
     pub fn is_cancelled(&self) -> bool {
-        self.0.join(CANCELLED).exists()
+        self.path.join(CANCELLED).exists()
     }
 
     /// # Errors
     /// When the folder cannot be read.
     pub fn summary(&self) -> io::Result<JobSummary> {
         let spec = self.spec()?;
-        // The lock is looked at between: a shim that ends meanwhile has left its
-        // exit by the time its lock is free.
-        let (mut ended, mut interrupted) = (self.ended()?, false);
-        if ended.is_none() && !self.is_locked() {
-            ended = self.ended()?;
-            interrupted = ended.is_none();
-        }
+        let (ended, interrupted) = match self.found(true)? {
+            Found::Ended(ended) => (Some(ended), ended.interrupted),
+            Found::Running => (None, false),
+            Found::NeverBegan | Found::Lost => (None, true),
+        };
         Ok(JobSummary {
             job_id: spec.start.job_id,
             exit: ended.map(|ended| ended.exit),
-            interrupted: interrupted || ended.is_some_and(|ended| ended.interrupted),
+            interrupted,
             started_unix_ms: spec.started_unix_ms,
             finished_unix_ms: ended.map(|ended| ended.finished_unix_ms),
         })
@@ -256,7 +280,7 @@ impl JobDir {
         let mut bytes = [0; 16];
         let mut totals = [0; 2];
         let read =
-            File::open(self.0.join("totals")).and_then(|mut file| file.read_exact(&mut bytes));
+            File::open(self.path.join("totals")).and_then(|mut file| file.read_exact(&mut bytes));
         if read.is_ok() {
             for (total, bytes) in totals.iter_mut().zip(bytes.chunks_exact(8)) {
                 *total = u64::from_be_bytes(bytes.try_into().expect("eight of sixteen"));
@@ -270,7 +294,7 @@ impl JobDir {
     /// # Errors
     /// When it cannot be read.
     pub(crate) fn part(&self, name: &str, from: u64, max: u64, total: u64) -> io::Result<Spool> {
-        let file = match File::open(self.0.join(name)) {
+        let file = match File::open(self.outputs.join(name)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 });
@@ -287,25 +311,10 @@ impl JobDir {
 
     /// Removes it; a crash in between leaves a hidden folder for the next start.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let gone = self.0.with_file_name(format!(".gone-{}", self.id()));
-        std::fs::rename(&self.0, &gone)?;
+        let gone = self.path.with_file_name(format!(".gone-{}", self.id()));
+        std::fs::rename(&self.path, &gone)?;
         sync_parent(&gone)?;
         std::fs::remove_dir_all(gone)
-    }
-}
-
-/// A file that its machine's end has torn says as much as none.
-fn untorn<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
-    match read {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-            ) =>
-        {
-            Ok(None)
-        }
-        read => read,
     }
 }
 
@@ -324,7 +333,7 @@ mod tests {
         let temp = tempfile::tempdir().expect("a folder");
         let job = JobDir::new(temp.path().join("job"));
         let found = || job.found(true).expect("readable");
-        assert!(matches!(found(), Found::Nothing));
+        assert!(matches!(found(), Found::NeverBegan));
         let after_a_boot = job.found(false).expect("readable");
         assert!(matches!(after_a_boot, Found::Lost), "its folder was not flushed");
         std::fs::create_dir(job.path()).expect("made");

@@ -1,21 +1,22 @@
-//! Starting a job: the request first, durably, then the process.
+//! Runner of jobs: the request is written down first, then the process is started. The host's jobs
+//! and the queue's tasks are started alike.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, Spec};
+use super::dir::{JobDir, Spec, TaskTerms, unix_ms};
 use super::disk;
 use crate::agent::Agent;
-use crate::contain::{cgroup, raw};
+use crate::contain::raw;
 use crate::exec::command::Prepared;
 use crate::files::temp::sync_parent;
 use crate::sys::spawn::{Program, Stdio, spawn};
@@ -23,7 +24,18 @@ use crate::sys::spawn::{Program, Stdio, spawn};
 /// A shim says how its start went within this time, or it is broken.
 const ACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// Blocking; see [`start()`](super::start()).
+/// How an attempt to start a job went.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Its first process has this id.
+    Started(u32),
+    /// Its folder was there before.
+    Exists,
+    /// It may have begun all the same: its folder tells.
+    Unknown(GuestError),
+}
+
+/// Starts one of the host's jobs. Blocking; see [`start()`](super::start()).
 pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestError> {
     let job = agent.jobs.at(&asked.job_id)?;
     if job.exists() {
@@ -34,31 +46,42 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
         let message = format!("{count} jobs are kept; forget ended ones (job forget) first");
         return Err(GuestError::new(GuestCode::Busy, message));
     }
-    // Refuses nonsense before anything is kept of it; the shim does it for real.
-    let run_dir = &agent.settings.run_dir;
-    drop(Prepared::new(&asked.argv, &asked.env, asked.workdir.as_deref(), run_dir)?);
-    let spec = Spec::now(asked, agent.jobs.boot_id.clone());
-    let Some(lock) = record(&job, &spec).map_err(|error| disk(&error))? else {
-        return existing(&job, &spec.start);
-    };
-    let cgroup = cgroup_for(agent, &job).map_err(|error| disk(&error))?;
-    let started = launch(agent, &job, cgroup.as_deref(), lock);
-    match started.map_err(|error| disk(&error))? {
-        Ok(pid) => Ok(JobStarted { pid, existed: false }),
-        Err(error) => {
-            if let Some(dir) = cgroup {
-                cgroup::remove(&dir);
-            }
-            job.remove().map_err(|error| disk(&error))?;
-            Err(error)
-        }
+    match attempt(agent, &job, asked.clone(), None)? {
+        Attempt::Started(pid) => Ok(JobStarted { pid, existed: false }),
+        Attempt::Exists => existing(&job, &asked),
+        Attempt::Unknown(error) => Err(error),
     }
 }
 
-/// The cgroup of a job or a run, made.
-pub(crate) fn cgroup_for(agent: &Agent, job: &JobDir) -> io::Result<Option<PathBuf>> {
-    let dir = agent.contain.job_cgroup(&job.id());
-    dir.map(|dir| std::fs::create_dir_all(&dir).map(|()| dir)).transpose()
+/// Makes a job's folder and starts its shim. Blocking.
+///
+/// # Errors
+/// When the job was surely not started; then nothing is left of it.
+pub(crate) fn attempt(
+    agent: &Agent,
+    job: &JobDir,
+    start: JobStart,
+    task: Option<TaskTerms>,
+) -> Result<Attempt, GuestError> {
+    // Refuses nonsense before anything is kept of it; the shim does it for real.
+    let run_dir = &agent.settings.run_dir;
+    drop(Prepared::new(&start.argv, &start.env, start.workdir.as_deref(), run_dir)?);
+    let boot_id = agent.identity.boot_id.clone();
+    let spec = Spec { start, boot_id, started_unix_ms: unix_ms(), task };
+    let Some(lock) = record(job, &spec).map_err(|error| disk(&error))? else {
+        return Ok(Attempt::Exists);
+    };
+    let launched = launch(agent, job, &lock).map_err(|error| disk(&error));
+    drop(lock);
+    let refused = match launched.map(|told| hear(&told)) {
+        Ok(Ok(Ok(pid))) => return Ok(Attempt::Started(pid)),
+        Ok(Err(silent)) => return Ok(Attempt::Unknown(disk(&silent))),
+        Ok(Ok(Err(error))) if job.may_have_begun() => return Ok(Attempt::Unknown(error)),
+        Ok(Ok(Err(error))) | Err(error) => error,
+    };
+    agent.contain.remove_job(&job.id());
+    job.remove().map_err(|error| disk(&error))?;
+    Err(refused)
 }
 
 /// Makes the job's folder with its request, locked from its first moment on.
@@ -67,7 +90,7 @@ fn record(job: &JobDir, spec: &Spec) -> io::Result<Option<File>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = job.path().with_file_name(format!(".new-{number}-{}", job.id()));
-    std::fs::create_dir(&path)?;
+    std::fs::create_dir_all(&path)?;
     let staged = JobDir::new(path);
     let lock = staged.lock()?;
     staged.store("spec.json", spec)?;
@@ -107,20 +130,17 @@ fn existing(job: &JobDir, asked: &JobStart) -> Result<JobStarted, GuestError> {
     }
 }
 
-/// Starts the shim, hands it the lock, and hears from it how the start went.
-fn launch(
-    agent: &Agent,
-    job: &JobDir,
-    cgroup: Option<&Path>,
-    lock: File,
-) -> io::Result<Result<u32, GuestError>> {
+/// Starts the shim, which inherits the lock. Answers where it says how its start went.
+fn launch(agent: &Agent, job: &JobDir, lock: &File) -> io::Result<File> {
+    let cgroup = agent.contain.job_cgroup(&job.id());
+    cgroup.as_ref().map(std::fs::create_dir_all).transpose()?;
     let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
     let argv = vec![
         c"hivekeep-guest".to_owned(),
         c"job".to_owned(),
         text(job.path())?,
         text(&agent.settings.run_dir)?,
-        text(cgroup.unwrap_or(Path::new("")))?,
+        text(cgroup.as_deref().unwrap_or(Path::new("")))?,
     ];
     let program = Program {
         path: text(&agent.settings.exe)?,
@@ -138,11 +158,9 @@ fn launch(
         cgroup: None,
     };
     let started = spawn(&program, &stdio).map_err(io::Error::other)?;
-    drop((told, lock));
-    let ack = hear(&File::from(heard));
     // The process started here ends at once: the shim goes on in its child.
     let _ = rustix::process::waitpid(Pid::from_raw(raw(started.pid)), WaitOptions::empty());
-    ack
+    Ok(heard.into())
 }
 
 fn hear(mut pipe: &File) -> io::Result<Result<u32, GuestError>> {

@@ -8,7 +8,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::dir::JobDir;
 use crate::agent::Agent;
-use crate::contain::cgroup;
 use crate::files::off_thread;
 use crate::sys::watched;
 
@@ -29,10 +28,12 @@ pub fn one(agent: &Arc<Agent>, job: JobDir) {
             crate::say!("job {}: cannot watch it: {error}", job.id());
             return;
         }
-        if let Some(dir) = agent.contain.job_cgroup(&job.id()) {
-            off_thread(move || cgroup::remove(&dir)).await;
-        }
-        if let Ok(summary) = off_thread(move || job.summary()).await {
+        let contain = agent.contain.clone();
+        let ended = off_thread(move || {
+            contain.remove_job(&job.id());
+            job.summary()
+        });
+        if let Ok(summary) = ended.await {
             agent.links.tell(&GuestEvent::JobEnded(summary));
         }
     });

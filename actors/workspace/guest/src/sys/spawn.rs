@@ -162,7 +162,7 @@ pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<Started, Error> {
     })
 }
 
-pub(super) fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s: &CString| CStr::as_ptr(s)).chain([std::ptr::null()]).collect()
 }
 

@@ -1,10 +1,11 @@
-//! The queue and its folder as one: nothing is settled that was not written down.
+//! Write-ahead log of the queue: nothing is settled that was not written down.
 
 mod told;
 mod written;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::path::Path;
 
 use hivekeep_protocol::{
     Exit, GuestCode, GuestError, TaskAcked, TaskOutcome, TaskPut, TaskState, TaskTaken, limits,
@@ -12,9 +13,12 @@ use hivekeep_protocol::{
 
 use super::folder::Folder;
 use super::log::{Flush, Log};
-use super::queue::{Ended, Phase, Put, Queue, Resume, Run, Task, Trace, resume};
+use super::queue::{Ended, Phase, Put, Queue, Run, Task};
 use crate::files::io_error;
 use crate::jobs::dir::{self, Found, JobDir};
+
+/// A task without a folder of its own runs in the first of these that is there.
+const WORKDIRS: [&str; 2] = ["/workspace", "/root"];
 
 /// All that is known of the tasks. Used by one thread at a time, which may block.
 #[derive(Debug)]
@@ -23,8 +27,6 @@ pub struct Book {
     pub(super) queue: Queue,
     /// This machine's id.
     pub(super) owner: String,
-    /// The log says so.
-    owner_is_written: bool,
     boot_id: String,
     loaded: bool,
     /// `None` as long as there have been no tasks.
@@ -41,10 +43,8 @@ pub struct Book {
 /// How a task came to its end.
 #[derive(Debug, Clone)]
 pub enum End {
-    /// By what its run's folder says.
+    /// As the folder of its job says.
     Found,
-    /// As its shim tells, and its run's folder too.
-    Told(dir::Ended),
     /// It was not run.
     NotRun(GuestError),
     /// It was cancelled before it began.
@@ -62,7 +62,6 @@ impl Book {
             folder,
             queue: Queue::default(),
             owner,
-            owner_is_written: false,
             boot_id,
             loaded: false,
             log: None,
@@ -73,12 +72,12 @@ impl Book {
         }
     }
 
-    /// Reads the folder, once. Another machine's tasks are put aside. Answers the tasks that are
-    /// not over, and what is to be done with each.
+    /// Reads the folder, once. Another machine's tasks are put aside. Answers the tasks that may
+    /// have begun and are not over.
     ///
     /// # Errors
     /// When it cannot be read; it is tried again by the next call.
-    pub fn load(&mut self) -> Result<Vec<(u64, Resume)>, GuestError> {
+    pub fn load(&mut self) -> Result<Vec<u64>, GuestError> {
         if self.loaded {
             return Ok(Vec::new());
         }
@@ -91,55 +90,64 @@ impl Book {
         let acknowledged: Vec<_> =
             self.queue.acknowledged().into_iter().filter_map(run_of).collect();
         acknowledged.into_iter().for_each(|run| self.count_surplus(run));
-        let open = self.queue.open().map(|task| (task.seq, resume(self.trace(task))));
-        let open: Vec<_> = open.collect();
-        for (seq, what) in &open {
-            if *what != Resume::Wait {
-                self.queue.runs_already(*seq);
-            }
-        }
-        Ok(open)
+        let begun = self.queue.open().filter(|task| self.may_have_begun(task));
+        let begun: Vec<_> = begun.map(|task| task.seq).collect();
+        begun.iter().for_each(|seq| self.queue.runs_already(*seq));
+        Ok(begun)
     }
 
-    fn trace(&self, task: &Task) -> Trace {
-        let Some(run) = &task.run else { return Trace::None };
+    /// Whether the job of a task runs, has ended or was lost. What cannot be read is looked at
+    /// again when its end is taken.
+    fn may_have_begun(&self, task: &Task) -> bool {
+        let Some(run) = &task.run else { return false };
         let dir = self.folder.run(run.number);
-        match dir.found(self.is_of_this_boot(run)) {
-            Ok(Found::NeverBegan) if dir.is_cancelled() => Trace::Over,
-            Ok(Found::Nothing | Found::NeverBegan) if self.is_of_this_boot(run) => Trace::None,
-            Ok(Found::Running) => Trace::Running,
-            // What cannot be read is looked at again when its end is taken. That there is no
-            // folder says nothing after another boot: it was not flushed.
-            Ok(_) | Err(_) => Trace::Over,
-        }
+        let found = dir.found(self.is_of_this_boot(run));
+        !matches!(found, Ok(Found::NeverBegan)) || dir.is_cancelled()
     }
 
     fn is_of_this_boot(&self, run: &Run) -> bool {
         run.boot_id == self.boot_id
     }
 
-    /// The greatest number of a run.
-    pub fn last_run(&self) -> u64 {
-        self.last_run
-    }
-
-    /// Sees to it that a run is written down, before it begins. `false` when the task has ended.
+    /// Sees to it that the run of a task is written down, before it begins. Answers its job, what
+    /// the task asks for, and where it runs; `None` when the task has ended.
     ///
     /// # Errors
     /// Disk errors; then it must not begin.
-    pub fn begin(&mut self, seq: u64, run: Run) -> Result<bool, GuestError> {
-        let Some(task) = self.queue.begin(seq, run) else { return Ok(false) };
-        self.commit(vec![(task, None)], Flush::Now)?;
-        Ok(true)
+    pub fn begin(
+        &mut self,
+        seq: u64,
+    ) -> Result<Option<(JobDir, TaskPut, Option<String>)>, GuestError> {
+        let Some(task) = self.queue.task(seq).filter(|_| self.queue.is_open(seq)).cloned() else {
+            return Ok(None);
+        };
+        let asked = self.asked(seq).map_err(|error| disk(&error))?;
+        // A run that was written down before, in this boot, has not begun.
+        let run = match task.run.clone() {
+            Some(run) => run,
+            None => {
+                let run = self.next_run(&asked);
+                let task = Task { run: Some(run.clone()), ..task };
+                self.commit(vec![(task, None)], Flush::Now)?;
+                run
+            }
+        };
+        Ok(Some((self.folder.run(run.number), asked, run.workdir)))
     }
 
-    /// What the folder says of a task's last run, and that one's folder.
+    fn next_run(&mut self, asked: &TaskPut) -> Run {
+        self.last_run += 1;
+        let (boot_id, workdir) = (self.boot_id.clone(), Some(workdir_of(asked)));
+        Run { number: self.last_run, boot_id, workdir }
+    }
+
+    /// What the folder says of a task's run.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn found(&self, seq: u64) -> io::Result<Found> {
         let Some(run) = self.queue.task(seq).and_then(|task| task.run.as_ref()) else {
-            return Ok(Found::Nothing);
+            return Ok(Found::NeverBegan);
         };
         self.folder.run(run.number).found(self.is_of_this_boot(run))
     }
@@ -157,16 +165,6 @@ impl Book {
         is_another(&self.owner, machine_id).then(runs)
     }
 
-    /// A machine without tasks is another one from now on: all there is stays, to be used by it.
-    /// `false` where there may be some.
-    pub fn take_over(&mut self, machine_id: &str) -> bool {
-        let none = self.loaded && self.queue.all().next().is_none();
-        if none {
-            (self.owner, self.owner_is_written) = (machine_id.to_owned(), false);
-        }
-        none
-    }
-
     /// The tasks are another machine's, which were put aside.
     ///
     /// # Errors
@@ -176,21 +174,22 @@ impl Book {
             self.folder.put_aside(&self.owner).map_err(|error| disk(&error))?;
         }
         let (folder, boot_id) = (self.folder.clone(), self.boot_id.clone());
-        let queue = self.queue.successor();
-        *self = Self { loaded: true, queue, ..Self::new(folder, machine_id.to_owned(), boot_id) };
+        let (queue, last_run) = (self.queue.successor(), self.last_run);
+        let next = Self::new(folder, machine_id.to_owned(), boot_id);
+        *self = Self { loaded: true, queue, last_run, ..next };
         Ok(())
     }
 
-    /// Answers [`TaskPut`]. A task that may start at once does so in what `at_hand` makes of it, if
-    /// anything, which is answered beside its place: its run is written down with it.
+    /// Answers [`TaskPut`]. A task that may begin at once has its run written down with it, and its
+    /// place is answered beside: it is said to run.
     ///
     /// # Errors
     /// `Busy` when there are too many, or disk errors; then nothing is kept of it.
-    pub fn put<L>(
+    pub fn put(
         &mut self,
         asked: TaskPut,
-        at_hand: impl FnOnce(&TaskPut) -> Option<(Run, L)>,
-    ) -> Result<(TaskTaken, Option<(u64, L)>), GuestError> {
+        may_begin: bool,
+    ) -> Result<(TaskTaken, Option<u64>), GuestError> {
         let digest = digest_of(&asked);
         match self.queue.put(&asked.task_id, &asked.message_id, digest.clone()) {
             Put::Full => {
@@ -208,16 +207,15 @@ impl Book {
                 Ok((TaskTaken { state, repeat: true, differs, result }, None))
             }
             Put::New(mut task) => {
-                let at_hand = self.queue.is_idle().then(|| at_hand(&asked)).flatten();
-                let (seq, mut state, mut launch) = (task.seq, TaskState::Queued, None);
-                if let Some((run, it)) = at_hand {
-                    (task.run, state, launch) = (Some(run), TaskState::Running, Some((seq, it)));
-                }
+                let (seq, begins) = (task.seq, may_begin && self.queue.is_idle());
+                task.run = begins.then(|| self.next_run(&asked));
                 self.commit(vec![(task, Some(asked))], Flush::Now)?;
-                if launch.is_some() {
+                if begins {
                     self.queue.runs_already(seq);
                 }
-                Ok((TaskTaken { state, repeat: false, differs: false, result: None }, launch))
+                let state = if begins { TaskState::Running } else { TaskState::Queued };
+                let taken = TaskTaken { state, repeat: false, differs: false, result: None };
+                Ok((taken, begins.then_some(seq)))
             }
         }
     }
@@ -301,7 +299,6 @@ impl Book {
         let ended = match end {
             End::NotRun(error) => not_run(TaskOutcome::NotRun(bounded(error.clone()))),
             End::Cancelled => not_run(TaskOutcome::Cancelled),
-            End::Told(ended) => self.ended(seq, Some(*ended)),
             End::Found => {
                 let ended = match self.found(seq).map_err(|error| disk(&error))? {
                     Found::Ended(ended) => Some(ended),
@@ -341,12 +338,18 @@ impl Book {
 }
 
 fn unknown(task_id: &str) -> GuestError {
-    GuestError::new(GuestCode::UnknownTask, format!("no task {task_id:?}"))
+    GuestError::new(GuestCode::UnknownTask, format!("there is no task {task_id:?}"))
 }
 
 /// A machine without an id is no other.
 fn is_another(owner: &str, machine_id: &str) -> bool {
     !owner.is_empty() && !machine_id.is_empty() && owner != machine_id
+}
+
+/// Where a task runs.
+fn workdir_of(asked: &TaskPut) -> String {
+    let default = || WORKDIRS.into_iter().find(|dir| Path::new(dir).is_dir()).unwrap_or("/");
+    asked.workdir.clone().unwrap_or_else(|| default().to_owned())
 }
 
 fn count(many: usize) -> u32 {

@@ -3,8 +3,8 @@
 //! | path | holds |
 //! |---|---|
 //! | `log`, in the state folder | whose tasks these are, every [`Task`](super::queue::Task), and what it asks for, by what became of it one after the other |
-//! | `outputs/rNUMBER/`, beside it | what a command has printed; there once it has |
-//! | `runs/rNUMBER/`, in the run folder | the [`JobDir`] of a command, made before it is known whose; there until its end is in the log |
+//! | `outputs/rNUMBER/`, beside it | what a task has printed; there once it has |
+//! | `runs/rNUMBER/`, in the run folder | the [`JobDir`] of a task; there until its end is in the log |
 //!
 //! The run folder is gone after a reboot, and with it what is worth something in one boot only. It
 //! is no disk: a task that prints nothing writes to the log alone.
@@ -22,7 +22,7 @@ use super::log::{Log, staged};
 use crate::files::temp::sync_parent;
 use crate::jobs::dir::JobDir;
 
-/// The tasks' folders, which may not be there yet.
+/// The tasks' folders.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
@@ -30,7 +30,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Does not touch the disk.
+    /// Does not touch the disk. The first folder may not be there yet.
     pub fn new(state_dir: &Path, run_dir: &Path) -> Self {
         Self { root: state_dir.join("tasks"), runs: run_dir.join("runs") }
     }
@@ -58,17 +58,17 @@ impl Folder {
         sync_parent(&self.root)
     }
 
-    /// Makes the folder, which is not there. Answers its log.
+    /// Makes the folder, which is not there, and its log with this record.
     ///
     /// # Errors
     /// When it cannot be made; then it is not there.
-    pub fn make(&self) -> io::Result<Log> {
+    pub fn make(&self, first: Vec<u8>) -> io::Result<Log> {
         let staged = self.root.with_file_name(".tasks.new");
         if staged.exists() {
             std::fs::remove_dir_all(&staged)?;
         }
         std::fs::create_dir_all(staged.join("outputs"))?;
-        let (log, _none) = Log::create(&staged.join("log"), std::iter::empty())?;
+        let (log, _places) = Log::create(&staged.join("log"), std::iter::once(Ok(first)))?;
         std::fs::rename(&staged, &self.root)?;
         sync_parent(&self.root)?;
         Ok(log)
@@ -88,8 +88,8 @@ impl Folder {
         self.root.join("log")
     }
 
-    /// The greatest number of a run that left anything. Outputs that no task has are removed, and
-    /// runs that are over and no open task has.
+    /// The greatest number of a job that left anything. Outputs that no task has are removed, and
+    /// jobs that no open task has.
     ///
     /// # Errors
     /// When they cannot be listed.
@@ -98,60 +98,34 @@ impl Folder {
         is_a_tasks: impl Fn(u64) -> bool,
         is_open: impl Fn(u64) -> bool,
     ) -> io::Result<u64> {
+        crate::jobs::open_folder(&self.runs)?;
         let (outputs, runs) = (numbers(&self.root.join("outputs"))?, numbers(&self.runs)?);
         for number in outputs.iter().filter(|number| !is_a_tasks(**number)) {
             self.remove_outputs(*number);
         }
-        // A shim that an earlier daemon had ready is about to go by itself.
-        for run in runs.iter().filter(|number| !is_open(**number)).map(|number| self.run(*number)) {
-            if !run.is_locked() {
-                let _ = std::fs::remove_dir_all(run.path());
-            }
+        for number in runs.iter().filter(|number| !is_open(**number)) {
+            let _ = std::fs::remove_dir_all(self.run(*number).path());
         }
         Ok(outputs.into_iter().chain(runs).max().unwrap_or(0))
     }
 
-    /// Removes what a run has printed; what stays is found again by the next daemon.
+    /// Removes what a task has printed; what stays is found again by the next daemon.
     pub fn remove_outputs(&self, number: u64) {
-        let _ = std::fs::remove_dir_all(self.outputs(number).path());
+        let _ = std::fs::remove_dir_all(self.run(number).outputs());
     }
 
-    /// Where a command runs, or would.
+    /// The folder of the job of a task.
     pub fn run(&self, number: u64) -> JobDir {
-        JobDir::new(self.runs.join(format!("r{number:016x}")))
+        let name = format!("r{number:016x}");
+        JobDir::with_outputs(self.runs.join(&name), self.root.join("outputs").join(name))
     }
 
-    /// Makes that.
-    ///
-    /// # Errors
-    /// As mkdir(2).
-    pub fn make_run(&self, number: u64) -> io::Result<JobDir> {
-        let run = self.run(number);
-        match std::fs::create_dir(run.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(run.path())?;
-            }
-            made => made?,
-        }
-        Ok(run)
-    }
-
-    /// Where what it prints is kept.
-    pub fn outputs(&self, number: u64) -> JobDir {
-        self.outputs_of(&self.run(number))
-    }
-
-    /// The same, of a run's folder.
-    pub fn outputs_of(&self, run: &JobDir) -> JobDir {
-        JobDir::new(self.root.join("outputs").join(run.id()))
-    }
-
-    /// One stream of a run that ended, from its beginning.
+    /// One stream of a task that ended, from its beginning.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn output(&self, run: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
-        let path = self.outputs(run).path().join(stream);
+    pub fn output(&self, number: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
+        let path = self.run(number).outputs().join(stream);
         let mut head = Vec::new();
         let kept_bytes = match File::open(&path) {
             Ok(file) => {
@@ -166,16 +140,16 @@ impl Folder {
         Ok(TaskOutput { head, total_bytes: total_bytes.max(kept_bytes), path })
     }
 
-    /// Bytes that a run's outputs take beyond what is always shown of them.
-    pub fn surplus_bytes(&self, run: u64) -> u64 {
-        self.streams(run)
+    /// Bytes that a task's outputs take beyond what is always shown of them.
+    pub fn surplus_bytes(&self, number: u64) -> u64 {
+        self.streams(number)
             .map(|(_, bytes)| bytes.saturating_sub(limits::TASK_SHOWN_BYTES as u64))
             .sum()
     }
 
-    /// Keeps only what is shown of a run's outputs.
-    pub fn cut_outputs(&self, run: u64) {
-        for (path, bytes) in self.streams(run) {
+    /// Keeps only what is shown of a task's outputs.
+    pub fn cut_outputs(&self, number: u64) {
+        for (path, bytes) in self.streams(number) {
             if bytes > limits::TASK_SHOWN_BYTES as u64
                 && let Ok(file) = File::options().write(true).open(path)
             {
@@ -184,17 +158,17 @@ impl Folder {
         }
     }
 
-    fn streams(&self, run: u64) -> impl Iterator<Item = (PathBuf, u64)> {
-        let outputs = self.outputs(run);
+    fn streams(&self, number: u64) -> impl Iterator<Item = (PathBuf, u64)> {
+        let run = self.run(number);
         ["stdout", "stderr"].into_iter().filter_map(move |name| {
-            let path = outputs.path().join(name);
+            let path = run.outputs().join(name);
             let bytes = std::fs::metadata(&path).ok()?.len();
             Some((path, bytes))
         })
     }
 }
 
-/// Of the runs in a folder, if that is there.
+/// Of the jobs in a folder, if that is there.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

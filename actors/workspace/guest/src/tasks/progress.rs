@@ -21,8 +21,8 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
     let (mut told, mut ids) = ([0; 2], None);
     loop {
         ticks.tick().await;
-        let (looked, outputs) = (run.clone(), agent.tasks.folder.outputs_of(&run));
-        let news = off_thread(move || news(&looked, &outputs, told));
+        let looked = run.clone();
+        let news = off_thread(move || news(&looked, told));
         let Some((written, tail)) = news.await else { continue };
         if ids.is_none() {
             let named = agent.tasks.with(generation, move |book| {
@@ -39,15 +39,15 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
 }
 
 /// What is new since then: sizes, and the end of a stream that has grown.
-fn news(run: &JobDir, outputs: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
+fn news(run: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
     let totals = run.totals();
-    let length = |name| std::fs::metadata(outputs.path().join(name)).map_or(0, |file| file.len());
+    let length = |name| std::fs::metadata(run.outputs().join(name)).map_or(0, |file| file.len());
     let kept = [length("stdout"), length("stderr")];
     let written = [totals[0].max(kept[0]), totals[1].max(kept[1])];
     let grown = (0..2).find(|stream| written[*stream] > told[*stream])?;
     let tail_bytes = limits::MAX_TASK_TAIL_BYTES as u64;
     let from = kept[grown].saturating_sub(tail_bytes);
     let name = ["stdout", "stderr"][grown];
-    let tail = outputs.part(name, from, tail_bytes, 0).map_or(Vec::new(), |part| part.bytes);
+    let tail = run.part(name, from, tail_bytes, 0).map_or(Vec::new(), |part| part.bytes);
     Some((written, tail))
 }

@@ -1,4 +1,5 @@
-//! Which task is next, and what is known of each. Pure: the disk is [`super::folder`]'s.
+//! State machine of the tasks: which is next, and what is known of each. Pure: the disk is
+//! [`super::folder`]'s.
 //!
 //! Each change is decided here, written down by the caller, and only then [`Queue::settle`]d. What
 //! a crash cuts short in between has not happened, or is found on the disk by the next daemon.
@@ -21,15 +22,15 @@ pub struct Task {
     pub digest: String,
     /// What was written down last.
     pub phase: Phase,
-    /// The last run that was made for it. Whether that began, its folder knows.
+    /// The run that was made for it. Whether that began, the job's folder knows.
     #[serde(default)]
     pub run: Option<Run>,
 }
 
-/// A run, written down before its command could begin.
+/// The job that runs a task, written down before it can begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its folder's; never used twice.
+    /// Of its folder; never another task's.
     pub number: u64,
     /// The boot that it is of.
     pub boot_id: String,
@@ -72,37 +73,6 @@ pub enum Put {
     Repeat(Task),
     /// There are [`limits::MAX_TASKS`].
     Full,
-}
-
-/// What a daemon does with an open task that it finds when it starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resume {
-    /// It waits for its turn.
-    Wait,
-    /// It runs: its end is awaited.
-    Follow,
-    /// Its end is taken from its run's folder.
-    Conclude,
-}
-
-/// What there is of a task's last run, in few words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trace {
-    /// The command was surely not started, and nobody is left who would.
-    None,
-    /// It runs.
-    Running,
-    /// It ended, or was started and what looked after it is dead.
-    Over,
-}
-
-/// What is done with an open task whose run left such a trace.
-pub fn resume(trace: Trace) -> Resume {
-    match trace {
-        Trace::None => Resume::Wait,
-        Trace::Running => Resume::Follow,
-        Trace::Over => Resume::Conclude,
-    }
 }
 
 /// All tasks of a guest.
@@ -183,14 +153,7 @@ impl Queue {
         self.active.len() < limits::TASKS_AT_ONCE && self.open().count() == self.active.len()
     }
 
-    /// A task with a run, to be written down and settled before that begins; `None` when it ended
-    /// before.
-    pub fn begin(&self, seq: u64, run: Run) -> Option<Task> {
-        let task = self.tasks.get(&seq).filter(|task| task.phase == Phase::Open)?;
-        Some(Task { run: Some(run), ..task.clone() })
-    }
-
-    /// The run of a task that was started never began: it waits for its turn again.
+    /// A task that was started never began: it waits for its turn again.
     pub fn again(&mut self, seq: u64) {
         self.active.remove(&seq);
     }

@@ -2,8 +2,8 @@
 
 mod copies;
 mod disk;
+mod jobs;
 mod kills;
-mod shims;
 mod told;
 
 use std::collections::BTreeMap;
@@ -55,11 +55,11 @@ async fn a_task_runs_once_and_a_repeat_has_the_same_result_even_when_acknowledge
         let file = guest.dir.path().join("effects");
         let line = format!("echo $WORD; echo err >&2; echo x >> {}; exit 3", file.display());
         let taken = host.ask(task("one", &line)).await.expect("taken");
-        assert_eq!((taken.state, taken.repeat, taken.result), (TaskState::Queued, false, None));
+        assert_eq!((taken.state, taken.repeat, taken.result), (TaskState::Running, false, None));
         let told = tokio::time::timeout(Duration::from_secs(60), async {
             host.events.lock().await.recv().await
         });
-        assert_eq!(told.await.expect("told"), Some(GuestEvent::TasksChanged));
+        assert!(matches!(told.await.expect("told"), Some(GuestEvent::TaskEnded(_))));
         let first = results(&host, 1).await.remove("one").expect("its result");
         assert_eq!(first.outcome, TaskOutcome::Ended(Exit::Code(3)));
         assert_eq!((first.number, first.message_id.as_str()), (1, "m-one"));
@@ -295,7 +295,7 @@ fn reboot(guest: &mut Guest) {
     let dir = guest.dir.path().to_string_lossy().into_owned();
     // Shims first, so that none sees its command die.
     eventually("all are dead", || {
-        kill_all(|line| line.starts_with("hivekeep-guest\0task\0") && line.contains(&dir)) == 0
+        kill_all(|line| line.starts_with("hivekeep-guest\0job\0") && line.contains(&dir)) == 0
             && kill_all(|line| line.contains(&dir)) == 0
     });
     std::fs::write(guest.dir.path().join("run/boot_id"), format!("boot-{}", guest.pid()))

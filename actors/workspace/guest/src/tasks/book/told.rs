@@ -85,9 +85,9 @@ impl Book {
             Phase::Ended(ended) | Phase::Acknowledged(ended) => ended.totals,
         };
         let max = asked.max_bytes.min(limits::MAX_TASK_READ_BYTES).into();
-        let outputs = run.map(|run| self.folder.outputs(run));
-        let part = |name, from, total| match &outputs {
-            Some(outputs) => outputs.part(name, from, max, total).map_err(|error| disk(&error)),
+        let run = run.map(|run| self.folder.run(run));
+        let part = |name, from, total| match &run {
+            Some(run) => run.part(name, from, max, total).map_err(|error| disk(&error)),
             None => Ok(Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 }),
         };
         Ok(TaskReading {

@@ -15,7 +15,7 @@ use crate::tasks::queue::{Phase, Queue, Task};
 #[serde(untagged)]
 enum Entry {
     Task(Box<Change>),
-    /// The id of the machine whose tasks these are. It is written with the first.
+    /// The id of the machine whose tasks these are. A log begins with it.
     Owner {
         owner: String,
     },
@@ -31,6 +31,10 @@ struct Change {
 impl Entry {
     fn of(task: Task, asked: Option<TaskPut>) -> Self {
         Self::Task(Box::new(Change { task, asked }))
+    }
+
+    fn owner(owner: &str) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(&Self::Owner { owner: owner.to_owned() })?)
     }
 }
 
@@ -51,19 +55,19 @@ impl Book {
             }
             Ok(())
         })?;
-        if let Some(owner) = of.as_ref().filter(|owner| is_another(owner, &self.owner))
-            && queue.all().next().is_some()
-        {
+        if let Some(owner) = of.as_ref().filter(|owner| is_another(owner, &self.owner)) {
             return self.folder.put_aside(owner);
         }
-        self.owner_is_written = of.as_ref() == Some(&self.owner);
         asked_at.retain(|seq, _| queue.is_open(*seq));
         (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
-        Ok(())
+        match of.as_ref() == Some(&self.owner) {
+            true => Ok(()),
+            // The guest of an earlier version made logs before the first task, without an owner.
+            false => self.renew(),
+        }
     }
 
-    /// Removes what earlier daemons left that is no task's, and counts runs on from theirs: a shim
-    /// may have been ready when nothing was written down yet.
+    /// Removes what earlier daemons left that is no task's, and counts runs on from theirs.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         let runs: HashSet<_> = self.queue.all().filter_map(run_of).collect();
         let open: HashSet<_> = self.queue.open().filter_map(run_of).collect();
@@ -83,16 +87,13 @@ impl Book {
             put.push((task.clone(), asked.is_some()));
             Entry::of(task, asked)
         });
-        let owner = (!self.owner_is_written).then(|| Entry::Owner { owner: self.owner.clone() });
-        let records = owner.into_iter().chain(entries).map(|entry| serde_json::to_vec(&entry));
-        let written = records
+        let written = entries
+            .map(|entry| serde_json::to_vec(&entry))
             .collect::<Result<Vec<_>, _>>()
             .map_err(io::Error::from)
             .and_then(|records| self.log()?.append(&records, flush));
         let places = written.map_err(|error| disk(&error))?;
-        self.owner_is_written = true;
-        let places = places.split_at(places.len() - put.len()).1;
-        for ((task, asks), at) in put.into_iter().zip(places.iter().copied()) {
+        for ((task, asks), at) in put.into_iter().zip(places) {
             match (&task.phase, asks) {
                 (Phase::Open, true) => drop(self.asked_at.insert(task.seq, at)),
                 (Phase::Open, false) => {}
@@ -106,7 +107,7 @@ impl Book {
     /// The log, made if it is not there, and anew where it has to be or had better be.
     fn log(&mut self) -> io::Result<&mut Log> {
         match &self.log {
-            None => self.log = Some(self.folder.make()?),
+            None => self.log = Some(self.folder.make(Entry::owner(&self.owner)?)?),
             Some(log) if log.is_broken() => self.renew()?,
             Some(log) if log.is_long() => drop(self.renew()),
             Some(_) => {}
@@ -122,26 +123,16 @@ impl Book {
     fn renew(&mut self) -> io::Result<()> {
         let Some(old) = &self.log else { return Ok(()) };
         let tasks: Vec<_> = self.queue.all().cloned().collect();
-        let owner = Entry::Owner { owner: self.owner.clone() };
         let records = tasks.iter().map(|task| {
             let asked = self.asked_at.get(&task.seq).map(|at| asked_at(old, *at)).transpose()?;
             Ok(serde_json::to_vec(&Entry::of(task.clone(), asked))?)
         });
-        let owner = serde_json::to_vec(&owner).map_err(io::Error::from);
-        let records = std::iter::once(owner).chain(records);
+        let records = std::iter::once(Entry::owner(&self.owner)).chain(records);
         let (log, places) = Log::create(&self.folder.log(), records)?;
         let places = tasks.iter().map(|task| task.seq).zip(places.into_iter().skip(1));
         self.asked_at = places.filter(|(seq, _)| self.asked_at.contains_key(seq)).collect();
-        (self.log, self.owner_is_written) = (Some(log), true);
+        self.log = Some(log);
         Ok(())
-    }
-
-    /// Makes what the first task would have to wait for.
-    ///
-    /// # Errors
-    /// Disk errors.
-    pub fn prepare(&mut self) -> Result<(), GuestError> {
-        self.log().map(drop).map_err(|error| disk(&error))
     }
 
     /// What an open task asks for.

@@ -26,6 +26,17 @@ struct World {
     interrupted_by_reboot: u32,
 }
 
+/// What there is of a task's job.
+#[derive(Debug, PartialEq)]
+enum Trace {
+    /// The command was surely not started, and nobody is left who would.
+    None,
+    /// It runs.
+    Running,
+    /// It ended, or was started and what looked after it is dead.
+    Over,
+}
+
 struct Shim {
     task_id: String,
     begun: bool,
@@ -58,7 +69,7 @@ impl World {
         self.entries.values().cloned().for_each(|task| queue.settle(task));
         let open: Vec<_> = queue.open().map(|task| task.seq).collect();
         for seq in open {
-            if resume(self.trace(seq)) != Resume::Wait {
+            if self.trace(seq) != Trace::None {
                 queue.runs_already(seq);
             }
         }
@@ -91,10 +102,10 @@ impl World {
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    /// At hand is a shim, in which the task begins at once if it may.
+    /// It begins at once, if it may and there is nothing in its way.
     Put {
         id: u8,
-        at_hand: bool,
+        may_begin: bool,
         order: Order,
     },
     Start(Order),
@@ -113,11 +124,11 @@ enum Op {
 /// What becomes of a run that was written down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Order {
-    /// Its shim is told.
+    /// Its shim is started.
     Sent,
-    /// The daemon dies before that, and the shim goes.
+    /// The daemon dies before that.
     Unsent,
-    /// The shim is dead, and the daemon finds out.
+    /// The shim dies before the command begins, and the daemon finds out.
     ToNobody,
 }
 
@@ -142,7 +153,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     ];
     let op = prop_oneof![
         4 => (0u8..12, any::<bool>(), order.clone())
-            .prop_map(|(id, at_hand, order)| Op::Put { id, at_hand, order }),
+            .prop_map(|(id, may_begin, order)| Op::Put { id, may_begin, order }),
         5 => order.prop_map(Op::Start),
         5 => any::<u8>().prop_map(Op::ShimsRun),
         5 => crash.clone().prop_map(|crash| Op::Conclude { crash }),
@@ -177,11 +188,11 @@ fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> boo
     true
 }
 
-fn put(world: &mut World, queue: &mut Queue, id: &str, at_hand: bool, order: Order) {
+fn put(world: &mut World, queue: &mut Queue, id: &str, may_begin: bool, order: Order) {
     match queue.put(id, "m", "digest".into()) {
         Put::New(mut task) => {
             assert_eq!(queue.state(&task), TaskState::Queued);
-            let (seq, starts) = (task.seq, at_hand && queue.is_idle());
+            let (seq, starts) = (task.seq, may_begin && queue.is_idle());
             if starts {
                 task.run = Some(world.next_run());
             }
@@ -205,8 +216,15 @@ fn start(world: &mut World, queue: &mut Queue, order: Order) {
     let claimed = queue.start_next();
     assert_eq!(claimed, first, "in order of arrival, and not too many at once");
     let Some(seq) = claimed else { return };
-    let task = queue.begin(seq, world.next_run()).expect("it is open");
-    change(world, queue, task, Crash::Nowhere);
+    let task = queue.task(seq).expect("it is open").clone();
+    match &task.run {
+        // Written down, and never begun: it is good for this.
+        Some(run) => assert_eq!(run.boot_id, world.boot.to_string()),
+        None => {
+            let run = Some(world.next_run());
+            change(world, queue, Task { run, ..task }, Crash::Nowhere);
+        }
+    }
     go(world, queue, seq, order);
 }
 
@@ -254,8 +272,8 @@ fn read(world: &mut World, queue: &Queue) {
 
 fn run(world: &mut World, queue: &mut Queue, op: Op) {
     match op {
-        Op::Put { id, at_hand, order } => {
-            put(world, queue, &format!("task-{id}"), at_hand, order);
+        Op::Put { id, may_begin, order } => {
+            put(world, queue, &format!("task-{id}"), may_begin, order);
         }
         Op::Start(order) => start(world, queue, order),
         Op::ShimsRun(mut luck) => world.shims_run(|| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_guest::agent::{Agent, Place, Settings};
 use hivekeep_guest::carrier::unix::Unix;
+use hivekeep_guest::tasks::log::Log;
 use hivekeep_protocol::*;
 
 use super::{page, results, task};
@@ -44,7 +45,6 @@ async fn tasks_on_a_disk_that_began_as_another_machines_are_put_aside() {
 
 /// As its machine would have begun it, with the same bytes otherwise.
 fn put_in_the_name_of(log: &std::path::Path, mine: &str, other: &str) {
-    use hivekeep_guest::tasks::log::Log;
     let mut records = Vec::new();
     drop(Log::open(log, |_, record| {
         let text = String::from_utf8(record.to_vec()).expect("text").replace(mine, other);
@@ -113,30 +113,36 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     assert!(String::from_utf8_lossy(&log).contains(&other), "whose it is");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_tasks_leaves_its_copy_what_it_has_prepared() {
+#[tokio::test]
+async fn a_log_that_an_earlier_version_left_without_an_owner_gets_one() {
     if !has_machine_id() {
         return;
     }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (agent, host) = daemon(dir.path()).await;
-    hivekeep_guest::tasks::prepare(&agent).await;
-    let runs = || {
-        let all = std::fs::read_dir(dir.path().join("run/runs")).expect("runs").flatten();
-        all.map(|run| run.path()).collect::<Vec<_>>()
-    };
-    let [waiting] = &runs()[..] else { panic!("{:?}", runs()) };
-    let shim = std::fs::read(waiting.join("process.json")).expect("it waits");
-
-    let other = "e".repeat(32);
-    agent.tasks().become_of(&agent, &other).expect("nothing to put aside");
-    assert_eq!(runs(), std::slice::from_ref(waiting), "what waits waits on");
-    host.ask(task("one", "while [ ! -e go ]; do sleep 0.05; done")).await.expect("taken");
-    assert_eq!(std::fs::read(waiting.join("process.json")).expect("it runs"), shim);
-    let log = std::fs::read(dir.path().join("state/tasks/log")).expect("a log");
-    let log = String::from_utf8_lossy(&log);
+    let mut guest = Guest::start(ways()[0]);
+    guest.stop();
+    let tasks = guest.dir.path().join("state/tasks");
+    std::fs::create_dir_all(tasks.join("outputs/r0000000000000007")).expect("made");
+    std::fs::write(tasks.join("outputs/r0000000000000007/stdout"), "kept\n").expect("written");
+    let done = r#"{"task":{"seq":3,"task_id":"old","message_id":"m","digest":"d","phase":{"Ended":
+        {"number":1,"outcome":{"Ended":{"Code":0}},"workdir":"/","elapsed_ms":5,"totals":[5,0]}},
+        "run":{"number":7,"boot_id":"before","workdir":"/"}},"asked":null}"#;
+    let waits = r#"{"task":{"seq":4,"task_id":"waits","message_id":"m","digest":"e","phase":"Open",
+        "run":null},"asked":{"message_id":"m","task_id":"waits","command":"echo now","workdir":null,
+        "env":[],"timeout_secs":60}}"#;
+    let records = [done, waits].map(|text| Ok(text.as_bytes().to_vec()));
+    Log::create(&tasks.join("log"), records.into_iter()).expect("written");
+    guest.go_on();
+    let host = Host::to(&guest).await;
+    let all = results(&host, 2).await;
+    assert_eq!((all["old"].number, &all["old"].stdout.head[..]), (1, &b"kept\n"[..]));
+    assert_eq!((all["waits"].number, &all["waits"].stdout.head[..]), (2, &b"now\n"[..]));
+    drop(host);
+    guest.stop();
+    let other = "0123456789abcdef".repeat(2);
     let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
-    assert!(log.contains(&other) && !log.contains(mine.trim()), "whose it is");
-    host.ask(TaskCancel { task_id: "one".into() }).await.expect("cancelled");
-    assert_eq!(results(&host, 1).await["one"].outcome, TaskOutcome::Cancelled);
+    put_in_the_name_of(&tasks.join("log"), mine.trim(), &other);
+    guest.go_on();
+    let host = Host::to(&guest).await;
+    assert_eq!(page(&host, 0).await.results, []);
+    assert!(guest.dir.path().join(format!("state/tasks-of-{other}/log")).is_file());
 }
