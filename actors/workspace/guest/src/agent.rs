@@ -1,7 +1,6 @@
 //! The daemon: what its connections share, and the loops that accept them.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::Jobs;
 use crate::session::{self, Stream, outbox::Outbox};
+use crate::settings::{Place, Settings};
 use crate::tasks::{self, Tasks};
 
 /// Connections served at once; the next waits to be accepted.
@@ -25,40 +25,14 @@ const EARLIER: Duration = Duration::from_secs(30);
 /// The status with which the daemon tells its init to shut down.
 pub const SHUTDOWN_STATUS: u8 = 75;
 
-/// Where the daemon runs, and so what is its own to change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// A kernel of its own: clock, host name, entropy and disk belong to it.
-    Vm,
-    /// Namespaces on a shared kernel.
-    Sandbox,
-}
-
-/// What the daemon is started with.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// BLAKE3 of the host's token.
-    pub token_hash: [u8; 32],
-    /// This program, for its shims.
-    pub exe: PathBuf,
-    /// Kept over reboots: jobs and tasks.
-    pub state_dir: PathBuf,
-    /// Gone after a reboot.
-    pub run_dir: PathBuf,
-    /// What may be changed.
-    pub place: Place,
-    /// A cgroup v2 directory for commands; `None` contains by subreaper.
-    pub cgroup_root: Option<PathBuf>,
-}
-
-/// Who this guest is.
+/// Identity of this guest.
 #[derive(Debug)]
 pub struct Identity {
-    /// Of the kernel, or of the sandbox.
+    /// Boot id of the kernel, or of the sandbox.
     pub boot_id: String,
     /// Starts of the daemon within this boot, this one included.
     pub daemon_starts: u32,
-    /// When this daemon started.
+    /// Start of this daemon.
     pub started: Instant,
 }
 
@@ -153,7 +127,7 @@ impl Agent {
         self.stopping.cancel();
     }
 
-    /// What was assigned to this guest.
+    /// Tasks that were assigned to this guest.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::agent::Place;
+use crate::settings::Place;
 
 /// The command line makes no sense.
 #[derive(Debug, thiserror::Error)]

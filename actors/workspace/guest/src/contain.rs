@@ -29,16 +29,16 @@ use outputs::Readers;
 /// kernel holds them, and the call fails and says so.
 pub const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How this guest contains commands; fixed at start.
+/// Way in which this guest contains commands; fixed at start.
 #[derive(Debug)]
 pub enum Contain {
-    /// A cgroup a command.
+    /// One cgroup for each command.
     Cgroup(cgroup::Pool),
-    /// A shim a command.
+    /// One shim for each command.
     Subreaper(reaper::Shim),
 }
 
-/// Why a contained command did not start, or was lost.
+/// Reason why a contained command did not start, or was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program could not be started.
@@ -55,12 +55,12 @@ pub enum Error {
     Lost,
 }
 
-/// By what the processes of one command are known.
+/// Set of the processes of one command.
 #[derive(Debug, Clone)]
 pub enum Scope {
-    /// What is in this cgroup or below.
+    /// Those in this cgroup or below.
     Cgroup(PathBuf),
-    /// What descends from this shim, which is child-subreaper.
+    /// Those that descend from this shim, which is child-subreaper.
     Below(i32),
 }
 
@@ -140,7 +140,7 @@ impl Running {
         self.0.as_mut().expect("taken only by drop")
     }
 
-    /// How its processes are told from others, while it runs.
+    /// Set of its processes, while it runs.
     pub fn scope(&mut self) -> Scope {
         match self.hold() {
             Hold::Cgroup(member) => Scope::Cgroup(member.dir().to_path_buf()),

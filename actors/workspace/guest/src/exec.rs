@@ -20,7 +20,7 @@ use crate::sys::spawn;
 use command::Prepared;
 use pump::Pump;
 
-/// How long processes left by the command may go on holding its pipes.
+/// Time for which processes left by the command may go on holding its pipes.
 const LINGER: Duration = Duration::from_millis(75);
 /// A process closes its pipes a moment before it is gone.
 const DYING: Duration = Duration::from_millis(10);
@@ -119,7 +119,7 @@ async fn clear(running: &mut Running, ended: &Ended) -> Result<(Exit, u32), Gues
     Ok((exit, killed))
 }
 
-/// What the host is told when a command could not be started or was lost.
+/// Error for the host when a command could not be started or was lost.
 pub(crate) fn contained(error: &contain::Error) -> GuestError {
     let code = match error {
         contain::Error::Start(spawn::Error::Workdir(cause)) => crate::files::code_of(cause),

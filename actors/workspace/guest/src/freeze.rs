@@ -14,9 +14,9 @@ use std::time::Duration;
 use hivekeep_protocol::{GuestCode, GuestError, Quiesce, Quiesced, Thawed};
 use tokio::sync::oneshot;
 
-use crate::agent::Place;
 use crate::files::{io_error, off_thread};
 use crate::session::call::CallCx;
+use crate::settings::Place;
 use crate::sys::ioctl;
 
 const MAX_FREEZE_MS: u32 = 60_000;

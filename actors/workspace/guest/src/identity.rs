@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 pub use hosts::name_in_hosts;
 pub(crate) use small::write_beside;
 
-use crate::agent::{Place, Settings};
 use crate::files::io_error;
 use crate::session::call::CallCx;
+use crate::settings::{Place, Settings};
 use crate::sys::ioctl;
 use crate::system;
 

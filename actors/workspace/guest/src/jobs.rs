@@ -20,9 +20,9 @@ use hivekeep_protocol::{
     JobStart, JobStarted, Jobs as JobsReply,
 };
 
-use crate::agent::Settings;
 use crate::files::{io_error, off_thread};
 use crate::session::call::CallCx;
+use crate::settings::Settings;
 use dir::JobDir;
 
 /// The folder of the host's jobs.

@@ -33,6 +33,7 @@ pub mod sandbox;
 pub mod selftest;
 mod serve;
 pub mod session;
+pub mod settings;
 pub mod sys;
 pub mod system;
 pub mod tasks;

@@ -21,9 +21,9 @@ use hivekeep_protocol::{GuestCode, GuestError, NetworkSet, SetNetwork};
 use self::addresses::Held;
 use self::interface::Interface;
 use self::netlink::Netlink;
-use crate::agent::Place;
 use crate::files::{io_error, off_thread};
 use crate::session::call::CallCx;
+use crate::settings::Place;
 use crate::sys::ioctl;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::Exit;
+use hivekeep_protocol::{Exit, encode};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions};
 
@@ -52,7 +52,9 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn tell(notes: &OwnedFd, note: Note) {
-    let _ = rustix::io::write(notes, &note.to_bytes());
+    if let Ok(bytes) = encode(&note) {
+        let _ = rustix::io::write(notes, &bytes);
+    }
 }
 
 /// The command, and a descriptor that tells of children.
@@ -118,7 +120,7 @@ fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<
 pub(crate) struct Tree {
     /// The command itself.
     pub(crate) leader: Pid,
-    /// How it ended, once it has been reaped.
+    /// Exit of the command, once it has been reaped.
     pub(crate) exit: Option<Exit>,
 }
 

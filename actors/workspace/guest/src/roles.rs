@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::agent::{Agent, SHUTDOWN_STATUS, Settings};
+use crate::agent::{Agent, SHUTDOWN_STATUS};
 use crate::args::{AgentArgs, Link};
 use crate::carrier::{unix::Unix, virtio::Virtio, vsock::Vsock};
+use crate::settings::Settings;
 use crate::sys::{heap, signals, stdio};
 
 /// Threads for disks at once: a guest has few CPUs and one disk.

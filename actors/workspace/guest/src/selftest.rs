@@ -15,9 +15,10 @@ use hivekeep_protocol::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_vsock::{VMADDR_CID_LOCAL, VsockAddr, VsockStream};
 
-use crate::agent::{Agent, Place, Settings};
+use crate::agent::Agent;
 use crate::carrier::vsock::{PORT, Vsock};
 use crate::roles::{Failure, runtime};
+use crate::settings::{Place, Settings};
 use crate::sys::spawn::{Program, Stdio, spawn as start};
 
 /// Serves on AF_VSOCK, dials it through the loopback CID, and pings through the

@@ -11,10 +11,11 @@ use hivekeep_protocol::{
 };
 use rustix::time::{ClockId, Timespec};
 
-use crate::agent::{Agent, Place};
+use crate::agent::Agent;
 use crate::files::{io_error, off_thread};
-use crate::jobs::shim::SHUTDOWN_FILE;
 use crate::session::call::CallCx;
+use crate::settings::Place;
+use crate::settings::SHUTDOWN_FILE;
 use crate::sys::ioctl;
 
 /// A clock that is off by less is left alone.

@@ -5,7 +5,7 @@
 //!                  └► answered (4 at once)
 //! ```
 //! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the
-//! machine; [`book`] keeps both as one; [`run`] has it done, by a [job](crate::jobs) for each task.
+//! machine; [`durable`] keeps both as one; [`run`] has it done, by a [job](crate::jobs) for each task.
 //! A job goes on when this daemon dies, and its result is taken by the next one. After the death of
 //! the machine, a task whose job may have begun is `interrupted` and not run again; the others wait
 //! on.
@@ -14,7 +14,7 @@
 //! is it cannot know; then those that run are killed, all of them are put aside, and it tells of
 //! none.
 
-pub mod book;
+pub mod durable;
 pub mod folder;
 pub mod log;
 mod progress;
@@ -22,7 +22,7 @@ pub mod queue;
 pub mod run;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hivekeep_protocol::{
     GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskPage, TaskPut,
@@ -30,11 +30,12 @@ use hivekeep_protocol::{
 };
 use tokio::sync::Semaphore;
 
-use crate::agent::{Agent, Settings};
+use crate::agent::Agent;
 use crate::files::off_thread;
 use crate::identity::MACHINE_ID;
 use crate::session::call::CallCx;
-use book::Book;
+use crate::settings::Settings;
+use durable::DurableQueue;
 use folder::Folder;
 
 /// The tasks of this guest.
@@ -42,7 +43,7 @@ use folder::Folder;
 pub struct Tasks {
     folder: Folder,
     /// Held by threads that may block, one at a time by `turn`.
-    book: Arc<Mutex<Book>>,
+    queue: Arc<Mutex<DurableQueue>>,
     /// First come, first served; and no more than one thread for disks is taken.
     turn: Arc<Semaphore>,
     /// Another one with each machine that this becomes.
@@ -54,10 +55,11 @@ impl Tasks {
     pub fn new(settings: &Settings, boot_id: &str) -> Self {
         let machine_id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
         let folder = Folder::new(&settings.state_dir, &settings.run_dir);
-        let book = Book::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
+        let queue =
+            DurableQueue::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
         Self {
             folder,
-            book: Arc::new(Mutex::new(book)),
+            queue: Arc::new(Mutex::new(queue)),
             turn: Arc::new(Semaphore::new(1)),
             generation: Arc::default(),
         }
@@ -72,29 +74,23 @@ impl Tasks {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// The book, unless this has become another machine. Only for a thread that may block.
-    fn book(&self, generation: u64) -> Option<MutexGuard<'_, Book>> {
-        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.generation() == generation).then_some(book)
-    }
-
-    /// Has something done with the book, on a thread that may block.
+    /// Has something done with the queue, on a thread that may block.
     async fn with<T: Send + 'static>(
         &self,
         generation: u64,
-        work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
+        work: impl FnOnce(&mut DurableQueue) -> Result<T, GuestError> + Send + 'static,
     ) -> Result<T, GuestError> {
         let closed = |_| GuestError::new(GuestCode::Internal, "the tasks are closed");
         let turn = self.turn.clone().acquire_owned().await.map_err(closed)?;
-        let (book, current) = (self.book.clone(), self.generation.clone());
+        let (queue, current) = (self.queue.clone(), self.generation.clone());
         off_thread(move || {
             let _turn = turn;
-            let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
             if current.load(Ordering::SeqCst) != generation {
                 let text = "this has become another machine";
                 return Err(GuestError::new(GuestCode::Cancelled, text));
             }
-            work(&mut book)
+            work(&mut queue)
         })
         .await
     }
@@ -105,25 +101,25 @@ impl Tasks {
     /// # Errors
     /// When they could not be put aside; then they are this machine's still.
     pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(runs) = book.runs_of_another(machine_id) else { return Ok(()) };
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(runs) = queue.runs_of_another(machine_id) else { return Ok(()) };
         self.generation.fetch_add(1, Ordering::SeqCst);
         for job in runs.iter().filter(|job| job.path().exists()) {
             run::kill(agent, job);
         }
-        book.become_of(machine_id)
+        queue.become_of(machine_id)
     }
 }
 
-/// Asks the book on behalf of a call, which has loaded it then.
+/// Asks the queue on behalf of a call, and loads it before.
 async fn ask<T: Send + 'static>(
     cx: &CallCx,
-    work: impl FnOnce(&mut Book) -> Result<T, GuestError> + Send + 'static,
+    work: impl FnOnce(&mut DurableQueue) -> Result<T, GuestError> + Send + 'static,
 ) -> Result<(T, u64), GuestError> {
     let generation = cx.agent.tasks.generation();
-    let asked = cx.agent.tasks.with(generation, move |book| {
-        let begun = book.load()?;
-        Ok((work(book), begun))
+    let asked = cx.agent.tasks.with(generation, move |queue| {
+        let begun = queue.load()?;
+        Ok((work(queue), begun))
     });
     let (answer, begun) = asked.await?;
     run::take_up(&cx.agent, generation, begun);
@@ -137,9 +133,9 @@ async fn ask<T: Send + 'static>(
 pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
     check(&asked)?;
     let may_begin = !run::starts_nothing(&cx.agent);
-    let ((taken, begins), generation) = ask(cx, move |book| book.put(asked, may_begin)).await?;
+    let ((taken, begins), generation) = ask(cx, move |queue| queue.put(asked, may_begin)).await?;
     match begins {
-        Some(seq) => drop(tokio::spawn(run::carry(cx.agent.clone(), generation, seq))),
+        Some(seq) => drop(tokio::spawn(run::run(cx.agent.clone(), generation, seq))),
         None => run::next(&cx.agent, generation),
     }
     Ok(taken)
@@ -173,7 +169,7 @@ fn check(asked: &TaskPut) -> Result<(), GuestError> {
 /// # Errors
 /// Disk errors.
 pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
-    Ok(ask(cx, |book| Ok(book.list())).await?.0)
+    Ok(ask(cx, |queue| Ok(queue.list())).await?.0)
 }
 
 /// Answers [`TaskResults`].
@@ -181,7 +177,7 @@ pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
 /// # Errors
 /// Disk errors.
 pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestError> {
-    Ok(ask(cx, move |book| book.results(asked.after, asked.limit)).await?.0)
+    Ok(ask(cx, move |queue| queue.results(asked.after, asked.limit)).await?.0)
 }
 
 /// Answers [`TaskRead`].
@@ -189,7 +185,7 @@ pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestE
 /// # Errors
 /// `UnknownTask`, or disk errors.
 pub async fn read(cx: &CallCx, asked: TaskRead) -> Result<TaskReading, GuestError> {
-    Ok(ask(cx, move |book| book.reading(&asked)).await?.0)
+    Ok(ask(cx, move |queue| queue.reading(&asked)).await?.0)
 }
 
 /// Answers [`TaskAck`].
@@ -201,7 +197,7 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
         let message = format!("{} ids; at most {}", asked.task_ids.len(), limits::MAX_TASKS);
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
-    Ok(ask(cx, move |book| book.acknowledge(&asked.task_ids)).await?.0)
+    Ok(ask(cx, move |queue| queue.acknowledge(&asked.task_ids)).await?.0)
 }
 
 /// Answers [`TaskCancel`].
@@ -209,7 +205,7 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
 /// # Errors
 /// `UnknownTask`, or disk errors.
 pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
-    let ((state, job), generation) = ask(cx, move |book| book.cancel(&asked.task_id)).await?;
+    let ((state, job), generation) = ask(cx, move |queue| queue.cancel(&asked.task_id)).await?;
     if let Some(job) = job.filter(|job| job.path().exists()) {
         let agent = cx.agent.clone();
         off_thread(move || run::kill(&agent, &job)).await;

@@ -12,9 +12,9 @@ use crate::sys::watched;
 /// The daemon's ends. Reading does not block.
 #[derive(Debug)]
 pub struct Readers {
-    /// What the command writes to its standard output.
+    /// Standard output of the command.
     pub stdout: AsyncFd<OwnedFd>,
-    /// To its standard error.
+    /// Standard error of the command.
     pub stderr: AsyncFd<OwnedFd>,
 }
 

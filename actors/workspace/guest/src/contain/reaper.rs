@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use hivekeep_protocol::Exit;
+use hivekeep_protocol::{Exit, decode};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
 use super::outputs::{self, Readers};
@@ -20,8 +21,8 @@ use super::{Error, raw, wait_for};
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::watched;
 
-/// What the shim tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Message of the shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// The command runs.
     Running,
@@ -33,42 +34,10 @@ pub enum Note {
     Cleared(u32),
 }
 
-/// Bytes of a [`Note`] on the socket.
-pub const NOTE_LEN: usize = 9;
+/// Most bytes of a [`Note`] on the socket.
+const MAX_NOTE_BYTES: usize = 16;
 
-impl Note {
-    /// For the socket.
-    pub fn to_bytes(self) -> [u8; NOTE_LEN] {
-        let (kind, value, others) = match self {
-            Self::Running => (0, 0, false),
-            Self::CannotStart(errno) => (1, errno, false),
-            Self::Exited(Exit::Code(code), others) => (2, code, others),
-            Self::Exited(Exit::Signal(signal), others) => (3, signal, others),
-            Self::Cleared(killed) => (4, killed.cast_signed(), false),
-        };
-        let mut bytes = [0; NOTE_LEN];
-        bytes[0] = kind;
-        bytes[1..5].copy_from_slice(&value.to_le_bytes());
-        bytes[5] = others.into();
-        bytes
-    }
-
-    /// From the socket; `None` for anything else.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; NOTE_LEN] = bytes.try_into().ok()?;
-        let value = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-        Some(match bytes[0] {
-            0 => Self::Running,
-            1 => Self::CannotStart(value),
-            2 => Self::Exited(Exit::Code(value), bytes[5] != 0),
-            3 => Self::Exited(Exit::Signal(value), bytes[5] != 0),
-            4 => Self::Cleared(value.cast_unsigned()),
-            _ => return None,
-        })
-    }
-}
-
-/// How shims are started.
+/// Starter of shims.
 #[derive(Debug)]
 pub struct Shim {
     exe: CString,
@@ -148,11 +117,11 @@ impl Reaped {
     }
 
     async fn note(&self) -> Result<Note, Error> {
-        let mut bytes = [0; NOTE_LEN + 1];
+        let mut bytes = [0; MAX_NOTE_BYTES];
         loop {
             let mut ready = self.notes.readable().await?;
             match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut bytes[..])?)) {
-                Ok(Ok(n)) => return Note::of(&bytes[..n]).ok_or(Error::Lost),
+                Ok(Ok(n)) => return decode(&bytes[..n]).map_err(|_| Error::Lost),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Err(Error::Lost);
                 }
@@ -217,23 +186,4 @@ pub fn command_of(
     let path = words.next()?.ok()?;
     let argv: Vec<CString> = words.collect::<Result<_, _>>().ok()?;
     (!argv.is_empty()).then_some((path, argv))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn notes_survive_the_socket() {
-        for note in [
-            Note::Running,
-            Note::CannotStart(2),
-            Note::Exited(Exit::Code(255), true),
-            Note::Exited(Exit::Signal(9), false),
-            Note::Cleared(u32::MAX),
-        ] {
-            assert_eq!(Note::of(&note.to_bytes()), Some(note));
-        }
-        assert_eq!(Note::of(b"short"), None);
-    }
 }

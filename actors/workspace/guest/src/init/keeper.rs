@@ -85,7 +85,7 @@ pub fn keep(agent: &Program, run_dir: &Path, beside: impl FnOnce()) -> Duration 
         };
         if signals::wait_for(&all, wait).is_some_and(|signal| STOP.contains(&signal)) {
             crate::say!("init: told to stop by a signal");
-            let _ = std::fs::write(run_dir.join(crate::jobs::shim::SHUTDOWN_FILE), "");
+            let _ = std::fs::write(run_dir.join(crate::settings::SHUTDOWN_FILE), "");
             return SIGNAL_GRACE;
         }
         let ended = reap();

@@ -45,8 +45,8 @@ pub struct Spec {
     pub task: Option<TaskTerms>,
 }
 
-/// What a task has beyond other jobs: it ends with its first process, at the latest at its limit,
-/// and what is left of it then is killed.
+/// Terms of a task beyond those of other jobs: it ends with its first process, at the latest at its
+/// limit, and what is left of it then is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskTerms {
     /// Time from its start.
@@ -55,7 +55,7 @@ pub struct TaskTerms {
     pub outputs: PathBuf,
 }
 
-/// Who runs it.
+/// Processes of a job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Process {
     /// The shim.
@@ -64,7 +64,7 @@ pub struct Process {
     pub leader_pid: i32,
 }
 
-/// How it ended.
+/// End of a job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Ended {
     /// The leader's exit.
@@ -83,16 +83,16 @@ pub struct Ended {
     pub elapsed_ms: u64,
 }
 
-/// What a folder says of a job to a daemon that did not start it.
+/// State of a job, as its folder tells it to any daemon.
 #[derive(Debug, Clone, Copy)]
-pub enum Found {
-    /// Its command has not been started, and nobody is left who would.
+pub enum JobState {
+    /// The command has not been started, and nobody is left who would.
     NeverBegan,
-    /// Its shim lives.
+    /// The shim lives.
     Running,
-    /// It ended.
+    /// The shim saw it end.
     Ended(Ended),
-    /// Its shim died, or its machine did.
+    /// The shim died, or the machine did.
     Lost,
 }
 
@@ -117,7 +117,7 @@ impl JobDir {
         Self { path, outputs }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -199,23 +199,23 @@ impl JobDir {
         }
     }
 
-    /// What became of it. `of_this_boot` says that it was started since the machine was.
+    /// State of the job. `of_this_boot` says that it was started since the machine was.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn found(&self, of_this_boot: bool) -> io::Result<Found> {
+    pub fn state(&self, of_this_boot: bool) -> io::Result<JobState> {
         if let Some(ended) = self.ended()? {
-            return Ok(Found::Ended(ended));
+            return Ok(JobState::Ended(ended));
         }
         if self.is_locked() {
-            return Ok(Found::Running);
+            return Ok(JobState::Running);
         }
         // A shim that ended meanwhile has left its exit by the time its lock is free.
         Ok(match self.ended()? {
-            Some(ended) => Found::Ended(ended),
+            Some(ended) => JobState::Ended(ended),
             // After another boot that there is no mark says nothing: nobody flushed it.
-            None if of_this_boot && !self.may_have_begun() => Found::NeverBegan,
-            None => Found::Lost,
+            None if of_this_boot && !self.may_have_begun() => JobState::NeverBegan,
+            None => JobState::Lost,
         })
     }
 
@@ -226,7 +226,7 @@ impl JobDir {
 
     /// Whether it has ended, or whoever looked after it has.
     pub(crate) fn is_over(&self) -> io::Result<bool> {
-        Ok(!matches!(self.found(true)?, Found::Running))
+        Ok(!matches!(self.state(true)?, JobState::Running))
     }
 
     /// Notes that its end was ordered, before it is.
@@ -246,10 +246,10 @@ impl JobDir {
     /// When the folder cannot be read.
     pub fn summary(&self) -> io::Result<JobSummary> {
         let spec = self.spec()?;
-        let (ended, interrupted) = match self.found(true)? {
-            Found::Ended(ended) => (Some(ended), ended.interrupted),
-            Found::Running => (None, false),
-            Found::NeverBegan | Found::Lost => (None, true),
+        let (ended, interrupted) = match self.state(true)? {
+            JobState::Ended(ended) => (Some(ended), ended.interrupted),
+            JobState::Running => (None, false),
+            JobState::NeverBegan | JobState::Lost => (None, true),
         };
         Ok(JobSummary {
             job_id: spec.start.job_id,
@@ -332,20 +332,20 @@ mod tests {
     fn a_folder_that_a_machines_end_has_torn_is_of_a_run_that_was_lost() {
         let temp = tempfile::tempdir().expect("a folder");
         let job = JobDir::new(temp.path().join("job"));
-        let found = || job.found(true).expect("readable");
-        assert!(matches!(found(), Found::NeverBegan));
-        let after_a_boot = job.found(false).expect("readable");
-        assert!(matches!(after_a_boot, Found::Lost), "its folder was not flushed");
+        let found = || job.state(true).expect("readable");
+        assert!(matches!(found(), JobState::NeverBegan));
+        let after_a_boot = job.state(false).expect("readable");
+        assert!(matches!(after_a_boot, JobState::Lost), "its folder was not flushed");
         std::fs::create_dir(job.path()).expect("made");
         let lock = || std::fs::write(job.path().join("lock"), "").expect("written");
         lock();
-        assert!(matches!(found(), Found::NeverBegan));
-        let after_a_boot = job.found(false).expect("readable");
-        assert!(matches!(after_a_boot, Found::Lost), "its lock is as empty as it was");
+        assert!(matches!(found(), JobState::NeverBegan));
+        let after_a_boot = job.state(false).expect("readable");
+        assert!(matches!(after_a_boot, JobState::Lost), "its lock is as empty as it was");
         std::fs::write(job.path().join("lock"), "1").expect("begun");
         for torn in ["", "{\"exit\":{\"Co"] {
             std::fs::write(job.path().join("exit.json"), torn).expect("torn");
-            assert!(matches!(found(), Found::Lost), "{torn:?}");
+            assert!(matches!(found(), JobState::Lost), "{torn:?}");
         }
     }
 }

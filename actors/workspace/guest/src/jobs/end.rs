@@ -54,8 +54,8 @@ fn signal_all(job: &JobDir, cgroup: Option<&Path>, signal: i32) -> io::Result<()
 }
 
 /// Kills what the dead shim of a task left, and removes its cgroup. Blocking.
-pub(crate) fn put_away(contain: &Contain, job: &JobDir) {
-    match (contain, mark_of(job)) {
+pub(crate) fn clear_after_shim(contain: &Contain, job: &JobDir) {
+    match (contain, mark_variable(job)) {
         (Contain::Cgroup(_), _) => contain.remove_job(&job.id()),
         (Contain::Subreaper(_), Some(mark)) => kill_bearers(&mark),
         (Contain::Subreaper(_), None) => {}
@@ -63,7 +63,7 @@ pub(crate) fn put_away(contain: &Contain, job: &JobDir) {
 }
 
 /// The variable that says which task a process is of, where no cgroup does.
-pub(super) fn mark_of(job: &JobDir) -> Option<CString> {
+pub(super) fn mark_variable(job: &JobDir) -> Option<CString> {
     CString::new([b"HIVEKEEP_RUN=", job.path().as_os_str().as_bytes()].concat()).ok()
 }
 

@@ -22,16 +22,15 @@ use super::{disk, end};
 use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
 use crate::reap::Tree;
+use crate::settings::SHUTDOWN_FILE;
 use crate::sys::spawn::{self, EXTRA_FD, Stdio};
 use crate::sys::{fork, signals, stdio};
 
-/// What a shim does not end by.
-const QUIET: [i32; 6] =
+/// Signals that do not end a shim.
+const BLOCKED: [i32; 6] =
     [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE];
-/// Present in the run folder while the machine shuts down.
-pub const SHUTDOWN_FILE: &str = "shutdown";
 
-/// How long what a task's leader leaves behind may go on, to end by itself.
+/// Time for what a task's leader leaves behind to end by itself.
 const LINGER: Duration = Duration::from_millis(75);
 
 /// A command that was started.
@@ -47,7 +46,7 @@ struct Job {
     limit: Option<Duration>,
     timed_out: bool,
     /// Time from the start to the leader's end.
-    led_for: Option<Duration>,
+    leader_ran_for: Option<Duration>,
 }
 
 /// Runs the shim.
@@ -60,7 +59,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         crate::say!("job: started without its lock");
         return ExitCode::from(2);
     };
-    signals::block(&QUIET);
+    signals::block(&BLOCKED);
     if let Err(error) = fork::continue_in_child() {
         crate::say!("job: {error}");
         return ExitCode::FAILURE;
@@ -120,7 +119,7 @@ impl Job {
             false => Some(cgroup.join("cgroup.procs")),
         };
         if task.is_some() && procs.is_none() {
-            program.env.extend(end::mark_of(dir));
+            program.env.extend(end::mark_variable(dir));
         }
         let limit = task.as_ref().map(|task| Duration::from_secs(task.limit_secs));
         let dir = &match task {
@@ -151,8 +150,9 @@ impl Job {
             }
         };
         let (tree, begun) = (Tree { leader, exit: None }, Instant::now());
-        let (timed_out, led_for) = (false, None);
-        let mut job = Self { tree, children, spool, cgroup, begun, limit, timed_out, led_for };
+        let (timed_out, leader_ran_for) = (false, None);
+        let mut job =
+            Self { tree, children, spool, cgroup, begun, limit, timed_out, leader_ran_for };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };
         if let Err(error) = dir.store("process.json", &process) {
             let _ = job.kill_all();
@@ -190,8 +190,8 @@ impl Job {
             }
             let _ = rustix::io::read(&self.children, &mut [0; 128]);
             let mut any_left = self.tree.reap();
-            if self.tree.exit.is_some() && self.led_for.is_none() {
-                self.led_for = Some(self.begun.elapsed());
+            if self.tree.exit.is_some() && self.leader_ran_for.is_none() {
+                self.leader_ran_for = Some(self.begun.elapsed());
             }
             if any_left && self.due().is_some_and(|due| self.begun.elapsed() >= due) {
                 self.timed_out = self.tree.exit.is_none();
@@ -205,10 +205,10 @@ impl Job {
         }
     }
 
-    /// When what is left of a task is killed, counted from its start.
+    /// Time from the start at which what is left of a task is killed.
     fn due(&self) -> Option<Duration> {
         let limit = self.limit?;
-        Some(self.led_for.map_or(limit, |led_for| limit.min(led_for + LINGER)))
+        Some(self.leader_ran_for.map_or(limit, |leader_ran_for| limit.min(leader_ran_for + LINGER)))
     }
 
     /// Kills all of it. Its end is still to be seen to.
@@ -218,21 +218,21 @@ impl Job {
             let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
         }
         self.tree.kill_all()?;
-        self.led_for.get_or_insert(self.begun.elapsed());
+        self.leader_ran_for.get_or_insert(self.begun.elapsed());
         Ok(())
     }
 
     fn finish(&self, run_dir: &Path) -> io::Result<Ended> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
         self.spool.sync();
-        let led_for = self.led_for.unwrap_or_else(|| self.begun.elapsed());
+        let leader_ran_for = self.leader_ran_for.unwrap_or_else(|| self.begun.elapsed());
         Ok(Ended {
             exit,
             interrupted: run_dir.join(SHUTDOWN_FILE).exists(),
             finished_unix_ms: unix_ms(),
             totals: self.spool.totals(),
             timed_out: self.timed_out,
-            elapsed_ms: led_for.as_millis().try_into().unwrap_or(u64::MAX),
+            elapsed_ms: leader_ran_for.as_millis().try_into().unwrap_or(u64::MAX),
         })
     }
 }

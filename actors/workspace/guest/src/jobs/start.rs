@@ -24,14 +24,14 @@ use crate::sys::spawn::{Program, Stdio, spawn};
 /// A shim says how its start went within this time, or it is broken.
 const ACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// How an attempt to start a job went.
+/// Outcome of an attempt to start a job.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Its first process has this id.
+    /// The first process has this id.
     Started(u32),
-    /// Its folder was there before.
+    /// The folder was there before.
     Exists,
-    /// It may have begun all the same: its folder tells.
+    /// The command may have begun, whatever the error says: the folder tells.
     Unknown(GuestError),
 }
 

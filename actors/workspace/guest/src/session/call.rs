@@ -1,4 +1,4 @@
-//! What a call's handler works with, and what its connection keeps of it.
+//! Context of a call: the handler's half, and the connection's.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What there is of the tasks outside of this daemon.
+//! Layout of the tasks on the disk and in the run folder.
 //!
 //! | path | holds |
 //! |---|---|
@@ -83,7 +83,7 @@ impl Folder {
         Log::open(&self.log(), each)
     }
 
-    /// Where the log is.
+    /// Path of the log.
     pub fn log(&self) -> PathBuf {
         self.root.join("log")
     }
@@ -168,7 +168,7 @@ impl Folder {
     }
 }
 
-/// Of the jobs in a folder, if that is there.
+/// Numbers of the jobs in a folder, if that is there.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! One file to which the tasks' records are appended.
+//! Write-ahead log of the tasks: one file to which records are appended.
 //!
 //! ```text
 //! mark and salt │ length, chain, record │ length, chain, record │ 0 0 0 0 …
@@ -42,16 +42,16 @@ pub struct Log {
     room: u64,
     chain: Chain,
     renew_at: u64,
-    /// Of what was not flushed, some may never be.
+    /// Some of what was not flushed may never be.
     broken: bool,
 }
 
 /// Whether a record has to be on the disk when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// It has, and with it all before.
+    /// The record has to be, and with it all before.
     Now,
-    /// It may go with the next that has.
+    /// The record may go with the next that has to be.
     WithTheNext,
 }
 
@@ -201,23 +201,23 @@ impl Log {
         Ok(record)
     }
 
-    /// It has grown, and most of it is said again further on.
+    /// Whether the file has grown, and most of it is said again further on.
     pub fn is_long(&self) -> bool {
         self.end > self.renew_at
     }
 
-    /// It is to be written anew before anything is added: what is there may not last.
+    /// Whether the file is to be written anew before anything is added: what is there may not last.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// It could not be written anew for its length: that is tried again when it has grown more.
+    /// Puts off writing it anew for its length until it has grown more.
     pub fn go_on(&mut self) {
         self.renew_at = self.end + RENEW_BYTES;
     }
 }
 
-/// Where a file is until it is whole.
+/// Path of a file until it is whole.
 pub fn staged(path: &Path) -> PathBuf {
     path.with_extension("new")
 }

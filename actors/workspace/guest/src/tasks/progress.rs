@@ -1,4 +1,4 @@
-//! Telling how far a running task is.
+//! Progress events of running tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,11 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
         let news = off_thread(move || news(&looked, told));
         let Some((written, tail)) = news.await else { continue };
         if ids.is_none() {
-            let named = agent.tasks.with(generation, move |book| {
-                Ok(book.queue.task(seq).map(|task| (task.task_id.clone(), task.message_id.clone())))
+            let named = agent.tasks.with(generation, move |queue| {
+                Ok(queue
+                    .tasks
+                    .task(seq)
+                    .map(|task| (task.task_id.clone(), task.message_id.clone())))
             });
             ids = named.await.ok().flatten();
         }
@@ -38,7 +41,7 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
     }
 }
 
-/// What is new since then: sizes, and the end of a stream that has grown.
+/// Sizes of the streams and the end of one that has grown since `told`; `None` where none has.
 fn news(run: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
     let totals = run.totals();
     let length = |name| std::fs::metadata(run.outputs().join(name)).map_or(0, |file| file.len());

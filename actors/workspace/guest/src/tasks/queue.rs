@@ -1,7 +1,7 @@
 //! State machine of the tasks: which is next, and what is known of each. Pure: the disk is
 //! [`super::folder`]'s.
 //!
-//! Each change is decided here, written down by the caller, and only then [`Queue::settle`]d. What
+//! Each change is decided here, written down by the caller, and only then [applied](Queue::apply). What
 //! a crash cuts short in between has not happened, or is found on the disk by the next daemon.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use hivekeep_protocol::{TaskOutcome, TaskState, limits};
 use serde::{Deserialize, Serialize};
 
-/// What the disk holds of a task, whatever state it is in.
+/// Record of a task, as the disk holds it in every state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its place in the order of arrival; never used twice.
+    /// Place in the order of arrival; never used twice.
     pub seq: u64,
     /// As put.
     pub task_id: String,
     /// As put.
     pub message_id: String,
-    /// Of what it asks for.
+    /// Digest of what it asks for.
     pub digest: String,
-    /// What was written down last.
+    /// Phase that was written down last.
     pub phase: Phase,
     /// The run that was made for it. Whether that began, the job's folder knows.
     #[serde(default)]
@@ -30,31 +30,31 @@ pub struct Task {
 /// The job that runs a task, written down before it can begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Of its folder; never another task's.
+    /// Number of its folder; never another task's.
     pub number: u64,
     /// The boot that it is of.
     pub boot_id: String,
-    /// Where the command runs.
+    /// Working directory of the command.
     pub workdir: Option<String>,
 }
 
-/// How far a task is known to have come.
+/// Phase that a task is known to have reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It has no result.
+    /// No result yet.
     Open,
-    /// It has one.
+    /// A result that the host may not have.
     Ended(Ended),
-    /// The host has it.
+    /// A result that the host has.
     Acknowledged(Ended),
 }
 
-/// What became of a task; never changed.
+/// Result of a task; never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Ascends in the order of the ends.
     pub number: u64,
-    /// How.
+    /// Outcome of the task.
     pub outcome: TaskOutcome,
     /// See [`hivekeep_protocol::TaskResult::workdir`].
     pub workdir: Option<String>,
@@ -64,12 +64,12 @@ pub struct Ended {
     pub totals: [u64; 2],
 }
 
-/// What a put comes to.
+/// Decision on a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Put {
-    /// To be written down and settled.
+    /// A new task, to be written down and applied.
     New(Task),
-    /// It is known.
+    /// A task that is known.
     Repeat(Task),
     /// There are [`limits::MAX_TASKS`].
     Full,
@@ -118,7 +118,7 @@ impl Queue {
         self.by_id.get(task_id).and_then(|seq| self.tasks.get(seq))
     }
 
-    /// Where a task stands.
+    /// State of a task.
     pub fn state(&self, task: &Task) -> TaskState {
         match task.phase {
             Phase::Open if self.active.contains(&task.seq) => TaskState::Running,
@@ -154,7 +154,7 @@ impl Queue {
     }
 
     /// A task that was started never began: it waits for its turn again.
-    pub fn again(&mut self, seq: u64) {
+    pub fn requeue(&mut self, seq: u64) {
         self.active.remove(&seq);
     }
 
@@ -173,13 +173,13 @@ impl Queue {
         self.active.insert(seq);
     }
 
-    /// A task that ended, to be written down and settled; `None` when it had ended before.
+    /// A task that ended, to be written down and applied; `None` when it had ended before.
     pub fn end(&self, seq: u64, end: impl FnOnce(u64) -> Ended) -> Option<Task> {
         let task = self.tasks.get(&seq).filter(|task| task.phase == Phase::Open)?;
         Some(Task { phase: Phase::Ended(end(self.last_number + 1)), ..task.clone() })
     }
 
-    /// A task whose result the host has, to be written down and settled; `None` when that is
+    /// A task whose result the host has, to be written down and applied; `None` when that is
     /// known, or there is no result.
     pub fn acknowledge(&self, task_id: &str) -> Option<Task> {
         let task = self.find(task_id)?;
@@ -187,8 +187,8 @@ impl Queue {
         Some(Task { phase: Phase::Acknowledged(ended.clone()), ..task.clone() })
     }
 
-    /// What was written down holds from now on.
-    pub fn settle(&mut self, task: Task) {
+    /// Applies what was written down.
+    pub fn apply(&mut self, task: Task) {
         self.last_seq = self.last_seq.max(task.seq);
         if let Phase::Ended(ended) | Phase::Acknowledged(ended) = &task.phase {
             self.last_number = self.last_number.max(ended.number);

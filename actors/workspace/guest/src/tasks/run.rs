@@ -7,14 +7,14 @@ use hivekeep_protocol::{
     Argv, GuestCode, GuestError, GuestEvent, JobStart, TaskNews, TaskPut, encode, limits,
 };
 
-use super::book::End;
+use super::durable::End;
 use super::progress;
 use crate::agent::Agent;
 use crate::files::off_thread;
-use crate::jobs::dir::{Found, JobDir, TaskTerms};
-use crate::jobs::shim::SHUTDOWN_FILE;
+use crate::jobs::dir::{JobDir, JobState, TaskTerms};
 use crate::jobs::start::{Attempt, attempt};
 use crate::jobs::{end, watch};
+use crate::settings::SHUTDOWN_FILE;
 
 /// Pause before what the disk refused is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub fn resume(agent: &Arc<Agent>) {
     tokio::spawn(async move {
         let (generation, mut said) = (agent.tasks.generation(), false);
         loop {
-            match agent.tasks.with(generation, |book| book.load()).await {
+            match agent.tasks.with(generation, |queue| queue.load()).await {
                 Ok(begun) => {
                     take_up(&agent, generation, begun);
                     return next(&agent, generation);
@@ -49,7 +49,7 @@ pub(super) fn take_up(agent: &Arc<Agent>, generation: u64, begun: Vec<u64>) {
     }
 }
 
-/// Who is about to stop would only cut it short.
+/// Whether the machine is about to stop, and would only cut short what it starts.
 pub(super) fn starts_nothing(agent: &Agent) -> bool {
     agent.is_stopping() || agent.settings.run_dir.join(SHUTDOWN_FILE).exists()
 }
@@ -61,8 +61,8 @@ pub fn next(agent: &Arc<Agent>, generation: u64) {
     }
     let agent = agent.clone();
     tokio::spawn(async move {
-        let claimed = agent.tasks.with(generation, |book| {
-            Ok(std::iter::from_fn(|| book.queue.start_next()).collect::<Vec<_>>())
+        let claimed = agent.tasks.with(generation, |queue| {
+            Ok(std::iter::from_fn(|| queue.tasks.start_next()).collect::<Vec<_>>())
         });
         // None for a machine that has become another.
         let claimed = claimed.await.unwrap_or_default();
@@ -70,47 +70,42 @@ pub fn next(agent: &Arc<Agent>, generation: u64) {
             agent.links.tell(&GuestEvent::TasksChanged);
         }
         for seq in claimed {
-            tokio::spawn(carry(agent.clone(), generation, seq));
+            tokio::spawn(run(agent.clone(), generation, seq));
         }
     });
 }
 
-/// From its turn to its end.
-pub(super) async fn carry(agent: Arc<Agent>, generation: u64, seq: u64) {
-    let launching = agent.clone();
-    match off_thread(move || launch(&launching, generation, seq)).await {
-        Ok(()) => follow(agent, generation, seq).await,
-        Err(end) => conclude(agent, generation, seq, None, end).await,
-    }
-}
-
-/// Starts a task as a job, once its run is written down. Blocking.
-fn launch(agent: &Agent, generation: u64, seq: u64) -> Result<(), End> {
-    let another = || End::NotRun(GuestError::new(GuestCode::Cancelled, "another machine's"));
-    let book = || agent.tasks.book(generation).ok_or_else(another);
-    let begun = {
-        let mut book = book()?;
-        if book.is_cancelled(seq) {
-            return Err(End::Cancelled);
-        }
-        book.begin(seq).map_err(End::NotRun)?
+/// From its turn to its end: its run is written down, and then it is started as a job.
+pub(super) async fn run(agent: Arc<Agent>, generation: u64, seq: u64) {
+    let begun = agent.tasks.with(generation, move |queue| match queue.is_cancelled(seq) {
+        true => Ok(None),
+        false => queue.begin(seq),
+    });
+    let (job, asked, workdir) = match begun.await {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return conclude(agent, generation, seq, None, End::Cancelled).await,
+        Err(error) => return conclude(agent, generation, seq, None, End::NotRun(error)).await,
     };
-    let Some((job, asked, workdir)) = begun else { return Err(End::Cancelled) };
-    if let Attempt::Unknown(error) = start(agent, &job, asked, workdir).map_err(End::NotRun)? {
-        crate::say!("task {}: {error}", job.id());
+    let (starting, its_job) = (agent.clone(), job.clone());
+    match off_thread(move || start(&starting, &its_job, asked, workdir)).await {
+        Ok(Attempt::Unknown(error)) => crate::say!("task {}: {error}", job.id()),
+        Ok(_) => {}
+        Err(error) => return conclude(agent, generation, seq, None, End::NotRun(error)).await,
     }
     // Ordered, or become another machine's, while it was started.
-    match book().map(|book| book.is_cancelled(seq)) {
-        Ok(false) => {}
-        Ok(true) => {
+    let cancelled = agent.tasks.with(generation, move |queue| Ok(queue.is_cancelled(seq))).await;
+    if !matches!(cancelled, Ok(false)) {
+        let agent = agent.clone();
+        off_thread(move || {
             let _ = job.note_cancel();
-            kill(agent, &job);
-        }
-        Err(_) => kill(agent, &job),
+            kill(&agent, &job);
+        })
+        .await;
     }
-    Ok(())
+    follow(agent, generation, seq).await;
 }
 
+/// Blocking.
 fn start(
     agent: &Agent,
     job: &JobDir,
@@ -143,7 +138,7 @@ pub(super) fn kill(agent: &Agent, job: &JobDir) {
 
 /// Waits for the end of a task that was started, by this daemon or an earlier one.
 async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
-    let job = agent.tasks.with(generation, move |book| Ok(book.run(seq))).await;
+    let job = agent.tasks.with(generation, move |queue| Ok(queue.run(seq))).await;
     let Ok(Some(job)) = job else { return };
     let end = loop {
         // Whatever it says, the folder decides.
@@ -151,16 +146,16 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
             _ = watch::ended(&job) => {}
             () = progress::tell(agent.clone(), generation, seq, job.clone()) => return,
         }
-        match agent.tasks.with(generation, move |book| Ok(book.found(seq))).await {
-            Ok(Ok(Found::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
-            Ok(Ok(Found::Ended(_))) => break End::Found,
-            Ok(Ok(Found::NeverBegan)) if job.is_cancelled() => break End::Cancelled,
-            Ok(Ok(Found::NeverBegan)) => return again(&agent, generation, seq, job).await,
-            Ok(Ok(Found::Lost)) => {
+        match agent.tasks.with(generation, move |queue| Ok(queue.job_state(seq))).await {
+            Ok(Ok(JobState::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
+            Ok(Ok(JobState::Ended(_))) => break End::OfJob,
+            Ok(Ok(JobState::NeverBegan)) if job.is_cancelled() => break End::Cancelled,
+            Ok(Ok(JobState::NeverBegan)) => return requeue(&agent, generation, seq, job).await,
+            Ok(Ok(JobState::Lost)) => {
                 // Before its end is told, nothing of it goes on.
                 let (agent, job) = (agent.clone(), job.clone());
-                off_thread(move || end::put_away(&agent.contain, &job)).await;
-                break End::Found;
+                off_thread(move || end::clear_after_shim(&agent.contain, &job)).await;
+                break End::OfJob;
             }
             // Another machine's.
             Err(_) => return,
@@ -169,12 +164,12 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
     conclude(agent, generation, seq, Some(&job), end).await;
 }
 
-/// Its shim died before the command began: another one is made for it.
-async fn again(agent: &Arc<Agent>, generation: u64, seq: u64, job: JobDir) {
+/// Has a task wait for its turn again whose shim died before the command began.
+async fn requeue(agent: &Arc<Agent>, generation: u64, seq: u64, job: JobDir) {
     discard(agent, job).await;
     tokio::time::sleep(LOOK).await;
-    let waits = agent.tasks.with(generation, move |book| {
-        book.queue.again(seq);
+    let waits = agent.tasks.with(generation, move |queue| {
+        queue.tasks.requeue(seq);
         Ok(())
     });
     if waits.await.is_ok() {
@@ -192,7 +187,8 @@ async fn discard(agent: &Arc<Agent>, job: JobDir) {
     .await;
 }
 
-/// Until its end is written down it is said to run. Then its job, if it had one, is removed.
+/// Writes down how a task ended, again and again until that is on the disk, and publishes it. Then its
+/// job, if it had one, is removed.
 async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&JobDir>, end: End) {
     let mut said = false;
     let (told, any_wait) = loop {
@@ -200,13 +196,13 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&Job
         if agent.tasks.generation() != generation {
             return;
         }
-        let written = agent.tasks.with(generation, move |book| {
-            book.end(seq, &end)?;
-            Ok((book.news(seq), !book.queue.is_idle()))
+        let written = agent.tasks.with(generation, move |queue| {
+            queue.end(seq, &end)?;
+            Ok((queue.news(seq), !queue.tasks.is_idle()))
         });
         match written.await {
             Ok((news, any_wait)) => {
-                break (news.map_or(GuestEvent::TasksChanged, in_an_event), any_wait);
+                break (news.map_or(GuestEvent::TasksChanged, as_event), any_wait);
             }
             Err(error) => say_once(&mut said, &error),
         }
@@ -222,7 +218,7 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&Job
 }
 
 /// A result that is too much for an event is left to be asked for.
-fn in_an_event(news: TaskNews) -> GuestEvent {
+fn as_event(news: TaskNews) -> GuestEvent {
     let event = GuestEvent::TaskEnded(news);
     match encode(&event) {
         Ok(payload) if payload.len() <= limits::MAX_EVENT_BYTES => event,
@@ -230,7 +226,7 @@ fn in_an_event(news: TaskNews) -> GuestEvent {
     }
 }
 
-/// What is tried again each second is not said again each second.
+/// Says an error once, although what failed is tried again each second.
 fn say_once(said: &mut bool, error: &GuestError) {
     if !std::mem::replace(said, true) {
         crate::say!("tasks: {error}");

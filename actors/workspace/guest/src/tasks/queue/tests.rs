@@ -66,7 +66,7 @@ impl World {
 
     fn daemon(&self) -> Queue {
         let mut queue = Queue::default();
-        self.entries.values().cloned().for_each(|task| queue.settle(task));
+        self.entries.values().cloned().for_each(|task| queue.apply(task));
         let open: Vec<_> = queue.open().map(|task| task.seq).collect();
         for seq in open {
             if self.trace(seq) != Trace::None {
@@ -169,7 +169,7 @@ fn ended(number: u64, outcome: TaskOutcome) -> Ended {
     Ended { number, outcome, workdir: None, elapsed_ms: 1, totals: [0; 2] }
 }
 
-/// Writes a change down and settles it, unless the daemon dies over it.
+/// Writes a change down and applies it, unless the daemon dies over it.
 fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> bool {
     if crash != Crash::BeforeWrite {
         let before = world.entries.insert(task.seq, task.clone());
@@ -184,7 +184,7 @@ fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> boo
         *queue = world.daemon();
         return false;
     }
-    queue.settle(task);
+    queue.apply(task);
     true
 }
 
@@ -238,7 +238,7 @@ fn go(world: &mut World, queue: &mut Queue, seq: u64, order: Order) {
         Order::Unsent => *queue = world.daemon(),
         Order::ToNobody => {
             world.runs.insert(number, shim);
-            queue.again(seq);
+            queue.requeue(seq);
         }
     }
 }
@@ -340,11 +340,11 @@ proptest! {
 fn acknowledged(queue: &mut Queue, id: &str) {
     let Put::New(task) = queue.put(id, "", String::new()) else { panic!("new") };
     let seq = task.seq;
-    queue.settle(task);
+    queue.apply(task);
     let task = queue.end(seq, |number| ended(number, TaskOutcome::Interrupted)).expect("open");
-    queue.settle(task);
+    queue.apply(task);
     let task = queue.acknowledge(id).expect("it ended");
-    queue.settle(task);
+    queue.apply(task);
 }
 
 #[test]
@@ -370,14 +370,14 @@ fn what_is_not_acknowledged_is_bounded_by_refusal() {
         let Put::New(task) = queue.put(&number.to_string(), "", String::new()) else {
             panic!("there is room");
         };
-        queue.settle(task);
+        queue.apply(task);
     }
     assert_eq!(queue.put("one more", "", String::new()), Put::Full);
     assert!(matches!(queue.put("0", "", String::new()), Put::Repeat(_)));
     let task = queue.end(1, |number| ended(number, TaskOutcome::Cancelled)).expect("open");
-    queue.settle(task);
+    queue.apply(task);
     assert_eq!(queue.put("one more", "", String::new()), Put::Full);
     let task = queue.acknowledge("0").expect("ended");
-    queue.settle(task);
+    queue.apply(task);
     assert!(matches!(queue.put("one more", "", String::new()), Put::New(_)));
 }

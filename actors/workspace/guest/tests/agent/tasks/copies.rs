@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use hivekeep_guest::agent::{Agent, Place, Settings};
+use hivekeep_guest::agent::Agent;
 use hivekeep_guest::carrier::unix::Unix;
+use hivekeep_guest::settings::{Place, Settings};
 use hivekeep_guest::tasks::log::Log;
 use hivekeep_protocol::*;
 

@@ -1,4 +1,4 @@
-//! The queue's changes and the log: none holds before it is written.
+//! Commits to the log: no change of the queue holds before it is written.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use hivekeep_protocol::{GuestError, TaskPut};
 use serde::{Deserialize, Serialize};
 
-use super::{Book, disk, is_another, run_of};
+use super::{DurableQueue, disk, is_another, run_of};
 use crate::tasks::log::{Flush, Log};
 use crate::tasks::queue::{Phase, Queue, Task};
 
@@ -24,7 +24,7 @@ enum Entry {
 #[derive(Debug, Serialize, Deserialize)]
 struct Change {
     task: Task,
-    /// What it asks for, once.
+    /// The request, with the first record of a task.
     asked: Option<TaskPut>,
 }
 
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-impl Book {
+impl DurableQueue {
     pub(super) fn read_back(&mut self) -> io::Result<()> {
         let (mut queue, mut asked_at) = (Queue::default(), HashMap::new());
         let mut of = None;
@@ -50,7 +50,7 @@ impl Book {
                     if asked.is_some() {
                         asked_at.insert(task.seq, at);
                     }
-                    queue.settle(task);
+                    queue.apply(task);
                 }
             }
             Ok(())
@@ -59,7 +59,7 @@ impl Book {
             return self.folder.put_aside(owner);
         }
         asked_at.retain(|seq, _| queue.is_open(*seq));
-        (self.queue, self.asked_at, self.log) = (queue, asked_at, Some(log));
+        (self.tasks, self.asked_at, self.log) = (queue, asked_at, Some(log));
         match of.as_ref() == Some(&self.owner) {
             true => Ok(()),
             // The guest of an earlier version made logs before the first task, without an owner.
@@ -69,8 +69,8 @@ impl Book {
 
     /// Removes what earlier daemons left that is no task's, and counts runs on from theirs.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
-        let runs: HashSet<_> = self.queue.all().filter_map(run_of).collect();
-        let open: HashSet<_> = self.queue.open().filter_map(run_of).collect();
+        let runs: HashSet<_> = self.tasks.all().filter_map(run_of).collect();
+        let open: HashSet<_> = self.tasks.open().filter_map(run_of).collect();
         let swept = self.folder.sweep(|run| runs.contains(&run), |run| open.contains(&run))?;
         self.last_run = runs.into_iter().chain([swept]).max().unwrap_or(0);
         Ok(())
@@ -99,7 +99,7 @@ impl Book {
                 (Phase::Open, false) => {}
                 _ => drop(self.asked_at.remove(&task.seq)),
             }
-            self.queue.settle(task);
+            self.tasks.apply(task);
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Book {
     /// Writes a log of what still counts in the place of the one there is.
     fn renew(&mut self) -> io::Result<()> {
         let Some(old) = &self.log else { return Ok(()) };
-        let tasks: Vec<_> = self.queue.all().cloned().collect();
+        let tasks: Vec<_> = self.tasks.all().cloned().collect();
         let records = tasks.iter().map(|task| {
             let asked = self.asked_at.get(&task.seq).map(|at| asked_at(old, *at)).transpose()?;
             Ok(serde_json::to_vec(&Entry::of(task.clone(), asked))?)
@@ -135,7 +135,7 @@ impl Book {
         Ok(())
     }
 
-    /// What an open task asks for.
+    /// Request of an open task.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -146,7 +146,7 @@ impl Book {
     }
 }
 
-/// What the task asks for whose record is there.
+/// Request in the record at this place.
 fn asked_at(log: &Log, at: u64) -> io::Result<TaskPut> {
     match serde_json::from_slice(&log.record(at)?)? {
         Entry::Task(change) => change.asked.ok_or_else(|| io::ErrorKind::NotFound.into()),

@@ -1,7 +1,7 @@
-//! Write-ahead log of the queue: nothing is settled that was not written down.
+//! Write-ahead log of the queue: nothing is applied that was not written down.
 
-mod told;
-mod written;
+mod commit;
+mod results;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -15,23 +15,23 @@ use super::folder::Folder;
 use super::log::{Flush, Log};
 use super::queue::{Ended, Phase, Put, Queue, Run, Task};
 use crate::files::io_error;
-use crate::jobs::dir::{self, Found, JobDir};
+use crate::jobs::dir::{self, JobDir, JobState};
 
 /// A task without a folder of its own runs in the first of these that is there.
 const WORKDIRS: [&str; 2] = ["/workspace", "/root"];
 
-/// All that is known of the tasks. Used by one thread at a time, which may block.
+/// Queue of tasks with its log. Used by one thread at a time, which may block.
 #[derive(Debug)]
-pub struct Book {
+pub struct DurableQueue {
     pub(super) folder: Folder,
-    pub(super) queue: Queue,
+    pub(super) tasks: Queue,
     /// This machine's id.
     pub(super) owner: String,
     boot_id: String,
     loaded: bool,
     /// `None` as long as there have been no tasks.
     log: Option<Log>,
-    /// Where it has what open tasks ask for.
+    /// Places in the log of what open tasks ask for.
     asked_at: HashMap<u64, u64>,
     last_run: u64,
     /// Tasks that run and whose end was ordered.
@@ -40,14 +40,14 @@ pub struct Book {
     surplus: VecDeque<(u64, u64)>,
 }
 
-/// How a task came to its end.
+/// Way in which a task came to its end.
 #[derive(Debug, Clone)]
 pub enum End {
     /// As the folder of its job says.
-    Found,
-    /// It was not run.
+    OfJob,
+    /// Not run, for this reason.
     NotRun(GuestError),
-    /// It was cancelled before it began.
+    /// Cancelled before it began.
     Cancelled,
 }
 
@@ -55,12 +55,12 @@ fn disk(error: &io::Error) -> GuestError {
     io_error(error, "the tasks' folder")
 }
 
-impl Book {
+impl DurableQueue {
     /// Does not touch the disk.
     pub fn new(folder: Folder, owner: String, boot_id: String) -> Self {
         Self {
             folder,
-            queue: Queue::default(),
+            tasks: Queue::default(),
             owner,
             boot_id,
             loaded: false,
@@ -88,11 +88,11 @@ impl Book {
         self.loaded = true;
         self.forget();
         let acknowledged: Vec<_> =
-            self.queue.acknowledged().into_iter().filter_map(run_of).collect();
+            self.tasks.acknowledged().into_iter().filter_map(run_of).collect();
         acknowledged.into_iter().for_each(|run| self.count_surplus(run));
-        let begun = self.queue.open().filter(|task| self.may_have_begun(task));
+        let begun = self.tasks.open().filter(|task| self.may_have_begun(task));
         let begun: Vec<_> = begun.map(|task| task.seq).collect();
-        begun.iter().for_each(|seq| self.queue.runs_already(*seq));
+        begun.iter().for_each(|seq| self.tasks.runs_already(*seq));
         Ok(begun)
     }
 
@@ -101,8 +101,8 @@ impl Book {
     fn may_have_begun(&self, task: &Task) -> bool {
         let Some(run) = &task.run else { return false };
         let dir = self.folder.run(run.number);
-        let found = dir.found(self.is_of_this_boot(run));
-        !matches!(found, Ok(Found::NeverBegan)) || dir.is_cancelled()
+        let state = dir.state(self.is_of_this_boot(run));
+        !matches!(state, Ok(JobState::NeverBegan)) || dir.is_cancelled()
     }
 
     fn is_of_this_boot(&self, run: &Run) -> bool {
@@ -118,7 +118,7 @@ impl Book {
         &mut self,
         seq: u64,
     ) -> Result<Option<(JobDir, TaskPut, Option<String>)>, GuestError> {
-        let Some(task) = self.queue.task(seq).filter(|_| self.queue.is_open(seq)).cloned() else {
+        let Some(task) = self.tasks.task(seq).filter(|_| self.tasks.is_open(seq)).cloned() else {
             return Ok(None);
         };
         let asked = self.asked(seq).map_err(|error| disk(&error))?;
@@ -141,27 +141,27 @@ impl Book {
         Run { number: self.last_run, boot_id, workdir }
     }
 
-    /// What the folder says of a task's run.
+    /// State of a task's job, as its folder says.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn found(&self, seq: u64) -> io::Result<Found> {
-        let Some(run) = self.queue.task(seq).and_then(|task| task.run.as_ref()) else {
-            return Ok(Found::NeverBegan);
+    pub fn job_state(&self, seq: u64) -> io::Result<JobState> {
+        let Some(run) = self.tasks.task(seq).and_then(|task| task.run.as_ref()) else {
+            return Ok(JobState::NeverBegan);
         };
-        self.folder.run(run.number).found(self.is_of_this_boot(run))
+        self.folder.run(run.number).state(self.is_of_this_boot(run))
     }
 
     /// The run of a task that has one.
     pub fn run(&self, seq: u64) -> Option<JobDir> {
-        self.queue.task(seq).and_then(run_of).map(|number| self.folder.run(number))
+        self.tasks.task(seq).and_then(run_of).map(|number| self.folder.run(number))
     }
 
     /// Another machine's memory has become this one. Its tasks neither run here nor are told of:
     /// their runs are answered, to be killed before anything else is done.
     pub fn runs_of_another(&self, machine_id: &str) -> Option<Vec<JobDir>> {
         let runs =
-            || self.queue.open().filter_map(run_of).map(|run| self.folder.run(run)).collect();
+            || self.tasks.open().filter_map(run_of).map(|run| self.folder.run(run)).collect();
         is_another(&self.owner, machine_id).then(runs)
     }
 
@@ -174,9 +174,9 @@ impl Book {
             self.folder.put_aside(&self.owner).map_err(|error| disk(&error))?;
         }
         let (folder, boot_id) = (self.folder.clone(), self.boot_id.clone());
-        let (queue, last_run) = (self.queue.successor(), self.last_run);
+        let (tasks, last_run) = (self.tasks.successor(), self.last_run);
         let next = Self::new(folder, machine_id.to_owned(), boot_id);
-        *self = Self { loaded: true, queue, last_run, ..next };
+        *self = Self { loaded: true, tasks, last_run, ..next };
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Book {
         may_begin: bool,
     ) -> Result<(TaskTaken, Option<u64>), GuestError> {
         let digest = digest_of(&asked);
-        match self.queue.put(&asked.task_id, &asked.message_id, digest.clone()) {
+        match self.tasks.put(&asked.task_id, &asked.message_id, digest.clone()) {
             Put::Full => {
                 let message = format!("{} tasks are kept and not acknowledged", limits::MAX_TASKS);
                 Err(GuestError::new(GuestCode::Busy, message))
@@ -203,15 +203,15 @@ impl Book {
                         Some(Box::new(self.result(&task, ended)?))
                     }
                 };
-                let (state, differs) = (self.queue.state(&task), task.digest != digest);
+                let (state, differs) = (self.tasks.state(&task), task.digest != digest);
                 Ok((TaskTaken { state, repeat: true, differs, result }, None))
             }
             Put::New(mut task) => {
-                let (seq, begins) = (task.seq, may_begin && self.queue.is_idle());
+                let (seq, begins) = (task.seq, may_begin && self.tasks.is_idle());
                 task.run = begins.then(|| self.next_run(&asked));
                 self.commit(vec![(task, Some(asked))], Flush::Now)?;
                 if begins {
-                    self.queue.runs_already(seq);
+                    self.tasks.runs_already(seq);
                 }
                 let state = if begins { TaskState::Running } else { TaskState::Queued };
                 let taken = TaskTaken { state, repeat: false, differs: false, result: None };
@@ -226,7 +226,7 @@ impl Book {
     /// Disk errors; then none is acknowledged.
     pub fn acknowledge(&mut self, task_ids: &[String]) -> Result<TaskAcked, GuestError> {
         let ids: HashSet<_> = task_ids.iter().collect();
-        let tasks: Vec<_> = ids.into_iter().filter_map(|id| self.queue.acknowledge(id)).collect();
+        let tasks: Vec<_> = ids.into_iter().filter_map(|id| self.tasks.acknowledge(id)).collect();
         let (acknowledged, runs) =
             (tasks.len(), tasks.iter().filter_map(run_of).collect::<Vec<_>>());
         if !tasks.is_empty() {
@@ -239,9 +239,10 @@ impl Book {
         Ok(TaskAcked { acknowledged: count(acknowledged) })
     }
 
-    /// Of what is forgotten the log still has records: the next daemon forgets it again.
+    /// Forgets the oldest tasks and removes their outputs. The log still has their records: the next
+    /// daemon forgets them again.
     fn forget(&mut self) {
-        for run in self.queue.forget().iter().filter_map(run_of) {
+        for run in self.tasks.forget().iter().filter_map(run_of) {
             self.surplus.retain(|(other, _)| *other != run);
             self.folder.remove_outputs(run);
         }
@@ -266,8 +267,8 @@ impl Book {
     /// # Errors
     /// `UnknownTask`, or disk errors.
     pub fn cancel(&mut self, task_id: &str) -> Result<(TaskState, Option<JobDir>), GuestError> {
-        let task = self.queue.find(task_id).ok_or_else(|| unknown(task_id))?.clone();
-        let state = self.queue.state(&task);
+        let task = self.tasks.find(task_id).ok_or_else(|| unknown(task_id))?.clone();
+        let state = self.tasks.state(&task);
         match state {
             TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
             // Claimed, and about to begin: it finds out that it must not.
@@ -299,15 +300,15 @@ impl Book {
         let ended = match end {
             End::NotRun(error) => not_run(TaskOutcome::NotRun(bounded(error.clone()))),
             End::Cancelled => not_run(TaskOutcome::Cancelled),
-            End::Found => {
-                let ended = match self.found(seq).map_err(|error| disk(&error))? {
-                    Found::Ended(ended) => Some(ended),
+            End::OfJob => {
+                let ended = match self.job_state(seq).map_err(|error| disk(&error))? {
+                    JobState::Ended(ended) => Some(ended),
                     _ => None,
                 };
                 self.ended(seq, ended)
             }
         };
-        let task = self.queue.end(seq, |number| Ended { number, ..ended });
+        let task = self.tasks.end(seq, |number| Ended { number, ..ended });
         if let Some(task) = task {
             self.commit(vec![(task, None)], Flush::Now)?;
         }
@@ -317,7 +318,7 @@ impl Book {
 
     /// The result of a task whose run is over; without an end it was interrupted.
     fn ended(&self, seq: u64, ended: Option<dir::Ended>) -> Ended {
-        let run = self.queue.task(seq).and_then(|task| task.run.clone());
+        let run = self.tasks.task(seq).and_then(|task| task.run.clone());
         let dir = run.as_ref().map(|run| self.folder.run(run.number));
         let workdir = run.and_then(|run| run.workdir);
         let Some(ended) = ended else {
@@ -346,7 +347,7 @@ fn is_another(owner: &str, machine_id: &str) -> bool {
     !owner.is_empty() && !machine_id.is_empty() && owner != machine_id
 }
 
-/// Where a task runs.
+/// The folder that a task runs in.
 fn workdir_of(asked: &TaskPut) -> String {
     let default = || WORKDIRS.into_iter().find(|dir| Path::new(dir).is_dir()).unwrap_or("/");
     asked.workdir.clone().unwrap_or_else(|| default().to_owned())

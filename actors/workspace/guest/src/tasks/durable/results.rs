@@ -1,14 +1,14 @@
-//! What is told of tasks. It changes nothing.
+//! Read side of the queue: results, lists, output.
 
 use hivekeep_protocol::{
     GuestError, Spool, TaskNews, TaskOutcome, TaskOutput, TaskPage, TaskRead, TaskReading,
     TaskResult, TaskState, Tasks as Listed, limits,
 };
 
-use super::{Book, count, disk, run_of, unknown};
+use super::{DurableQueue, count, disk, run_of, unknown};
 use crate::tasks::queue::{Ended, Phase, Task};
 
-impl Book {
+impl DurableQueue {
     pub(super) fn result(&self, task: &Task, ended: &Ended) -> Result<TaskResult, GuestError> {
         let output = |stream, total| match run_of(task) {
             Some(run) if total > 0 || ended.outcome == TaskOutcome::Interrupted => {
@@ -31,10 +31,10 @@ impl Book {
     /// Answers [`hivekeep_protocol::TaskList`].
     pub fn list(&self) -> Listed {
         let of = |state| {
-            let mine = self.queue.open().filter(|task| self.queue.state(task) == state);
+            let mine = self.tasks.open().filter(|task| self.tasks.state(task) == state);
             mine.map(|task| task.task_id.clone()).collect()
         };
-        let results = self.queue.results(0).len();
+        let results = self.tasks.results(0).len();
         Listed {
             queued: of(TaskState::Queued),
             running: of(TaskState::Running),
@@ -47,7 +47,7 @@ impl Book {
     /// # Errors
     /// Disk errors.
     pub fn results(&self, after: u64, limit: u32) -> Result<TaskPage, GuestError> {
-        let all = self.queue.results(after);
+        let all = self.tasks.results(after);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(limits::MAX_TASK_RESULTS);
         let taken = all.iter().take(limit);
         let results =
@@ -56,8 +56,8 @@ impl Book {
     }
 
     fn page(&self, results: Vec<TaskResult>, more: bool) -> TaskPage {
-        let open = self.queue.open().count();
-        let running = self.queue.open().filter(|task| self.queue.state(task) == TaskState::Running);
+        let open = self.tasks.open().count();
+        let running = self.tasks.open().filter(|task| self.tasks.state(task) == TaskState::Running);
         let running = running.count();
         TaskPage { results, more, queued: count(open - running), running: count(running) }
     }
@@ -65,9 +65,9 @@ impl Book {
     /// A result that was just written down, for whoever has all before it. `None` when there is
     /// none, or it cannot be read.
     pub fn news(&self, seq: u64) -> Option<TaskNews> {
-        let task = self.queue.task(seq)?;
+        let task = self.tasks.task(seq)?;
         let Phase::Ended(ended) = &task.phase else { return None };
-        let before = self.queue.results(0).into_iter().map(|(_, other)| other.number);
+        let before = self.tasks.results(0).into_iter().map(|(_, other)| other.number);
         let after = before.take_while(|number| *number < ended.number).last().unwrap_or(0);
         let result = self.result(task, ended).ok()?;
         Some(TaskNews { after, page: self.page(vec![result], false) })
@@ -78,7 +78,7 @@ impl Book {
     /// # Errors
     /// `UnknownTask`, or disk errors.
     pub fn reading(&self, asked: &TaskRead) -> Result<TaskReading, GuestError> {
-        let task = self.queue.find(&asked.task_id).ok_or_else(|| unknown(&asked.task_id))?;
+        let task = self.tasks.find(&asked.task_id).ok_or_else(|| unknown(&asked.task_id))?;
         let run = run_of(task);
         let written = match &task.phase {
             Phase::Open => run.map_or([0; 2], |run| self.folder.run(run).totals()),
@@ -91,7 +91,7 @@ impl Book {
             None => Ok(Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 }),
         };
         Ok(TaskReading {
-            state: self.queue.state(task),
+            state: self.tasks.state(task),
             stdout: part("stdout", asked.stdout_from, written[0])?,
             stderr: part("stderr", asked.stderr_from, written[1])?,
         })
