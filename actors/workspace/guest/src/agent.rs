@@ -43,7 +43,7 @@ pub struct Agent {
     pub(crate) identity: Identity,
     pub(crate) persona: Persona,
     pub(crate) freezer: Freezer,
-    pub(crate) contain: Arc<Contain>,
+    pub(crate) contain: Contain,
     pub(crate) jobs: Jobs,
     pub(crate) tasks: Tasks,
     pub(crate) links: Links,
@@ -68,7 +68,7 @@ impl Agent {
         };
         let contain = match &settings.cgroup_root {
             Some(root) => Contain::Cgroup(cgroup::Pool::open(root)?),
-            None => Contain::Subreaper(reaper::Shim::new(&settings.exe)?),
+            None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
         };
         crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
@@ -78,7 +78,7 @@ impl Agent {
             identity,
             persona,
             freezer,
-            contain: Arc::new(contain),
+            contain,
             network: crate::network::Setting::default(),
             links: Links::default(),
             stopping: CancellationToken::new(),

@@ -30,12 +30,12 @@ use outputs::Readers;
 pub const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Way in which this guest contains commands; fixed at start.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Contain {
     /// One cgroup for each command.
     Cgroup(cgroup::Pool),
     /// One shim for each command.
-    Subreaper(reaper::Shim),
+    Subreaper(Arc<reaper::Shim>),
 }
 
 /// Reason why a contained command did not start, or was lost.
@@ -109,29 +109,37 @@ impl Contain {
         }
     }
 
-    /// Starts a command without input. Returns it and its outputs.
+    /// Starts a command without input. Returns it and its outputs. Dropped meanwhile, it is killed.
     ///
     /// # Errors
     /// When it cannot be contained or executed; nothing is left then.
-    pub async fn start(self: &Arc<Self>, program: Program) -> Result<(Running, Readers), Error> {
-        let this = self.clone();
-        // Whoever asked may go meanwhile: what was started is then dropped, and so killed.
-        let (mut running, readers) = off_thread(move || {
-            match &*this {
-                Self::Cgroup(pool) => {
-                    pool.start(&program).map(|(member, readers)| (Hold::Cgroup(member), readers))
-                }
-                Self::Subreaper(shim) => {
-                    shim.start(program).map(|(reaped, readers)| (Hold::Reaper(reaped), readers))
-                }
+    pub async fn start(&self, program: Program) -> Result<(Running, Readers), Error> {
+        match self {
+            Self::Cgroup(pool) => {
+                let (cgroup, pool) = (pool.take()?, pool.clone());
+                // Its working directory may be on a file system that does not answer.
+                let unless_started = cgroup.kill_guard();
+                let started = off_thread(move || {
+                    let (member, readers) = pool.start(cgroup, &program)?;
+                    Ok((Running(Some(Hold::Cgroup(member))), readers))
+                });
+                let started = started.await;
+                unless_started.disarm();
+                started
             }
-            .map(|(hold, readers)| (Running(Some(hold)), readers))
-        })
-        .await?;
-        if let Hold::Reaper(reaped) = running.hold() {
-            reaped.confirmed().await?;
+            Self::Subreaper(shim) => {
+                let shim = shim.clone();
+                let started = off_thread(move || {
+                    let (reaped, readers) = shim.start(program)?;
+                    Ok::<_, Error>((Running(Some(Hold::Reaper(reaped))), readers))
+                });
+                let (mut running, readers) = started.await?;
+                if let Hold::Reaper(reaped) = running.hold() {
+                    reaped.confirmed().await?;
+                }
+                Ok((running, readers))
+            }
         }
-        Ok((running, readers))
     }
 }
 

@@ -56,7 +56,10 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
     let workdir = exec.workdir.as_deref();
     let Prepared { program, script } =
         Prepared::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
-    let started = agent.contain.start(program).await;
+    let started = tokio::select! {
+        started = agent.contain.start(program) => started,
+        () = cx.cancel.cancelled() => return Err(cancelled()),
+    };
     let (mut running, readers) = started.map_err(|error| contained(&error))?;
     let all_written = CancellationToken::new();
     let pump = |stream, pipe| Pump::new(cx, stream, pipe, exec.max_output_bytes, &all_written);

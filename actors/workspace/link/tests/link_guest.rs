@@ -246,7 +246,7 @@ async fn tasks_are_delivered_told_and_acknowledged() {
         timeout_secs: 60,
     };
     let taken = delivery.put(task.clone()).await.expect("taken");
-    assert_eq!((taken.state, taken.repeat), (TaskState::Queued, false));
+    assert_eq!((taken.state, taken.repeat), (TaskState::Running, false));
     let sent = [("one".to_owned(), "m-1".to_owned())].into();
     let result = loop {
         let mut page = delivery.results(0, 20, &sent).await.expect("a page");

@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    fn take(&self) -> io::Result<Cgroup> {
+    pub(super) fn take(&self) -> io::Result<Cgroup> {
         let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| self.make(), Ok)
     }
@@ -107,9 +107,12 @@ impl Pool {
 
     /// Blocking, as long as the file systems of the program and its working directory do. Must be
     /// called within the runtime.
-    pub(super) fn start(&self, program: &Program) -> Result<(Member, Readers), Error> {
-        let (readers, writers) = outputs::pipes()?;
-        let cgroup = self.take()?;
+    pub(super) fn start(
+        &self,
+        cgroup: Cgroup,
+        program: &Program,
+    ) -> Result<(Member, Readers), Error> {
+        let (readers, writers) = outputs::pipes().inspect_err(|_| remove(&cgroup.dir))?;
         let stdio = writers.stdio(self.0.null.as_fd());
         let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
         let started = spawn(program, &stdio).map_err(Error::from);
@@ -123,7 +126,7 @@ impl Pool {
 
 /// One cgroup with the files that every use of it needs.
 #[derive(Debug)]
-struct Cgroup {
+pub(super) struct Cgroup {
     dir: PathBuf,
     procs: File,
     events: File,
@@ -141,6 +144,11 @@ impl Cgroup {
         })
     }
 
+    /// Kills what is in it when that is dropped.
+    pub(super) fn kill_guard(&self) -> KillGuard {
+        KillGuard(Some(self.dir.clone()))
+    }
+
     fn is_empty(&self) -> bool {
         let mut text = [0; 128];
         let n = self.events.read_at(&mut text, 0).unwrap_or(0);
@@ -149,6 +157,23 @@ impl Cgroup {
 
     fn has_children(&self) -> bool {
         std::fs::metadata(&self.dir).map_or(true, |meta| meta.nlink() != 2)
+    }
+}
+
+/// Kills what is in a cgroup when it is dropped, unless it was disarmed.
+pub(super) struct KillGuard(Option<PathBuf>);
+
+impl KillGuard {
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for KillGuard {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0.take() {
+            let _ = std::fs::write(dir.join("cgroup.kill"), "1");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use hivekeep_protocol::*;
 
 use crate::client::{Host, Output, shell};
-use crate::guest::{Guest, eventually, runs, ways};
+use crate::guest::{Guest, Way, eventually, runs, ways};
 
 fn done(output: &Output) -> &ExecDone {
     output.reply.as_ref().expect("the command ran")
@@ -145,6 +145,40 @@ async fn a_cancel_kills_the_tree_and_is_answered() {
         assert_eq!(error.code, GuestCode::Cancelled);
         assert!(!runs(&mark), "{way:?}");
     }
+}
+
+/// A process that joins a frozen cgroup gets no further, as one does whose working directory is on a
+/// file system that does not answer.
+#[tokio::test]
+async fn commands_that_hang_before_they_begin_are_cancelled_and_hold_up_nobody() {
+    if !ways().contains(&Way::Cgroup) {
+        return;
+    }
+    let guest = Guest::start(Way::Cgroup);
+    let host = Host::to(&guest).await;
+    let all = || std::fs::read_dir(guest.cgroups()).expect("cgroups").flatten();
+    let freeze = |word: &str| {
+        for cgroup in all().filter(|it| it.file_name().to_string_lossy().starts_with("exec-")) {
+            std::fs::write(cgroup.path().join("cgroup.freeze"), word).expect("written");
+        }
+    };
+    let in_any = || {
+        all().any(|it| {
+            std::fs::read_to_string(it.path().join("cgroup.procs"))
+                .is_ok_and(|text| !text.is_empty())
+        })
+    };
+    // More than the daemon has threads that may block.
+    for _ in 0..6 {
+        freeze("1");
+        let mut call = host.call(shell("true").into_wire()).await;
+        eventually("it is about to begin", in_any);
+        call.cancel().await;
+        assert_eq!(call.reply().await.expect_err("cancelled").code, GuestCode::Cancelled);
+        eventually("it is killed", || !in_any());
+    }
+    freeze("0");
+    assert_eq!(host.sh("echo on").await.stdout, b"on\n");
 }
 
 #[tokio::test]

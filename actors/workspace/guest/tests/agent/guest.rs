@@ -96,6 +96,11 @@ impl Guest {
         self.wait_for_socket();
     }
 
+    /// Where it makes its cgroups.
+    pub fn cgroups(&self) -> PathBuf {
+        cgroup_of(self.dir.path()).expect("checked by ways()")
+    }
+
     pub fn exit_status(&mut self) -> Option<i32> {
         let mut status = None;
         eventually("the daemon exits", || {
