@@ -6,10 +6,10 @@ use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsError, SessionsHandle,
-    SessionsSeed, View, host_room, registry,
+    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed, View,
+    host_room, registry,
 };
-use hivekeep_runtime::{Daemon, Mounted, Ports};
+use hivekeep_runtime::{Daemon, Mounted, Ports, log::LogError};
 use hivekeep_store::{Journal, Recovered};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ pub enum Error {
     },
     /// The sessions in the journal cannot be read.
     #[error(transparent)]
-    Sessions(#[from] SessionsError),
+    Sessions(#[from] LogError),
     /// A family cannot be mounted.
     #[error("{family}: {}", .error.to_text())]
     Family {
@@ -117,8 +117,8 @@ impl Error {
         match self {
             Self::State { source: Unreadable { .. } | TooNew { .. }, .. }
             | Self::Sessions(
-                SessionsError::Unreadable { .. }
-                | SessionsError::Journal(Unreadable { .. } | TooNew { .. }),
+                LogError::Unreadable { .. }
+                | LogError::Journal { source: Unreadable { .. } | TooNew { .. }, .. },
             ) => EXIT_UNREADABLE_STATE,
             Self::Lock(LockError::Held { .. }) => EXIT_ALREADY_RUNNING,
             _ => 1,
@@ -412,5 +412,5 @@ impl Tree {
 
 /// A sign of life of the tree: an answer of the registry.
 pub(super) async fn alive(places: &Places) -> bool {
-    places.registry.ask(Duration::from_secs(10), registry::Msg::Settle).await.is_ok()
+    places.registry.ask(Duration::from_secs(10), registry::Msg::Targets).await.is_ok()
 }

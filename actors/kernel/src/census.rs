@@ -29,10 +29,20 @@ pub struct ActorStatus {
     depth: AtomicUsize,
     handled: AtomicU64,
     state: ArcSwap<String>,
+    detail: ArcSwapOption<Detail>,
     last_error: ArcSwapOption<String>,
     /// 0: keeps no machine, or its memory is not known.
     machine_memory: AtomicU64,
     census: Weak<DashMap<String, Weak<ActorStatus>>>,
+}
+
+/// Words that an actor adds to its state, made whenever somebody looks.
+struct Detail(Box<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl std::fmt::Debug for Detail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Detail")
+    }
 }
 
 impl Drop for ActorStatus {
@@ -95,6 +105,13 @@ impl ActorStatus {
         }
     }
 
+    /// Adds words to the state while it is `running`, for what changes too often to be said each
+    /// time. They are asked for by whoever looks, so `detail` reads what is shared and waits for
+    /// nothing.
+    pub fn set_detail(&self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        self.detail.store(Some(Arc::new(Detail(Box::new(detail)))));
+    }
+
     /// Whether its supervisor gave the actor up: nobody comes to the place any more.
     pub fn gave_up(&self) -> bool {
         **self.state.load() == GAVE_UP
@@ -155,11 +172,20 @@ impl ActorStatus {
         u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn state(&self) -> String {
+        let mut state = String::clone(&self.state.load());
+        let detail = self.detail.load().as_ref().and_then(|detail| (detail.0)());
+        if let (Some(detail), "running") = (detail, state.as_str()) {
+            state = format!("{state}, {detail}");
+        }
+        state
+    }
+
     fn row(&self) -> ActorRow {
         ActorRow {
             path: self.path.clone(),
             kind: self.kind.to_owned(),
-            state: String::clone(&self.state.load()),
+            state: self.state(),
             restarts: self.restarts.load(Relaxed),
             mailbox: self.depth(),
             handled: self.handled.load(Relaxed),
@@ -193,6 +219,7 @@ impl Census {
             depth: AtomicUsize::new(0),
             handled: AtomicU64::new(0),
             state: ArcSwap::from_pointee("starting".to_owned()),
+            detail: ArcSwapOption::empty(),
             last_error: ArcSwapOption::empty(),
             machine_memory: AtomicU64::new(0),
             census: Arc::downgrade(&self.0),

@@ -17,6 +17,7 @@ pub mod mailbox;
 pub mod ports;
 pub mod receipt;
 pub mod resources;
+pub mod responder;
 pub mod room;
 pub mod serve;
 pub mod service;
@@ -36,6 +37,7 @@ pub use ids::{
 pub use mailbox::{Address, AskError, Unavailable};
 pub use receipt::{Receipt, ReceiptPad};
 pub use resources::Resources;
+pub use responder::Responder;
 pub use room::{Room, Shortage};
 pub use serve::{Owned, Reply, Target, ToolCall, ToolGroup};
 pub use service::{Service, ServiceActor};

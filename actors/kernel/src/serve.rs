@@ -5,11 +5,11 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use futures::FutureExt;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::{
-    Address, CallCx, Entity, Tool, ToolError, ToolInfo, mailbox::Unavailable, workers::Workers,
+    Address, CallCx, Entity, Responder, Tool, ToolError, ToolInfo, mailbox::Unavailable,
+    workers::Workers,
 };
 
 /// A call on its way to the actor that serves it.
@@ -21,8 +21,8 @@ pub struct ToolCall {
     pub cx: CallCx,
     /// Input that passed the schema.
     pub args: Value,
-    /// Where the answer goes. Dropped unanswered, the caller gets an error.
-    pub reply: oneshot::Sender<Result<Value, ToolError>>,
+    /// Where the answer goes. Dropped unanswered, it answers by itself.
+    pub reply: Responder,
 }
 
 /// A mailbox that takes tool calls.
@@ -119,7 +119,8 @@ pub fn serve<E: Entity>(
     workers: &Workers,
     call: ToolCall,
 ) {
-    let ToolCall { tool, cx, args, reply } = call;
+    let ToolCall { tool, cx, args, mut reply } = call;
+    reply.begin();
     let name = tool.spec.name;
     let row = families.iter().flat_map(|family| family.rows).find(|row| row.0.spec.name == name);
     let span = cx.span.clone();
@@ -131,13 +132,13 @@ pub fn serve<E: Entity>(
         None => Err(ToolError::internal(format!("`{name}` is routed to an actor without it"))),
     });
     match outcome {
-        Ok(Reply::Now(value)) => drop(reply.send(Ok(value))),
-        Err(error) => drop(reply.send(Err(error))),
+        Ok(Reply::Now(value)) => reply.answer(Ok(value)),
+        Err(error) => reply.answer(Err(error)),
         Ok(Reply::Later(work)) => {
             let work = async move {
                 let outcome = AssertUnwindSafe(work).catch_unwind().await;
                 let panicked = |_| Err(ToolError::internal(format!("`{name}` panicked")));
-                drop(reply.send(outcome.unwrap_or_else(panicked)));
+                reply.answer(outcome.unwrap_or_else(panicked));
             };
             let _detached = workers.spawn(work.instrument(span));
         }

@@ -2,21 +2,21 @@
 //!
 //! | step | file | refuses with |
 //! |---|---|---|
-//! | authenticate | `authenticate.rs` | `session_unknown`, `session_ended` |
+//! | authenticate | `sessions/handle.rs` | `session_unknown`, `session_ended` |
 //! | measure | `schema.rs` | `invalid_input` |
 //! | resolve | `resolve.rs` | `unknown_tool` |
 //! | decide | `decide.rs` | `denied` |
-//! | approve | `approval.rs` | `approval_required` |
+//! | approve | `decide.rs` | `approval_required` |
 //! | validate | `schema.rs` | `invalid_input` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
 //! | quota | by the actor, through [`hivekeep_kernel::ports::Sessions`] | `quota_exceeded`, `host_full` |
-//! | admit, deliver, wait | `route.rs`, `pending.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
-//! | limit | `limit.rs` | `result_too_large` |
-//! | redact | `redact.rs` | - |
+//! | admit, deliver, wait | `route.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
+//! | limit, of a success | `limit.rs` | `result_too_large` |
+//! | redact, of an error | `redact.rs` | - |
 //! | audit | `audit.rs` | - |
 //!
 //! A step that refuses is named in the error's `layer`; no later step is run but
-//! redaction and audit. Every call leaves exactly one `call.finished` event,
+//! redaction and audit. A success is never redacted: what was asked for arrives as it is. Every call leaves exactly one `call.finished` event,
 //! also one whose future was dropped; but of a session whose calls are refused
 //! again and again before they are routed, most are counted and told together,
 //! as `calls.refused`. Nothing here waits for the journal.
@@ -24,14 +24,11 @@
 //! What the daemon calls itself for a session (`errand.rs`) passes from `validate` on, without
 //! `rate`.
 
-mod approval;
 mod audit;
-mod authenticate;
 mod decide;
 mod digest;
 mod errand;
 mod limit;
-mod pending;
 mod rate;
 mod redact;
 mod request;
@@ -131,7 +128,7 @@ impl Dispatcher {
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
         let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
-        let live = authenticate::pass(&inner.sessions, session)?;
+        let live = inner.sessions.begin_call(session)?;
         schema::size(&args)?;
         trail.input(&args);
         let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
@@ -139,9 +136,9 @@ impl Dispatcher {
         let args = Value::Object(args);
         let question = Question { session, door, view: &view, tool: entry.info, args: &args };
         let asks = decide::pass(&inner.policies, &question, trail.verdicts())?;
-        approval::pass(asks, entry, trail.verdicts())?;
+        decide::approve(asks, entry, trail.verdicts())?;
         schema::pass(entry, &args)?;
-        rate::pass(live.face(), entry, &args)?;
+        rate::pass(live.shared(), entry, &args)?;
         let (pad, receipt) = Receipt::pair();
         let caller = route::Caller::Client(live);
         let order = route::Order {

@@ -10,10 +10,11 @@
 //!                                                                      │
 //!                     Registry actor: admission (in flight, queued) ───┴─▶ target's mailbox
 //!                                                                             │
-//! door ◀─ Dispatcher: redact ─ limit ─ audit ◀────────────────────────────────┘
+//! door ◀─ Dispatcher: audit ◀─┬─ success: limit ◀──────────────────────────────┤
+//!                             └─ error: redact ◀──────────────────────────────┘
 //! ```
 //!
-//! Reading order: `dispatch.rs` (the order), `registry/state.rs` (admission),
+//! Reading order: `dispatch.rs` (the order), `registry/admission.rs` (admission),
 //! `sessions.rs` (sessions and quotas), `catalogue.rs` (what there is to call).
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -39,7 +40,7 @@ pub use options::{
 };
 pub use registry::{Registry, RegistrySeed, Routes, TargetRow};
 pub use sessions::{
-    Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsError,
-    SessionsHandle, SessionsSeed, User, host_room,
+    Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsHandle,
+    SessionsSeed, User, host_room,
 };
 pub use stats::ToolRow;

@@ -1,61 +1,83 @@
-//! The registry actor: what may reach which mailbox, and when.
+//! The registry actor: which calls may reach which mailbox, and when.
 //!
-//! A call arrives routed, is admitted, queued or refused by `state.rs`, and is
-//! put into the target's mailbox from here. Its answer goes straight to the
-//! dispatcher, which then gives the slot back. A call keeps its slot until its
-//! work has really ended, also when its caller has gone: admission bounds work,
-//! not callers. Work that only waits is parked meanwhile, as far as its session
-//! may have such work.
+//! ```text
+//!  dispatcher ── Route ──▶ registry ── admitted: the call ──▶ target's mailbox ──▶ its work
+//!      ▲                      ▲                                                      │
+//!      │                      └──────────────────── Ended ───────────────────────────┤
+//!      └────────────────────────────────── answer ───────────────────────────────────┘
+//! ```
+//! A call costs one message to this actor and one back. It arrives with everything that is needed
+//! to answer it, is admitted, queued or refused by `admission.rs`, and is put into the target's
+//! mailbox from here. Its end is told by its [`Responder`](hivekeep_kernel::Responder), before the
+//! caller hears the answer. So a call keeps its slot until its work has really ended, also when its
+//! caller has gone: admission bounds work, not callers. Work that only waits is parked meanwhile, as
+//! far as its session may have such work.
+//!
+//! Whether a call is still wanted is settled between this actor and its caller by a one-shot
+//! channel: the registry admits a call by sending on it, a caller that goes closes it first. So
+//! "nothing was done" is never said of a call that was handed over. Callers that have gone are
+//! noticed when their turn comes, when the queue is full, or by the sweep that runs while calls wait.
 //!
 //! After a restart the new incarnation knows none of the calls that the old one
 //! had in flight; their ends name ids it never saw and are ignored. Calls that
 //! were queued are dropped, and their callers told that nothing was done.
 
+mod admission;
+mod limits;
 mod routes;
-mod state;
-mod ticket;
+mod target;
 
+use crate::codes;
 use std::{fmt, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     CallId, Context, Entity, Fault, Layer, SessionId, Target, ToolCall, ToolError,
 };
 use serde::{Deserialize, Serialize};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 
 use crate::AdmissionOptions;
-use crate::codes;
-use state::{Admission, Arrival, Flow, Load};
+use admission::{Admission, Arrival, Totals};
+use limits::{Flow, Limits};
+use target::{Full, Load, Waits};
 
+pub(crate) use limits::{Lane, Serves};
 pub use routes::Routes;
-pub(crate) use state::{Lane, Serves};
-pub(crate) use ticket::{Fate, Ticket};
 
-/// A routed call on its way through admission.
+/// While calls wait, those whose callers have gone are looked for this often.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// A call on its way through admission.
 pub struct RoutedCall {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) call: ToolCall,
     pub(crate) lane: Lane,
     pub(crate) serves: Serves,
-    pub(crate) ticket: Arc<Ticket>,
+    pub(crate) routed: Instant,
+    /// Told how long the call waited, when it is admitted. Closed: nobody waits for it any more, and
+    /// it was said that nothing was done.
+    pub(crate) admitted: oneshot::Sender<Duration>,
 }
 
 impl fmt::Debug for RoutedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journey")
+        f.debug_struct("RoutedCall")
             .field("target", &self.target.key())
             .field("call", &self.call.cx.id)
             .finish_non_exhaustive()
     }
 }
 
-impl RoutedCall {
-    fn flow(&self) -> Flow<SessionId> {
-        Flow { session: self.call.cx.session, lane: self.lane }
+impl Waits for RoutedCall {
+    fn gone(&self) -> bool {
+        self.admitted.is_closed()
     }
 }
 
-/// What the registry is told.
+/// Messages to the registry.
 // A mailbox boxes every message; a box inside would be the second one.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -66,14 +88,9 @@ pub enum Msg {
     Ended(CallId),
     /// A call's work only waits from now on.
     Parked(CallId),
-    /// A caller has gone. Takes the call out of the queue; a running one goes on
-    /// until its `Ended`.
-    Left(CallId),
-    /// Calls may have waited too long.
-    Tick,
-    /// Answers when everything told before has been handled.
-    Settle(oneshot::Sender<()>),
-    /// How busy the targets are.
+    /// Calls may have waited too long, or be wanted no more.
+    Sweep,
+    /// Asks how busy the targets are.
     Targets(oneshot::Sender<Vec<TargetRow>>),
 }
 
@@ -102,8 +119,10 @@ pub struct Registry {
     me: Context<Msg>,
     born: Instant,
     admission: Admission<CallId, SessionId, RoutedCall>,
-    /// A worker is waiting for the oldest queued call's time to pass.
-    armed: bool,
+    /// The sums that `hivekeep ps` shows.
+    totals: watch::Sender<Totals>,
+    /// A worker waits for the time of the next sweep.
+    sweeping: bool,
 }
 
 impl Entity for Registry {
@@ -111,97 +130,109 @@ impl Entity for Registry {
     type Seed = RegistrySeed;
 
     async fn start(seed: RegistrySeed, me: Context<Msg>) -> Result<Self, Fault> {
-        let limits = state::Limits::new(&seed.admission);
-        let admission = Admission::new(limits);
-        Ok(Self { me, born: Instant::now(), admission, armed: false })
+        let admission = Admission::new(Limits::new(&seed.admission));
+        let (totals, shown) = watch::channel(Totals::default());
+        me.address.probe().set_detail(move || shown.borrow().in_words());
+        Ok(Self { me, born: Instant::now(), admission, totals, sweeping: false })
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         let now = self.born.elapsed();
         match message {
-            Msg::Route(journey) => self.route(now, journey),
-            Msg::Ended(call) => {
-                let next = self.admission.end(now, &call);
-                self.deliver(now, next);
+            Msg::Route(routed) => self.route(now, routed),
+            Msg::Ended(call) => deliver(self.admission.end(now, &call)),
+            Msg::Parked(call) => deliver(self.admission.park(now, &call)),
+            Msg::Sweep => {
+                self.sweeping = false;
+                self.sweep(now);
+                self.sweep_later(now);
             }
-            Msg::Parked(call) => {
-                let next = self.admission.park(now, &call);
-                self.deliver(now, next);
+            Msg::Targets(reply) => {
+                self.sweep(now);
+                // A caller that stopped waiting is no error.
+                drop(reply.send(self.rows()));
             }
-            Msg::Left(call) => drop(self.admission.leave(&call)),
-            Msg::Tick => self.tick(now),
-            // A caller that stopped waiting is no error; so below.
-            Msg::Settle(reply) => drop(reply.send(())),
-            Msg::Targets(reply) => drop(reply.send(self.rows())),
         }
+        self.totals.send_replace(self.admission.totals());
         Ok(())
     }
 }
 
 impl Registry {
-    fn route(&mut self, now: Duration, journey: RoutedCall) {
-        let (call, flow, target) = (journey.call.cx.id, journey.flow(), journey.target.clone());
-        let stop = (target.key(), journey.serves);
-        match self.admission.arrive(now, stop, flow, call, journey) {
-            Arrival::Go(journey) => self.deliver(now, vec![journey]),
-            Arrival::Queued => self.arm(now),
-            Arrival::Full(journey, load) => refuse(journey, load, "its queue is full"),
-            Arrival::Share(journey, load) => {
-                refuse(journey, load, "this session's half of its queue is full");
+    fn route(&mut self, now: Duration, routed: RoutedCall) {
+        let (cx, target) = (&routed.call.cx, routed.target.clone());
+        let (call, flow) = (cx.id, Flow { session: cx.session, lane: routed.lane });
+        match self.admission.arrive(now, (target.key(), routed.serves), flow, call, routed) {
+            Arrival::Go(routed) => deliver([routed]),
+            Arrival::Queued => self.sweep_later(now),
+            Arrival::Refused(routed, Full::Queue, load) => {
+                refuse(routed, load, "its queue is full");
+            }
+            Arrival::Refused(routed, Full::Share, load) => {
+                refuse(routed, load, "this session's half of its queue is full");
             }
         }
     }
 
-    fn deliver(&mut self, now: Duration, mut next: Vec<RoutedCall>) {
-        while let Some(RoutedCall { target, call, ticket, .. }) = next.pop() {
-            let id = call.cx.id;
-            ticket.handed_over();
-            if target.deliver(call).is_err() {
-                ticket.unreached();
-                next.extend(self.admission.end(now, &id));
-            }
+    fn sweep(&mut self, now: Duration) {
+        for (routed, load) in self.admission.sweep(now) {
+            refuse(routed, load, "it did not get to this call in time");
         }
     }
 
-    fn tick(&mut self, now: Duration) {
-        self.armed = false;
-        for (journey, load) in self.admission.expire(now) {
-            refuse(journey, load, "it did not get to this call in time");
-        }
-        self.arm(now);
-    }
-
-    fn arm(&mut self, now: Duration) {
-        let Some(expiry) = self.admission.next_expiry().filter(|_| !self.armed) else { return };
-        self.armed = true;
+    /// Has the queues swept when the oldest call's time is over, or before.
+    fn sweep_later(&mut self, now: Duration) {
+        let Some(expiry) = self.admission.next_expiry().filter(|_| !self.sweeping) else { return };
+        self.sweeping = true;
         let (address, wait) = (self.me.address.clone(), expiry.saturating_sub(now));
         let _detached = self.me.workers.spawn(async move {
-            tokio::time::sleep(wait).await;
-            // Nobody there: the next incarnation arms its own.
-            let _ = address.send(Msg::Tick);
+            tokio::time::sleep(wait.min(SWEEP_EVERY)).await;
+            // Nobody there: the next incarnation sweeps its own.
+            let _ = address.send(Msg::Sweep);
         });
     }
 
     fn rows(&self) -> Vec<TargetRow> {
-        let mut rows: Vec<_> = self
-            .admission
-            .loads()
-            .map(|(key, load)| TargetRow {
-                target: key.to_owned(),
-                in_flight: load.in_flight,
-                queued: load.queued,
-                average_ms: load.average.map(ms),
-            })
-            .collect();
+        let loads = self.admission.loads().map(|(key, load)| TargetRow {
+            target: key.to_owned(),
+            in_flight: load.in_flight,
+            queued: load.queued,
+            average_ms: load.average.map(ms),
+        });
+        let mut rows: Vec<_> = loads.collect();
         rows.sort_by(|a, b| a.target.cmp(&b.target));
         rows
     }
 }
 
+impl Totals {
+    fn in_words(&self) -> Option<String> {
+        let Self { counts, parked } = *self;
+        let (in_flight, work) = (counts.in_flight, counts.work);
+        let parts = [
+            (in_flight, format!("{in_flight} in flight ({work} of work)")),
+            (counts.queued, format!("{} waiting", counts.queued)),
+            (parked, format!("{parked} parked")),
+        ];
+        let some: Vec<_> =
+            parts.into_iter().filter_map(|(number, words)| (number > 0).then_some(words)).collect();
+        (!some.is_empty()).then(|| some.join(", "))
+    }
+}
+
+/// Hands admitted calls over. One that is dropped here, as its caller or its target has gone, ends
+/// like any other: its slot comes back by [`Msg::Ended`].
+fn deliver(admitted: impl IntoIterator<Item = RoutedCall>) {
+    for RoutedCall { target, call, routed, admitted, .. } in admitted {
+        if admitted.send(routed.elapsed()).is_ok() {
+            // The call has told its caller.
+            let _ = target.deliver(call);
+        }
+    }
+}
+
 /// Tells a caller `busy`.
-fn refuse(journey: RoutedCall, load: Load, why: &str) {
-    let RoutedCall { target, call, ticket, .. } = journey;
-    ticket.refused();
+fn refuse(RoutedCall { target, call, .. }: RoutedCall, load: Load, why: &str) {
     let message = format!(
         "`{}` is busy: {} calls running, {} waiting, {why}",
         target.key(),
@@ -213,8 +244,7 @@ fn refuse(journey: RoutedCall, load: Load, why: &str) {
         .retry_after(load.hint())
         .detail("in_flight", load.in_flight)
         .detail("queued", load.queued);
-    // The caller may have gone meanwhile.
-    drop(call.reply.send(Err(error)));
+    call.reply.answer(Err(error));
 }
 
 fn ms(time: Duration) -> u64 {

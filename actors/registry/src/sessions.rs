@@ -35,7 +35,6 @@ mod user;
 pub use attachment::{Attachment, OpenSession};
 pub use handle::{SessionsHandle, SessionsSeed};
 pub(crate) use limiter::{Limiter, Slow, Whose};
-pub use restore::SessionsError;
 pub use room::host_room;
 pub use row::{SessionRow, SessionState};
 pub(crate) use shared::{InFlight, SessionShared};

@@ -127,6 +127,12 @@ impl<S: Sourced> Clone for Log<S> {
     }
 }
 
+impl<S: Sourced> fmt::Debug for Log<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log({})", self.0.stream)
+    }
+}
+
 struct Inner<S: Sourced> {
     journal: Journal,
     stream: StreamId,
@@ -256,6 +262,11 @@ impl<S: Sourced> Log<S> {
         Ok(())
     }
 
+    /// Waits until everything that was decided is durable, or the log has ended.
+    pub async fn settled(&self) {
+        self.0.settled().await;
+    }
+
     /// Removes all records, behind everything decided; nothing can be decided after it. Once begun
     /// it is done, whether or not anybody waits for it. Then [`Self::state`] is `None`.
     ///
@@ -314,12 +325,16 @@ impl<S: Sourced> Inner<S> {
         Ok(append)
     }
 
+    async fn settled(&self) {
+        // The sender is this log's.
+        let _all_written = self.idle.subscribe().wait_for(|idle| *idle).await.is_ok();
+    }
+
     async fn forget(&self) -> Result<(), LogError> {
         if let Some(why) = self.held().end("it is removed") {
             return Err(LogError::Ended { stream: self.stream.clone(), why });
         }
-        // The sender is this log's.
-        let _all_written = self.idle.subscribe().wait_for(|idle| *idle).await.is_ok();
+        self.settled().await;
         self.journal.forget(&self.stream).await.map_err(|error| self.failed(error))?;
         let mut held = self.held();
         (held.durable, held.decided) = (None, None);

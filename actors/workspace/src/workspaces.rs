@@ -111,7 +111,7 @@ impl Entity for Workspaces {
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
             Msg::Tool(call) if stop_all::too_late(&self.shared, &call) => {
-                let _caller_gone = call.reply.send(Err(ToolError::daemon_stopping()));
+                call.reply.answer(Err(ToolError::daemon_stopping()));
             }
             Msg::Tool(call) => {
                 let workers = self.me.workers.clone();

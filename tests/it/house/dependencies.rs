@@ -56,7 +56,7 @@ const RULES: [Rule; 15] = [
     Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
     Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
-    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE], others: None },
+    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },

@@ -1,14 +1,14 @@
 //! One event per call, whatever became of it, as long as refused ones are few.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use hivekeep_kernel::{CallId, Door, SessionId, ToolError};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{CallOutcome, CallRequest, Verdict, decide::json as verdicts_json, digest};
-use crate::{Entry, registry::Ticket};
+use crate::Entry;
 
 /// A wait in the queue that a person should know of.
 const LONG_WAIT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) struct Trail {
     family: Option<&'static str>,
     digest: Option<String>,
     verdicts: Vec<Verdict>,
-    ticket: Option<Arc<Ticket>>,
+    admission: Option<Admission>,
     told: bool,
 }
 
@@ -49,7 +49,7 @@ impl Trail {
             family: None,
             digest: None,
             verdicts: Vec::new(),
-            ticket: None,
+            admission: None,
             told: false,
         }
     }
@@ -71,13 +71,19 @@ impl Trail {
         &mut self.verdicts
     }
 
-    pub(super) fn ticket(&mut self, ticket: Arc<Ticket>) {
-        self.ticket = Some(ticket);
+    /// It goes to the registry now, which tells on `admitted` how long it waited.
+    pub(super) fn routed(&mut self, at: Instant, admitted: oneshot::Receiver<Duration>) {
+        self.admission = Some(Admission { at, admitted, waited: None });
+    }
+
+    /// Whether it was handed to its target. If it was not, it never will be.
+    pub(super) fn was_admitted(&mut self) -> bool {
+        self.admission.as_mut().is_some_and(|admission| admission.settle().is_some())
     }
 
     /// Whether it got no further than the steps that cost nothing.
     pub(super) fn refused(&self) -> bool {
-        self.ticket.is_none()
+        self.admission.is_none()
     }
 
     /// It is told with others.
@@ -98,8 +104,9 @@ impl Trail {
         CallOutcome { call: self.call, result, duration, notices, receipt: None }
     }
 
-    fn queue_wait(&self) -> Duration {
-        self.ticket.as_ref().map_or(Duration::ZERO, |ticket| ticket.queue_wait())
+    fn queue_wait(&mut self) -> Duration {
+        let Some(admission) = &mut self.admission else { return Duration::ZERO };
+        admission.settle().unwrap_or_else(|| admission.at.elapsed())
     }
 
     fn tell(&mut self, result: &Result<Value, ToolError>, duration: Duration) {
@@ -113,6 +120,7 @@ impl Trail {
     /// Queues the event; a full queue loses it and says so in `events.lost`.
     fn publish(&mut self, outcome: &str, layer: Value, duration: Duration) {
         self.told = true;
+        let waited = self.queue_wait();
         let data = json!({
             "call": self.call,
             "session": self.session,
@@ -124,10 +132,27 @@ impl Trail {
             "outcome": outcome,
             "layer": layer,
             "duration_ms": millis(duration),
-            "queue_ms": millis(self.queue_wait()),
+            "queue_ms": millis(waited),
         });
         let (kind, subject) = ("call.finished".to_owned(), self.call.to_string());
         let _lost_is_counted = self.events.publish_later(NewEvent { kind, subject, data });
+    }
+}
+
+/// A routed call's admission, as its caller's end sees it.
+#[derive(Debug)]
+struct Admission {
+    at: Instant,
+    admitted: oneshot::Receiver<Duration>,
+    waited: Option<Duration>,
+}
+
+impl Admission {
+    /// The time that the call waited, if it was admitted; if not, it cannot be any more.
+    fn settle(&mut self) -> Option<Duration> {
+        self.admitted.close();
+        self.waited = self.waited.or_else(|| self.admitted.try_recv().ok());
+        self.waited
     }
 }
 

@@ -4,14 +4,17 @@
 //! remembered, and the rest is still asked, since a later policy may deny. All
 //! verdicts are kept for the audit and named in a refusal.
 
+use crate::codes;
 use std::{borrow::Cow, fmt::Debug, sync::Arc};
 
 use hivekeep_kernel::{Door, Layer, SessionId, ToolError, ToolInfo};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::View;
-use crate::codes;
+use crate::{Entry, View};
+
+/// The layer that asks a person, in verdicts.
+const APPROVAL: &str = "approval";
 
 /// What a policy is asked.
 #[derive(Debug)]
@@ -99,6 +102,30 @@ fn denied(question: &Question<'_>, layer: &'static str, why: &str) -> ToolError 
     let name = question.tool.spec.name;
     let message = format!("the {layer} policy does not allow `{name}`: {why}");
     ToolError::new(Layer::Policy, codes::DENIED, message).detail("policy", layer)
+}
+
+/// A person's approval, where a policy asks for one. No one can be asked yet, so such a call is
+/// refused. That is an answer, not a gap: it must never run unapproved.
+pub(super) fn approve(
+    asks: Asks,
+    entry: &Entry,
+    verdicts: &mut Vec<Verdict>,
+) -> Result<(), ToolError> {
+    let Asks::Approval(policy) = asks else {
+        let why = "no approval is needed".into();
+        verdicts.push(Verdict { layer: APPROVAL, ruling: Ruling::Allow, why });
+        return Ok(());
+    };
+    let why = "there is nobody who could be asked".into();
+    verdicts.push(Verdict { layer: APPROVAL, ruling: Ruling::Deny, why });
+    let message = format!(
+        "the {policy} policy wants a person's approval for `{}`, and there is no way to ask for one",
+        entry.name()
+    );
+    Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
+        .next("do without it, or have the operator change the policy")
+        .detail("policy", policy)
+        .detail("verdicts", json(verdicts)))
 }
 
 pub(super) fn json(verdicts: &[Verdict]) -> Value {

@@ -11,18 +11,18 @@ use crate::{
     sessions::{SessionShared, Slow, Whose},
 };
 
-pub(super) fn pass(face: &SessionShared, entry: &Entry, args: &Value) -> Result<(), ToolError> {
+pub(super) fn pass(shared: &SessionShared, entry: &Entry, args: &Value) -> Result<(), ToolError> {
     let spec = &entry.info.spec;
     let tokens = (spec.weight)(args);
     let rate = spec.class(args);
     let class = class_name(rate);
-    match face.limiter.take(&face.account.limiter, rate, tokens) {
+    match shared.limiter.take(&shared.account.limiter, rate, tokens) {
         Ok(()) => Ok(()),
         Err(Slow::Wait(whose, wait)) => {
             let (of, message) = match whose {
                 Whose::Session => ("session", format!("too many `{class}` calls in this session")),
                 Whose::User => {
-                    let user = face.account.user;
+                    let user = shared.account.user;
                     ("user", format!("too many `{class}` calls in all sessions of {user} together"))
                 }
             };

@@ -1,19 +1,20 @@
-//! Into the target's mailbox, by way of the registry actor, and back.
+//! A call's way into the target's mailbox, by way of the registry actor, and back.
 
-use std::{sync::Arc, time::Duration};
+use crate::codes;
+use std::time::Duration;
 
 use hivekeep_kernel::{
-    Address, Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt,
+    Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder,
     SessionId, ToolCall, ToolError, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Inner, audit::Trail, pending::Pending};
+use super::{Inner, audit::Trail};
 use crate::{
-    Entry, codes,
-    registry::{self, Fate, Lane, RoutedCall, Serves, Ticket},
+    Entry,
+    registry::{Lane, Msg, RoutedCall, Serves},
     sessions::InFlight,
 };
 
@@ -58,7 +59,7 @@ pub(super) async fn pass(
     // What nobody fires, for a call that does not end before its work.
     let never = CancellationToken::new();
     let (session, over, patient, live) = match caller {
-        Caller::Client(live) => (live.face().id, live.face().over.clone(), false, Some(live)),
+        Caller::Client(live) => (live.shared().id, live.shared().over.clone(), false, Some(live)),
         Caller::Daemon(session, live) => (session, never, true, live),
     };
     // The caller's own token stays its own: only this call's is fired here.
@@ -66,8 +67,9 @@ pub(super) async fn pass(
     let span = tracing::info_span!(
         "call", %id, tool = spec.name, family = spec.family, %session, ?door, actor = target.key()
     );
-    let deadline = Instant::now() + limit;
-    let admission = inner.registry.clone();
+    let routed = Instant::now();
+    let deadline = routed + limit;
+    let parking = inner.registry.clone();
     let cx = CallCx {
         id,
         session,
@@ -77,37 +79,44 @@ pub(super) async fn pass(
         cancel: cancel.clone(),
         progress,
         receipt,
-        // A registry that is being restarted holds no place of this call.
-        slot: AdmissionPermit::new(move || drop(admission.send(registry::Msg::Parked(id)))),
+        // A registry that is being restarted holds no place of this call; so below.
+        slot: AdmissionPermit::new(move || drop(parking.send(Msg::Parked(id)))),
         reserved,
         span,
     };
-    let (reply, answer) = oneshot::channel();
-    let call = ToolCall { tool: entry.info, cx, args, reply };
-    let ticket = Arc::new(Ticket::new());
-    trail.ticket(ticket.clone());
-    let lane = Lane::from(spec.class(&call.args));
+    let (caller, mut answer) = oneshot::channel();
+    // Held until the work has ended, whoever waits for it: the call's place among those of its
+    // session, its count among the tool's, and its slot.
+    let (running, registry) = (inner.stats[entry.index].begin(), inner.registry.clone());
+    let reply = Responder::new(entry.info, caller, move |outcome| {
+        running.ended(routed.elapsed(), outcome.is_err());
+        drop((running, live));
+        let _ = registry.send(Msg::Ended(id));
+    });
+    let (admitted, admission) = oneshot::channel();
+    trail.routed(routed, admission);
+    let lane = Lane::from(spec.class(&args));
     let serves = match spec.addressing {
         Addressing::Singleton(_) => Serves::All,
         Addressing::Field { .. } => Serves::One,
     };
-    let journey = RoutedCall { target, call, lane, serves, ticket: ticket.clone() };
-    inner.registry.send(registry::Msg::Route(journey)).map_err(nothing_done)?;
-    let running = inner.stats[entry.index].begin();
-    let mut pending =
-        Pending::new(id, answer, inner.registry.clone(), cancel.clone(), live, running);
+    let call = ToolCall { tool: entry.info, cx, args, reply };
+    // Gone before it was answered (cancelled, too late, client gone) the work is told to stop.
+    let stop = cancel.clone().drop_guard();
+    let routed = RoutedCall { target, call, lane, serves, routed, admitted };
+    inner.registry.send(Msg::Route(routed)).map_err(nothing_done)?;
 
     tokio::select! {
         biased;
-        answer = pending.answer() => match answer {
-            Some(result) => result,
-            None => Err(lost(&inner.registry, &ticket, entry).await),
-        },
+        outcome = &mut answer => {
+            stop.disarm();
+            outcome.unwrap_or_else(|_| Err(nothing_done(AskError::Dropped("registry".to_owned()))))
+        }
         () = cancel.cancelled(), if !patient => Err(ToolError::cancelled()),
         () = over.cancelled() => {
             Err(ToolError::new(Layer::Session, codes::SESSION_ENDED, "the session ended during the call"))
         }
-        () = tokio::time::sleep_until(deadline) => Err(late(&ticket, limit)),
+        () = tokio::time::sleep_until(deadline) => Err(late(trail.was_admitted(), limit)),
     }
 }
 
@@ -119,32 +128,15 @@ fn time_limit(entry: &Entry, args: &Value, timeout: Option<Duration>) -> Duratio
     timeout.or_else(named).unwrap_or(declared).min(LONGEST)
 }
 
-fn late(ticket: &Ticket, limit: Duration) -> ToolError {
+fn late(admitted: bool, limit: Duration) -> ToolError {
     // Whole seconds in the error; the part of one counts as one.
     let secs = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
-    match ticket.fate() {
-        Fate::Waiting => ToolError::deadline(Layer::Admission, secs)
-            .next("the target had no room for it; nothing was done"),
-        _ => ToolError::deadline(Layer::Actor, secs)
-            .next("it was told to stop; see what was done before you repeat it"),
-    }
-}
-
-/// The answer will not come: tells whether anything can have been done.
-async fn lost(registry: &Address<registry::Msg>, ticket: &Ticket, entry: &Entry) -> ToolError {
-    // When this is answered, the registry has written down whether the mailbox
-    // took the call. A registry that is gone leaves that unknown.
-    let _ = registry.ask(Duration::from_secs(1), registry::Msg::Settle).await;
-    let path = match entry.info.spec.addressing {
-        Addressing::Singleton(name) => name,
-        Addressing::Field { kind, .. } => kind,
-    };
-    match ticket.fate() {
-        Fate::Unreached => nothing_done(AskError::Dropped(path.to_owned())),
-        Fate::Waiting | Fate::Refused => nothing_done(AskError::Dropped("registry".to_owned())),
-        Fate::HandedOver => ToolError::from(AskError::Dropped(path.to_owned()))
-            .next("its actor ended before it answered; see what was done before you repeat it")
-            .detail("outcome", "unknown"),
+    if admitted {
+        ToolError::deadline(Layer::Actor, secs)
+            .next("it was told to stop; see what was done before you repeat it")
+    } else {
+        ToolError::deadline(Layer::Admission, secs)
+            .next("the target had no room for it; nothing was done")
     }
 }
 

@@ -29,23 +29,23 @@ pub struct Attachment {
     pub resumed: bool,
     /// Why the session that was asked for could not be resumed.
     pub notice: Option<String>,
-    pub(super) face: Arc<SessionShared>,
+    pub(super) shared: Arc<SessionShared>,
 }
 
 impl Attachment {
-    pub(super) fn new(face: Arc<SessionShared>, resumed: bool) -> Self {
-        face.attach();
-        Self { session: face.id, resumed, notice: None, face }
+    pub(super) fn new(shared: Arc<SessionShared>, resumed: bool) -> Self {
+        shared.attach();
+        Self { session: shared.id, resumed, notice: None, shared }
     }
 
     /// Waits until the session is over, by whatever reason.
     pub async fn over(&self) {
-        self.face.over.cancelled().await;
+        self.shared.over.cancelled().await;
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.face.detach();
+        self.shared.detach();
     }
 }

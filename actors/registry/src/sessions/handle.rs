@@ -37,7 +37,7 @@ pub(super) struct SessionTable {
     pub(super) census: Census,
     pub(super) supervisor: Address<Msg>,
     /// Every session that is not forgotten.
-    pub(super) faces: DashMap<SessionId, Arc<SessionShared>>,
+    pub(super) sessions: DashMap<SessionId, Arc<SessionShared>>,
     accounts: DashMap<User, Arc<Account>>,
     /// What all sessions hold, and what there is. Held for a few additions, never across an await.
     host: Mutex<QuotaUsage>,
@@ -57,7 +57,7 @@ impl SessionTable {
             events,
             census,
             supervisor,
-            faces: DashMap::new(),
+            sessions: DashMap::new(),
             accounts: DashMap::new(),
             host: Mutex::new(QuotaUsage::new(room)),
         }
@@ -85,13 +85,13 @@ impl SessionTable {
         Duration::from_secs(self.options.sessions.grace_secs)
     }
 
-    /// All faces, without holding the map.
+    /// All sessions, without holding the map.
     pub(super) fn all(&self) -> Vec<Arc<SessionShared>> {
-        self.faces.iter().map(|face| face.clone()).collect()
+        self.sessions.iter().map(|shared| shared.clone()).collect()
     }
 
     pub(super) fn get(&self, id: SessionId) -> Option<Arc<SessionShared>> {
-        self.faces.get(&id).map(|face| face.clone())
+        self.sessions.get(&id).map(|shared| shared.clone())
     }
 }
 
@@ -113,10 +113,10 @@ impl SessionsHandle {
         let Some(id) = request.resume else { return self.open_new(request, None).await };
         let notice = match self.0.get(id) {
             None => format!("the session {id} is not known (any more); this is a new one"),
-            Some(face) if face.ended().is_some() => {
+            Some(shared) if shared.ended().is_some() => {
                 format!("{}; this is a new one", over(id).message)
             }
-            Some(face) => match self.ask_session(&face, session::Msg::Attach).await? {
+            Some(shared) => match self.ask_session(&shared, session::Msg::Attach).await? {
                 Ok(attachment) => return Ok(attachment),
                 // It ended while it was asked.
                 Err(error) => format!("{}; this is a new one", error.message),
@@ -152,7 +152,7 @@ impl SessionsHandle {
 
     /// All sessions, the oldest first; ended ones for as long as they are kept.
     pub async fn list(&self) -> Vec<SessionRow> {
-        let mut rows: Vec<_> = self.0.all().iter().map(|face| face.row()).collect();
+        let mut rows: Vec<_> = self.0.all().iter().map(|shared| shared.row()).collect();
         rows.sort_by_key(|row| row.session);
         rows
     }
@@ -163,31 +163,31 @@ impl SessionsHandle {
     /// # Errors
     /// `session_unknown`, `journal_failed`, or `actor_unavailable`.
     pub async fn end(&self, id: SessionId) -> Result<(), ToolError> {
-        let face = self.0.get(id).ok_or_else(|| unknown(id))?;
-        if face.ended().is_some() {
+        let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
+        if shared.ended().is_some() {
             return Ok(());
         }
         let tell = |reply| session::Msg::End(EndReason::Told, Some(reply));
-        match self.ask_session(&face, tell).await {
+        match self.ask_session(&shared, tell).await {
             // Ended by another meanwhile.
-            Err(_) if face.ended().is_some() => Ok(()),
+            Err(_) if shared.ended().is_some() => Ok(()),
             answer => answer?,
         }
     }
 
     /// Counts a call of a live session as in flight.
     pub(crate) fn begin_call(&self, id: SessionId) -> Result<InFlight, ToolError> {
-        let face = self.0.get(id).ok_or_else(|| unknown(id))?;
-        if face.ended().is_some() {
+        let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
+        if shared.ended().is_some() {
             return Err(over(id));
         }
-        Ok(InFlight::begin(face))
+        Ok(InFlight::begin(shared))
     }
 
     /// Whether a refused call of a session is told by itself, or only counted.
     pub(crate) fn tells_refusal(&self, session: SessionId, code: &str) -> bool {
         match self.0.get(session) {
-            Some(face) => face.tells_refusal(code),
+            Some(shared) => shared.tells_refusal(code),
             None => self.0.account(User::Nobody).refused.tells(None, session, code),
         }
     }
@@ -200,19 +200,19 @@ impl SessionsHandle {
         let asked = self.0.supervisor.ask(PATIENCE, |reply| Msg::Open { request, name, reply });
         let attachment = asked.await??;
         // Its actor has just been started; whatever comes next finds it there.
-        self.ask_session(&attachment.face, session::Msg::Here).await?;
+        self.ask_session(&attachment.shared, session::Msg::Here).await?;
         Ok(attachment)
     }
 
     /// Asks a session's actor, waiting a little for one that is just starting.
     async fn ask_session<T>(
         &self,
-        face: &SessionShared,
+        shared: &SessionShared,
         question: impl Fn(oneshot::Sender<T>) -> session::Msg,
     ) -> Result<T, ToolError> {
         let give_up = Instant::now() + STARTING;
         loop {
-            let address = face.address().ok_or_else(|| over(face.id))?;
+            let address = shared.address().ok_or_else(|| over(shared.id))?;
             match address.ask(PATIENCE, &question).await {
                 Err(AskError::Unavailable(_)) if Instant::now() < give_up => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -226,11 +226,11 @@ impl SessionsHandle {
 #[async_trait]
 impl ports::Sessions for SessionsHandle {
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError> {
-        let face = self.0.get(session).ok_or_else(|| unknown(session))?;
-        if face.ended().is_some() {
+        let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
+        if shared.ended().is_some() {
             return Err(over(session));
         }
-        self.0.reserve(&face, what)
+        self.0.reserve(&shared, what)
     }
 
     async fn take_over(
@@ -239,11 +239,11 @@ impl ports::Sessions for SessionsHandle {
         from: Option<SessionId>,
         what: Resources,
     ) -> Result<(), ToolError> {
-        let face = self.0.get(by).ok_or_else(|| unknown(by))?;
-        if face.ended().is_some() {
+        let shared = self.0.get(by).ok_or_else(|| unknown(by))?;
+        if shared.ended().is_some() {
             return Err(over(by));
         }
-        self.0.take_over(&face, from, what)
+        self.0.take_over(&shared, from, what)
     }
 
     fn release(&self, session: SessionId, what: Resources) {
@@ -255,21 +255,21 @@ impl ports::Sessions for SessionsHandle {
     }
 
     fn hold(&self, session: SessionId) -> Hold {
-        let live = self.0.get(session).filter(|face| face.ended().is_none());
-        live.map_or_else(Hold::default, |face| Hold::of(InFlight::hold(face)))
+        let live = self.0.get(session).filter(|shared| shared.ended().is_none());
+        live.map_or_else(Hold::default, |shared| Hold::of(InFlight::hold(shared)))
     }
 
     /// A session that nobody knows is over.
     async fn standing(&self, session: SessionId) -> Standing {
         let nobody =
             Standing { attached: false, calls_in_flight: 0, idle_for: Duration::MAX, ended: true };
-        self.0.get(session).map_or(nobody, |face| face.standing())
+        self.0.get(session).map_or(nobody, |shared| shared.standing())
     }
 }
 
 impl std::fmt::Debug for SessionsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionsHandle").field("sessions", &self.0.faces.len()).finish()
+        f.debug_struct("SessionsHandle").field("sessions", &self.0.sessions.len()).finish()
     }
 }
 

@@ -1,22 +1,18 @@
-//! What is written of a session, in its stream `session/<id>`.
+//! An event-sourced session: its records, in its stream `session/<id>`, and what they add up to.
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Door, Layer, SessionId, ToolError};
+use hivekeep_kernel::{Door, SessionId};
+use hivekeep_runtime::log::{self, Log, Sourced};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
-
-use super::{EndReason, User};
-
-/// The first part of every session's stream.
-pub(super) const KIND: &str = "session";
+use super::{EndReason, User, shared::About};
 
 /// One record. Attaching and detaching are not written: after a restart of the
 /// daemon every session is detached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-pub(super) enum Record {
+pub(crate) enum Record {
     Opened {
         door: Door,
         client: String,
@@ -33,19 +29,85 @@ pub(super) enum Record {
     },
 }
 
-impl Record {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("strings, times and unit variants serialise")
+/// A session as its records tell it.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    pub(super) about: About,
+    pub(super) user: User,
+    pub(super) ended: Option<(DateTime<Utc>, EndReason)>,
+}
+
+pub(crate) type SessionLog = Log<Recorded>;
+
+impl Sourced for Recorded {
+    const KIND: &'static str = "session";
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        let Record::Opened { door, client, name, user, at } = record else { return Err(record) };
+        let about = About { door, client, name, opened_at: at };
+        Ok(Self { about, user: user.unwrap_or_else(|| User::before_users(door)), ended: None })
+    }
+
+    /// A daemon that crashed between the record of an end and its acknowledgement may have written
+    /// the end twice; the first is the one that counted.
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        let Record::Ended { reason, at } = record else { return Err(record) };
+        self.ended.get_or_insert((at, reason));
+        Ok(())
     }
 }
 
 pub(super) fn stream(id: SessionId) -> StreamId {
-    StreamId::new(KIND, &id.to_string()).expect("an id has only letters, digits and `_`")
+    log::stream::<Recorded>(id).expect("an id has only letters, digits and `_`")
 }
 
-/// A failure of the journal, as a caller is told.
-pub(super) fn store_error(error: &hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
-        .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
-        .retryable()
+#[cfg(test)]
+mod tests {
+    use hivekeep_runtime::log::LogRecord;
+
+    use super::*;
+
+    fn opened() -> Record {
+        let user = Some(User::Uid(7));
+        Record::Opened {
+            door: Door::Cli,
+            client: "me".to_owned(),
+            name: None,
+            user,
+            at: Utc::now(),
+        }
+    }
+
+    fn ended(reason: EndReason) -> Record {
+        Record::Ended { reason, at: Utc::now() }
+    }
+
+    #[test]
+    fn a_record_from_before_there_were_users_is_read() {
+        let old = |door: &str| {
+            let record = format!(
+                r#"{{"record":"opened","door":"{door}","client":"x","at":"2026-01-01T00:00:00Z"}}"#
+            );
+            let record = Record::decode(record.as_bytes()).expect("reads");
+            Recorded::begin(record).expect("opened").user
+        };
+        assert_eq!(old("mcp_http"), User::Bearer);
+        assert!(matches!(old("mcp_stdio"), User::Uid(_)));
+        assert_eq!(Recorded::begin(opened()).expect("opened").user, User::Uid(7));
+    }
+
+    #[test]
+    fn a_session_is_opened_once_and_ends_once() {
+        let mut session = Recorded::begin(opened()).expect("opened");
+        assert!(session.ended.is_none());
+        session.apply(ended(EndReason::Told)).expect("ends");
+        session.apply(ended(EndReason::GraceOver)).expect("written twice");
+        assert_eq!(session.ended.expect("over").1, EndReason::Told);
+        assert!(session.apply(opened()).is_err());
+        assert!(Recorded::begin(ended(EndReason::Told)).is_err());
+        for nonsense in [&b"{}"[..], b"\xff"] {
+            assert!(Record::decode(nonsense).is_err());
+        }
+    }
 }

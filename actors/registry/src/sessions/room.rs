@@ -32,19 +32,19 @@ enum Whose {
 
 impl SessionTable {
     /// Takes all of it or nothing, from all three.
-    pub(super) fn reserve(&self, face: &SessionShared, what: Resources) -> Result<(), ToolError> {
-        self.try_reserve(face, what).map_err(|refused| self.refusal(&refused, what))
+    pub(super) fn reserve(&self, shared: &SessionShared, what: Resources) -> Result<(), ToolError> {
+        self.try_reserve(shared, what).map_err(|refused| self.refusal(&refused, what))
     }
 
-    fn try_reserve(&self, face: &SessionShared, what: Resources) -> Result<(), Refused> {
+    fn try_reserve(&self, shared: &SessionShared, what: Resources) -> Result<(), Refused> {
         // Always in this order.
-        let mut own = face.ledger();
-        let mut user = face.account.ledger();
+        let mut own = shared.ledger();
+        let mut user = shared.account.ledger();
         let mut host = self.host();
         let refused =
             |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
         own.check(what).map_err(refused(Whose::Session, *own))?;
-        user.check(what).map_err(refused(Whose::User(face.account.user), *user))?;
+        user.check(what).map_err(refused(Whose::User(shared.account.user), *user))?;
         host.check(what).map_err(refused(Whose::Host, *host))?;
         own.add(what);
         user.add(what);
@@ -56,18 +56,18 @@ impl SessionTable {
     /// when the other session is another user's, and the host's never: there it is counted already.
     pub(super) fn take_over(
         &self,
-        face: &SessionShared,
+        shared: &SessionShared,
         from: Option<SessionId>,
         what: Resources,
     ) -> Result<(), ToolError> {
-        let from = from.and_then(|id| self.get(id)).map(|face| face.account.user);
+        let from = from.and_then(|id| self.get(id)).map(|shared| shared.account.user);
         let checked = {
-            let (mut own, mut user) = (face.ledger(), face.account.ledger());
+            let (mut own, mut user) = (shared.ledger(), shared.account.ledger());
             let refused =
                 |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
-            let other = from != Some(face.account.user);
+            let other = from != Some(shared.account.user);
             let checked = own.check(what).map_err(refused(Whose::Session, *own)).and_then(|()| {
-                let whose = Whose::User(face.account.user);
+                let whose = Whose::User(shared.account.user);
                 if other { user.check(what).map_err(refused(whose, *user)) } else { Ok(()) }
             });
             if checked.is_ok() {
@@ -82,17 +82,17 @@ impl SessionTable {
 
     /// Counts what is there, limit or not; of a session that nobody knows for the host alone.
     pub(super) fn restore(&self, session: SessionId, what: Resources) {
-        if let Some(face) = self.get(session) {
-            face.ledger().add(what);
-            face.account.ledger().add(what);
+        if let Some(shared) = self.get(session) {
+            shared.ledger().add(what);
+            shared.account.ledger().add(what);
         }
         self.host().add(what);
     }
 
     pub(super) fn release(&self, session: SessionId, what: Resources) {
-        if let Some(face) = self.get(session) {
-            face.ledger().release(what);
-            face.account.ledger().release(what);
+        if let Some(shared) = self.get(session) {
+            shared.ledger().release(what);
+            shared.account.ledger().release(what);
         }
         self.host().release(what);
     }
@@ -144,8 +144,8 @@ impl SessionTable {
 
     /// The sessions that hold most of something.
     fn holders(&self, name: &str, user: Option<User>) -> Vec<Value> {
-        let amount = |face: &Arc<SessionShared>| {
-            let used = face.ledger().used();
+        let amount = |shared: &Arc<SessionShared>| {
+            let used = shared.ledger().used();
             match name {
                 "workspaces" => used.workspaces,
                 "memory_mb" => used.memory_mb,
@@ -154,12 +154,12 @@ impl SessionTable {
         };
         let all = self.all().into_iter();
         let mut holders: Vec<_> = all
-            .filter(|face| user.is_none_or(|user| user == face.account.user))
-            .map(|face| (amount(&face), face))
+            .filter(|shared| user.is_none_or(|user| user == shared.account.user))
+            .map(|shared| (amount(&shared), shared))
             .filter(|(amount, _)| *amount > 0)
             .collect();
-        holders.sort_by_key(|(amount, face)| (std::cmp::Reverse(*amount), face.id));
-        let row = |(amount, face): &(u64, Arc<SessionShared>)| json!({ "session": face.id, "client": face.about.client, "user": face.account.user, name: amount });
+        holders.sort_by_key(|(amount, shared)| (std::cmp::Reverse(*amount), shared.id));
+        let row = |(amount, shared): &(u64, Arc<SessionShared>)| json!({ "session": shared.id, "client": shared.about.client, "user": shared.account.user, name: amount });
         holders.iter().take(HOLDERS).map(row).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{Context, Entity, Fault, Layer, ToolError};
+use hivekeep_runtime::log::{Decision, LogError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -13,7 +14,7 @@ use crate::codes;
 use super::{
     Attachment, EndReason, SessionShared,
     handle::SessionTable,
-    records::{Record, store_error, stream},
+    records::{Record, stream},
     state::{Effect, Event, Machine},
 };
 
@@ -39,14 +40,14 @@ pub(crate) enum Msg {
 
 #[derive(Clone)]
 pub(super) struct Seed {
-    pub(super) house: Arc<SessionTable>,
-    pub(super) face: Arc<SessionShared>,
+    pub(super) table: Arc<SessionTable>,
+    pub(super) shared: Arc<SessionShared>,
 }
 
 pub(super) struct Session {
     me: Context<Msg>,
-    house: Arc<SessionTable>,
-    face: Arc<SessionShared>,
+    table: Arc<SessionTable>,
+    shared: Arc<SessionShared>,
     machine: Machine,
     enders: Vec<Ender>,
 }
@@ -55,12 +56,12 @@ impl Entity for Session {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed { house, face }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        if face.ended().is_some() {
+    async fn start(Seed { table, shared }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
+        if shared.ended().is_some() {
             me.stop("the session has ended");
         }
-        let (machine, effects) = Machine::new(face.about.name.is_some(), face.told_attached());
-        let mut session = Self { me, house, face, machine, enders: Vec::new() };
+        let (machine, effects) = Machine::new(shared.about.name.is_some(), shared.told_attached());
+        let mut session = Self { me, table, shared, machine, enders: Vec::new() };
         session.perform(effects);
         session.count_when_heard();
         Ok(session)
@@ -69,7 +70,7 @@ impl Entity for Session {
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
             Msg::Attach(reply) => self.attach(reply),
-            Msg::Detached => self.apply(Event::Counted(self.face.attached())),
+            Msg::Detached => self.apply(Event::Counted(self.shared.attached())),
             // Who asked may have gone; so everywhere.
             Msg::Here(reply) => drop(reply.send(())),
             Msg::End(reason, ender) => {
@@ -77,16 +78,16 @@ impl Entity for Session {
                 self.apply(Event::End(reason));
             }
             Msg::GraceOver(timer) => {
-                let busy = self.face.busy();
+                let busy = self.shared.busy();
                 self.apply(Event::GraceOver { timer, busy });
             }
             Msg::EndWritten(Ok(())) => self.apply(Event::EndWritten),
             Msg::EndWritten(Err(error)) => {
                 // Nobody there: the next incarnation counts whom it finds.
-                let _ = self.house.supervisor.send(super::Msg::Stayed(self.face.id));
-                tracing::error!(session = %self.face.id, %error, "the session's end was not written");
+                let _ = self.table.supervisor.send(super::Msg::Stayed(self.shared.id));
+                tracing::error!(session = %self.shared.id, %error, "the session's end was not written");
                 self.answer(&Err(error));
-                self.apply(Event::EndFailed(self.face.attached()));
+                self.apply(Event::EndFailed(self.shared.attached()));
             }
         }
         Ok(())
@@ -96,12 +97,12 @@ impl Entity for Session {
 impl Session {
     fn attach(&mut self, reply: oneshot::Sender<Result<Attachment, ToolError>>) {
         if !self.machine.open() {
-            drop(reply.send(Err(over(self.face.id))));
+            drop(reply.send(Err(over(self.shared.id))));
             return;
         }
-        drop(reply.send(Ok(Attachment::new(self.face.clone(), true))));
+        drop(reply.send(Ok(Attachment::new(self.shared.clone(), true))));
         self.apply(Event::Attached);
-        self.apply(Event::Counted(self.face.attached()));
+        self.apply(Event::Counted(self.shared.attached()));
     }
 
     /// Clients that came or went while nobody took messages were not heard:
@@ -136,18 +137,18 @@ impl Session {
     }
 
     fn tell(&self, kind: &str, attached: bool) {
-        self.face.tell_attached(attached);
-        if !self.face.tells(kind) {
+        self.shared.tell_attached(attached);
+        if !self.shared.tells(kind) {
             return;
         }
-        let about = &self.face.about;
+        let about = &self.shared.about;
         let data = json!({ "door": about.door, "client": about.client });
-        let subject = self.face.id.to_string();
-        self.house.events.publish_later(NewEvent { kind: kind.to_owned(), subject, data });
+        let subject = self.shared.id.to_string();
+        self.table.events.publish_later(NewEvent { kind: kind.to_owned(), subject, data });
     }
 
     fn start_timer(&self, timer: u64) {
-        let (address, grace) = (self.me.address.clone(), self.house.grace());
+        let (address, grace) = (self.me.address.clone(), self.table.grace());
         let _detached = self.me.workers.spawn(async move {
             tokio::time::sleep(grace).await;
             // Nobody there: the next incarnation starts its own.
@@ -159,33 +160,36 @@ impl Session {
     /// as soon as that is true, not when this actor hears of it. One that leaves
     /// nothing ends by its stream being gone.
     fn write_end(&self, reason: EndReason) {
-        let (house, face, address) =
-            (self.house.clone(), self.face.clone(), self.me.address.clone());
+        let (table, shared, address) =
+            (self.table.clone(), self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let at = Utc::now();
-            let (id, kind) = (face.id, "session.ended");
-            let event = face.tells(kind).then(|| NewEvent {
+            let (id, kind) = (shared.id, "session.ended");
+            let event = shared.tells(kind).then(|| NewEvent {
                 kind: kind.to_owned(),
                 subject: id.to_string(),
-                data: json!({ "reason": reason, "held": face.ledger().used() }),
+                data: json!({ "reason": reason, "held": shared.ledger().used() }),
             });
-            let stream = stream(id);
-            let written = if face.leaves_something(reason) {
-                let record = Record::Ended { reason, at }.encode();
-                let events = event.into_iter().collect();
-                house.journal.append_and_publish(&stream, vec![record], events).await.map(drop)
-            } else {
-                let forgotten = house.journal.forget(&stream).await;
-                if let (Some(event), Ok(())) = (event, &forgotten) {
-                    let _lost_is_counted = house.events.publish_later(event);
+            let written = if shared.leaves_something(reason) {
+                let mut decision = Decision::record(Record::Ended { reason, at });
+                decision = event.into_iter().fold(decision, Decision::event);
+                match shared.log.decide(|_| Ok(decision)) {
+                    Ok(durable) => durable.await,
+                    Err(refused) => Err(refused),
                 }
-                forgotten
+            } else {
+                let stream = stream(id);
+                let forgotten = table.journal.forget(&stream).await;
+                if let (Some(event), Ok(())) = (event, &forgotten) {
+                    let _lost_is_counted = table.events.publish_later(event);
+                }
+                forgotten.map_err(|source| LogError::Journal { stream, source })
             };
-            let written = written.map_err(|error| store_error(&error));
+            let written = written.map_err(ToolError::from);
             if written.is_ok() {
-                face.end(at, reason);
-                // Nobody there: the next incarnation finds the face as it is; so below.
-                let _ = house.supervisor.send(super::Msg::Ended(id));
+                shared.end(at, reason);
+                // Nobody there: the next incarnation finds the shared as it is; so below.
+                let _ = table.supervisor.send(super::Msg::Ended(id));
             }
             let _ = address.send(Msg::EndWritten(written));
         });

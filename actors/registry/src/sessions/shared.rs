@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     EndReason, SessionRow, SessionState, account::Account, limiter::Bucket, limiter::Limiter,
-    quota_usage::QuotaUsage, session, summary,
+    quota_usage::QuotaUsage, records::SessionLog, session, summary,
 };
 use crate::Options;
 
@@ -60,6 +60,7 @@ pub(crate) struct SessionShared {
     ended: OnceLock<(DateTime<Utc>, EndReason)>,
     /// The session's actor; none once the session is over.
     address: ArcSwapOption<Address<session::Msg>>,
+    pub(super) log: SessionLog,
 }
 
 impl SessionShared {
@@ -69,6 +70,7 @@ impl SessionShared {
         account: Arc<Account>,
         options: &Options,
         address: Address<session::Msg>,
+        log: SessionLog,
     ) -> Self {
         Self {
             id,
@@ -87,6 +89,7 @@ impl SessionShared {
             over: CancellationToken::new(),
             ended: OnceLock::new(),
             address: ArcSwapOption::from_pointee(address),
+            log,
         }
     }
 
@@ -233,19 +236,19 @@ impl SessionShared {
 pub(crate) struct InFlight(Arc<SessionShared>);
 
 impl InFlight {
-    pub(crate) fn begin(face: Arc<SessionShared>) -> Self {
-        face.calls_total.fetch_add(1, Relaxed);
-        Self::hold(face)
+    pub(crate) fn begin(shared: Arc<SessionShared>) -> Self {
+        shared.calls_total.fetch_add(1, Relaxed);
+        Self::hold(shared)
     }
 
     /// As a call, of work that is none.
-    pub(crate) fn hold(face: Arc<SessionShared>) -> Self {
-        face.calls.fetch_add(1, SeqCst);
-        face.mark_used();
-        Self(face)
+    pub(crate) fn hold(shared: Arc<SessionShared>) -> Self {
+        shared.calls.fetch_add(1, SeqCst);
+        shared.mark_used();
+        Self(shared)
     }
 
-    pub(crate) fn face(&self) -> &Arc<SessionShared> {
+    pub(crate) fn shared(&self) -> &Arc<SessionShared> {
         &self.0
     }
 }

@@ -13,6 +13,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     ChildNews, Children, Context, Entity, Fault, Layer, RestartPolicy, SessionId, ToolError,
 };
+use hivekeep_runtime::log::{Decision, Log, LogError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use crate::codes;
 use super::{
     Attachment, EndReason, OpenSession, SessionShared, SessionsSeed, User,
     handle::SessionTable,
-    records::{Record, store_error, stream},
+    records::{Record, stream},
     restore,
     session::{self, Session},
     shared::About,
@@ -66,7 +67,7 @@ pub enum Msg {
 /// A new session on its way through the journal.
 #[derive(Debug)]
 pub struct Written {
-    face: Arc<SessionShared>,
+    shared: Arc<SessionShared>,
     outcome: Result<(), ToolError>,
     openers: Vec<Opener>,
 }
@@ -74,7 +75,7 @@ pub struct Written {
 /// The supervisor of the sessions.
 pub struct Sessions {
     me: Context<Msg>,
-    house: Arc<SessionTable>,
+    table: Arc<SessionTable>,
     children: Children,
     /// New sessions that are being written, by user.
     opening: HashMap<User, u32>,
@@ -94,12 +95,12 @@ impl Entity for Sessions {
     type Msg = Msg;
     type Seed = SessionsSeed;
 
-    async fn start(SessionsSeed(house): SessionsSeed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(SessionsSeed(table): SessionsSeed, me: Context<Msg>) -> Result<Self, Fault> {
         let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, house.census.clone(), me.cell.clone());
+        let children = Children::new(&path, table.census.clone(), me.cell.clone());
         let mut sessions = Self {
             me,
-            house,
+            table,
             children,
             opening: HashMap::new(),
             live: HashMap::new(),
@@ -108,9 +109,9 @@ impl Entity for Sessions {
             ended: BTreeSet::new(),
             waiting: HashMap::new(),
         };
-        for face in sessions.house.all() {
-            sessions.start_actor(&face)?;
-            sessions.know(face);
+        for shared in sessions.table.all() {
+            sessions.start_actor(&shared)?;
+            sessions.know(shared);
         }
         sessions.sweep_later();
         Ok(sessions)
@@ -123,10 +124,12 @@ impl Entity for Sessions {
             Msg::Ended(id) => self.ended(id),
             Msg::Stayed(id) => drop(self.leaving.remove(&id)),
             // The next sweep tries again, and not at once: the disk may be full for a while.
-            Msg::Remembered(id) => self.house.get(id).into_iter().for_each(|face| self.know(face)),
+            Msg::Remembered(id) => {
+                self.table.get(id).into_iter().for_each(|shared| self.know(shared))
+            }
             Msg::Sweep => {
                 self.sweep_later();
-                self.house.tell_summaries();
+                self.table.tell_summaries();
                 self.sweep();
             }
         }
@@ -134,7 +137,7 @@ impl Entity for Sessions {
     }
 
     async fn stop(&mut self) {
-        self.house.tell_summaries();
+        self.table.tell_summaries();
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
@@ -144,10 +147,15 @@ impl Entity for Sessions {
 
 impl Sessions {
     /// Starts the actor of a session that is not over.
-    fn start_actor(&mut self, face: &Arc<SessionShared>) -> Result<(), Fault> {
-        let Some(address) = face.address() else { return Ok(()) };
-        let seed = session::Seed { house: self.house.clone(), face: face.clone() };
-        self.children.start::<Session>(&face.id.to_string(), RestartPolicy::ENTITY, &address, seed)
+    fn start_actor(&mut self, shared: &Arc<SessionShared>) -> Result<(), Fault> {
+        let Some(address) = shared.address() else { return Ok(()) };
+        let seed = session::Seed { table: self.table.clone(), shared: shared.clone() };
+        self.children.start::<Session>(
+            &shared.id.to_string(),
+            RestartPolicy::ENTITY,
+            &address,
+            seed,
+        )
     }
 
     fn open(&mut self, request: OpenSession, name: Option<String>, reply: Opener) {
@@ -156,8 +164,8 @@ impl Sessions {
                 waiting.push(reply);
                 return;
             }
-            if let Some(face) = self.of_name(name) {
-                self.attach(&face, reply);
+            if let Some(shared) = self.of_name(name) {
+                self.attach(&shared, reply);
                 return;
             }
         }
@@ -172,61 +180,61 @@ impl Sessions {
         self.write(request, name, reply);
     }
 
-    fn know(&mut self, face: Arc<SessionShared>) {
-        if let Some((at, _)) = face.ended() {
-            self.ended.insert((at, face.id));
+    fn know(&mut self, shared: Arc<SessionShared>) {
+        if let Some((at, _)) = shared.ended() {
+            self.ended.insert((at, shared.id));
             return;
         }
-        if let Some(name) = &face.about.name {
-            self.names.insert(name.clone(), face.id);
+        if let Some(name) = &shared.about.name {
+            self.names.insert(name.clone(), shared.id);
         }
-        self.live.insert(face.id, face);
+        self.live.insert(shared.id, shared);
     }
 
     fn of_name(&self, name: &str) -> Option<Arc<SessionShared>> {
-        let face = self.live.get(self.names.get(name)?)?;
-        face.ended().is_none().then(|| face.clone())
+        let shared = self.live.get(self.names.get(name)?)?;
+        shared.ended().is_none().then(|| shared.clone())
     }
 
     fn ended(&mut self, id: SessionId) {
         self.leaving.remove(&id);
-        let Some(face) = self.live.remove(&id).or_else(|| self.house.get(id)) else { return };
-        let name = face.about.name.as_ref();
+        let Some(shared) = self.live.remove(&id).or_else(|| self.table.get(id)) else { return };
+        let name = shared.about.name.as_ref();
         if let Some(name) = name.filter(|name| self.names.get(*name) == Some(&id)) {
             self.names.remove(name);
         }
-        if face.ended().is_some_and(|(_, reason)| !face.leaves_something(reason)) {
+        if shared.ended().is_some_and(|(_, reason)| !shared.leaves_something(reason)) {
             // Its stream is gone already.
-            self.house.faces.remove(&id);
+            self.table.sessions.remove(&id);
             return;
         }
-        self.know(face);
+        self.know(shared);
         if self.ended.len() > self.max_ended() + BATCH {
             self.sweep();
         }
     }
 
     fn max_ended(&self) -> usize {
-        usize::try_from(self.house.options.sessions.max_ended).unwrap_or(usize::MAX)
+        usize::try_from(self.table.options.sessions.max_ended).unwrap_or(usize::MAX)
     }
 
     /// Lets the session's own actor attach, as in a resume.
-    fn attach(&self, face: &Arc<SessionShared>, reply: Opener) {
-        if let Err(unavailable) = face.tell(session::Msg::Attach(reply)) {
+    fn attach(&self, shared: &Arc<SessionShared>, reply: Opener) {
+        if let Err(unavailable) = shared.tell(session::Msg::Attach(reply)) {
             // The opener hears it as a dropped question and may try again.
-            tracing::debug!(session = %face.id, %unavailable, "no actor to attach to");
+            tracing::debug!(session = %shared.id, %unavailable, "no actor to attach to");
         }
     }
 
     /// Ends the idlest session that nobody needs if there are too many, of all or of this user.
     fn make_room(&mut self, user: User) -> Result<(), ToolError> {
-        let max = self.house.options.sessions.max_sessions.get();
+        let max = self.table.options.sessions.max_sessions.get();
         // One user's sessions do not keep the others out, the operator among them.
         let of_one = max - max / 4;
         let there = |all: bool| {
             let opening = self.opening.iter().filter(|(other, _)| all || **other == user);
-            let live = self.live.values().filter(|face| all || face.account.user == user);
-            let live = live.filter(|face| !self.leaving.contains(&face.id)).count();
+            let live = self.live.values().filter(|shared| all || shared.account.user == user);
+            let live = live.filter(|shared| !self.leaving.contains(&shared.id)).count();
             opening.map(|(_, count)| count).sum::<u32>() + u32::try_from(live).unwrap_or(u32::MAX)
         };
         let (all, own) = (there(true), there(false));
@@ -234,16 +242,16 @@ impl Sessions {
             return Ok(());
         }
         let mut idle: Vec<_> = self.live.values().cloned().collect();
-        idle.retain(|face| {
-            let spared = self.leaving.contains(&face.id) || face.ended().is_some();
-            let nobodys = !face.busy() && face.about.name.is_none() && !face.holds();
-            nobodys && !spared && (own < of_one || face.account.user == user)
+        idle.retain(|shared| {
+            let spared = self.leaving.contains(&shared.id) || shared.ended().is_some();
+            let nobodys = !shared.busy() && shared.about.name.is_none() && !shared.holds();
+            nobodys && !spared && (own < of_one || shared.account.user == user)
         });
-        idle.sort_by_key(|face| std::cmp::Reverse(face.idle_for()));
+        idle.sort_by_key(|shared| std::cmp::Reverse(shared.idle_for()));
         // Its end takes a moment; the new one need not wait for it.
         let end = || session::Msg::End(EndReason::MadeRoom, None);
-        if let Some(face) = idle.iter().find(|face| face.tell(end()).is_ok()) {
-            self.leaving.insert(face.id);
+        if let Some(shared) = idle.iter().find(|shared| shared.tell(end()).is_ok()) {
+            self.leaving.insert(shared.id);
             return Ok(());
         }
         let (open, allowed, whose) = match own < of_one {
@@ -264,35 +272,40 @@ impl Sessions {
         *self.opening.entry(user).or_default() += 1;
         let about = About { door, client, name, opened_at: Utc::now() };
         let parent = self.me.address.probe().path();
-        let address = restore::address(&self.house.census, parent, id);
-        let (house, me) = (self.house.clone(), self.me.address.clone());
-        let account = house.account(user);
-        let face =
-            Arc::new(SessionShared::new(id, about.clone(), account, &house.options, address));
+        let address = restore::address(&self.table.census, parent, id);
+        let (table, me) = (self.table.clone(), self.me.address.clone());
+        let account = table.account(user);
+        let log = Log::of(table.journal.clone(), stream(id), None);
+        let options = &table.options;
+        let shared = SessionShared::new(id, about.clone(), account, options, address, log);
+        let kind = "session.opened";
+        let event = shared.tells(kind).then(|| NewEvent {
+            kind: kind.to_owned(),
+            subject: id.to_string(),
+            data: json!({
+                "door": about.door, "client": about.client, "name": about.name, "user": user,
+            }),
+        });
+        let About { door, client, name, opened_at: at } = about;
+        let record = Record::Opened { door, client, name, user: Some(user), at };
+        let decision = event.into_iter().fold(Decision::record(record), Decision::event);
+        let written = shared.log.decide(|_| Ok::<_, LogError>(decision));
         let _detached = self.me.workers.spawn(async move {
-            let kind = "session.opened";
-            let event = face.tells(kind).then(|| NewEvent {
-                kind: kind.to_owned(),
-                subject: id.to_string(),
-                data: json!({
-                    "door": about.door, "client": about.client, "name": about.name, "user": user,
-                }),
-            });
-            let About { door, client, name, opened_at: at } = about;
-            let record = Record::Opened { door, client, name, user: Some(user), at }.encode();
-            let events = event.into_iter().collect();
-            let written = house.journal.append_and_publish(&stream(id), vec![record], events).await;
-            let outcome = written.map(drop).map_err(|error| store_error(&error));
+            let outcome = match written {
+                Ok(durable) => durable.await,
+                Err(refused) => Err(refused),
+            };
+            let (shared, outcome) = (Arc::new(shared), outcome.map_err(ToolError::from));
             // Nobody there: the openers' questions are dropped with this.
-            let _ = me.send(Msg::Written(Written { face, outcome, openers: vec![reply] }));
+            let _ = me.send(Msg::Written(Written { shared, outcome, openers: vec![reply] }));
         });
     }
 
-    fn written(&mut self, Written { face, outcome, mut openers }: Written) -> Result<(), Fault> {
-        if let Some(opening) = self.opening.get_mut(&face.account.user) {
+    fn written(&mut self, Written { shared, outcome, mut openers }: Written) -> Result<(), Fault> {
+        if let Some(opening) = self.opening.get_mut(&shared.account.user) {
             *opening = opening.saturating_sub(1);
         }
-        if let Some(name) = &face.about.name {
+        if let Some(name) = &shared.about.name {
             openers.extend(self.waiting.remove(name).into_iter().flatten());
         }
         if let Err(error) = outcome {
@@ -303,10 +316,10 @@ impl Sessions {
         }
         // Attached before the actor starts, so that it never looks detached.
         let attachments: Vec<_> =
-            (0..openers.len()).map(|nth| Attachment::new(face.clone(), nth > 0)).collect();
-        self.house.faces.insert(face.id, face.clone());
-        self.know(face.clone());
-        self.start_actor(&face)?;
+            (0..openers.len()).map(|nth| Attachment::new(shared.clone(), nth > 0)).collect();
+        self.table.sessions.insert(shared.id, shared.clone());
+        self.know(shared.clone());
+        self.start_actor(&shared)?;
         for (opener, attachment) in openers.into_iter().zip(attachments) {
             drop(opener.send(Ok(attachment)));
         }
@@ -324,14 +337,15 @@ impl Sessions {
 
     /// Forgets what ended too long ago, or is one too many, and owns nothing any more.
     fn sweep(&mut self) {
-        let kept = i64::try_from(self.house.options.sessions.ended_kept_secs).unwrap_or(i64::MAX);
+        let kept = i64::try_from(self.table.options.sessions.ended_kept_secs).unwrap_or(i64::MAX);
         let now = Utc::now();
         let mut surplus = self.ended.len().saturating_sub(self.max_ended());
         let mut batch = Vec::new();
-        let house = self.house.clone();
+        let table = self.table.clone();
         self.ended.retain(|(at, id)| {
             let late = now.signed_duration_since(*at).num_seconds() >= kept;
-            let gone = (late || surplus > 0) && !house.get(*id).is_some_and(|face| face.holds());
+            let gone =
+                (late || surplus > 0) && !table.get(*id).is_some_and(|shared| shared.holds());
             surplus -= usize::from(gone && surplus > 0);
             if gone {
                 batch.push(*id);
@@ -341,8 +355,8 @@ impl Sessions {
         let me = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
             for id in batch {
-                match house.journal.forget(&stream(id)).await {
-                    Ok(()) => drop(house.faces.remove(&id)),
+                match table.journal.forget(&stream(id)).await {
+                    Ok(()) => drop(table.sessions.remove(&id)),
                     Err(error) => {
                         tracing::warn!(session = %id, %error, "not forgotten; tried again");
                         // Nobody there: the next incarnation finds it.

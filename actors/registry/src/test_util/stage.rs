@@ -1,5 +1,6 @@
 //! Everything between a door and the toy, supervised.
 
+use crate::codes;
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
@@ -243,7 +244,7 @@ impl Stage {
     pub async fn call_patiently(&self, tool: &str, args: Value) -> CallOutcome {
         for _ in 0..1_000 {
             let outcome = self.call(tool, args.clone()).await;
-            let unavailable = |error: &ToolError| error.code == "actor_unavailable";
+            let unavailable = |error: &ToolError| error.is(codes::ACTOR_UNAVAILABLE);
             if !outcome.result.as_ref().is_err_and(unavailable) {
                 return outcome;
             }

@@ -52,7 +52,7 @@ impl VaultShared {
     fn send(&self, cx: CallCx, args: Value) -> oneshot::Receiver<Result<Value, ToolError>> {
         let (reply, answer) = oneshot::channel();
         let tool = tools::catalogue()[0];
-        self.address.send(ToolCall { tool, cx, args, reply }.into()).unwrap();
+        self.address.send(ToolCall { tool, cx, args, reply: reply.into() }.into()).unwrap();
         answer
     }
 

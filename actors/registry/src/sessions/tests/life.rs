@@ -284,5 +284,5 @@ async fn a_journal_that_makes_no_sense_is_refused_whole() {
         census,
         address,
     );
-    assert!(matches!(restored, Err(crate::SessionsError::Unreadable { .. })));
+    assert!(matches!(restored, Err(hivekeep_runtime::log::LogError::Unreadable { .. })));
 }

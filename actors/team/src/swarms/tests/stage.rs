@@ -153,7 +153,7 @@ impl Stage {
             places.fetch_add(1, SeqCst);
         });
         let cancel = cx.cancel.clone();
-        let call = ToolCall { tool: &row.0, cx, args, reply };
+        let call = ToolCall { tool: &row.0, cx, args, reply: reply.into() };
         self.swarms.send(Msg::from(call)).expect("the keeper is there");
         Running { answer, cancel, progress: told }
     }

@@ -167,7 +167,7 @@ impl Stage {
             reserved: None,
             span: tracing::Span::none(),
         };
-        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply };
+        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply: reply.into() };
         self.teams.send(Msg::from(call)).expect("the keeper is there");
         Running { answer, pad: Some(pad), cancel }
     }

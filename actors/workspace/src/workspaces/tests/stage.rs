@@ -207,7 +207,7 @@ impl Stage {
         change(&mut cx);
         let singleton = matches!(tool.spec.addressing, Addressing::Singleton(_));
         let workspace = args["workspace_id"].as_str().filter(|_| !singleton).map(str::to_owned);
-        let call = ToolCall { tool, cx, args, reply };
+        let call = ToolCall { tool, cx, args, reply: reply.into() };
         match workspace {
             Some(workspace) => {
                 self.daemon.shared.directory.card(&workspace)?.address.send(call.into())?;

@@ -1,8 +1,23 @@
-use std::collections::HashSet;
+use std::{cell::RefCell, collections::HashSet};
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{super::limits::Lane, *};
+
+thread_local! {
+    /// Calls whose callers have gone.
+    static GONE: RefCell<HashSet<u32>> = RefCell::default();
+}
+
+impl Waits for u32 {
+    fn gone(&self) -> bool {
+        GONE.with_borrow(|gone| gone.contains(self))
+    }
+}
+
+fn leaves(call: u32) {
+    GONE.with_borrow_mut(|gone| gone.insert(call));
+}
 
 const LIMITS: Limits =
     Limits { all: 3, work: 2, queued: 4, parked: 2, wait: Duration::from_secs(10) };
@@ -38,7 +53,7 @@ fn slots_then_the_queue_then_refusal() {
     for call in 3..7 {
         assert_eq!(arrive(&mut calls, control(0), call), Arrival::Queued);
     }
-    assert!(matches!(arrive(&mut calls, control(0), 7), Arrival::Full(7, _)));
+    assert!(matches!(arrive(&mut calls, control(0), 7), Arrival::Refused(7, Full::Queue, _)));
     assert_eq!(load(&calls), Some((3, 4)));
     assert_eq!(calls.end(Duration::ZERO, &1), [3], "the oldest goes next");
 }
@@ -67,14 +82,20 @@ fn sessions_take_turns() {
 }
 
 #[test]
-fn a_caller_that_leaves_takes_its_call_out_of_the_queue() {
-    let mut calls = Calls::new(Limits { all: 1, work: 1, ..LIMITS });
-    let _ = arrive(&mut calls, control(0), 0);
-    let _ = arrive(&mut calls, control(0), 1);
-    assert_eq!(calls.leave(&1), Some(1));
-    assert_eq!(calls.leave(&0), None, "a running call is not taken out");
+fn a_call_whose_caller_has_gone_takes_neither_a_slot_nor_room() {
+    let mut calls = Calls::new(Limits { all: 1, work: 1, queued: 2, ..LIMITS });
+    for call in 0..3 {
+        let _ = arrive(&mut calls, control(0), call);
+    }
+    leaves(1);
+    assert_eq!(arrive(&mut calls, control(0), 3), Arrival::Queued, "there is room in its stead");
+    leaves(2);
+    assert_eq!(calls.end(Duration::ZERO, &0), [3], "its turn is another's");
+    let _ = arrive(&mut calls, control(0), 4);
+    leaves(4);
+    assert_eq!(calls.sweep(Duration::ZERO), []);
     assert_eq!(load(&calls), Some((1, 0)));
-    assert_eq!(calls.end(Duration::ZERO, &0), [0; 0]);
+    assert_eq!(calls.end(Duration::ZERO, &3), [0; 0]);
     assert_eq!(load(&calls), None, "an idle target is forgotten");
 }
 
@@ -86,7 +107,7 @@ fn who_waits_too_long_is_taken_out() {
     let _ = calls.arrive(Duration::from_secs(5), OWN, control(1), 2, 2);
     assert_eq!(calls.next_expiry(), Some(Duration::from_secs(11)));
     let late: Vec<_> =
-        calls.expire(Duration::from_secs(11)).into_iter().map(|late| late.0).collect();
+        calls.sweep(Duration::from_secs(11)).into_iter().map(|late| late.0).collect();
     assert_eq!(late, [1]);
     assert_eq!(calls.next_expiry(), Some(Duration::from_secs(15)));
     assert_eq!(calls.end(Duration::from_secs(12), &0), [2]);
@@ -129,7 +150,10 @@ fn no_session_holds_more_than_half_of_what_is_shared() {
     for call in 10..12 {
         assert_eq!(shared(work(1), call), Arrival::Queued);
     }
-    assert!(matches!(shared(work(1), 12), Arrival::Share(12, _)), "half of the queue");
+    assert!(
+        matches!(shared(work(1), 12), Arrival::Refused(12, Full::Share, _)),
+        "half of the queue"
+    );
     // One end lets two go: another call of the session, in either lane.
     assert_eq!(calls.end(Duration::ZERO, &0), [7]);
     assert_eq!(calls.end(Duration::ZERO, &8), [9]);
@@ -158,7 +182,7 @@ fn what_only_waits_is_parked_and_how_much_is_bounded_over_all_targets() {
     for call in [0, 1, 3] {
         assert_eq!(calls.end(Duration::ZERO, &call), [0; 0]);
     }
-    assert!(calls.places.is_empty() && calls.parked.is_empty());
+    assert!(calls.admitted.is_empty() && calls.parked.is_empty());
 }
 
 #[derive(Debug, Clone)]
@@ -217,6 +241,7 @@ impl Model {
     }
 
     fn check(&self, calls: &Calls) -> Result<(), TestCaseError> {
+        let mut sums = Counts::default();
         for target in 0..2u8 {
             let (all, work) = self.slots(target, None);
             let waiting: Vec<_> =
@@ -224,7 +249,11 @@ impl Model {
             prop_assert!(all <= 3 && work <= 2 && waiting.len() <= 4);
             let told = calls.loads().find(|(key, _)| *key == at(target).0);
             let told = told.map_or((0, 0), |(_, load)| (load.in_flight, load.queued));
-            prop_assert_eq!(told, (all as u32, waiting.len() as u32));
+            prop_assert_eq!(told.0, all as u32);
+            prop_assert!(waiting.len() as u32 <= told.1 && told.1 <= 4, "one was lost");
+            sums.in_flight += told.0;
+            sums.work += work as u32;
+            sums.queued += told.1;
             let share = if target == 0 { (3, 2) } else { (1, 1) };
             for session in 0..3 {
                 let (mine, my_work) = self.slots(target, Some(session));
@@ -237,6 +266,8 @@ impl Model {
                 prop_assert!(target == 0 || waits <= 2, "more than its half of the queue");
             }
         }
+        prop_assert_eq!(calls.totals().counts, sums);
+        prop_assert_eq!(calls.totals().parked as usize, self.parked.len());
         for session in 0..3 {
             let parked = self.parked.iter().filter(|call| call.session == session).count();
             prop_assert!(parked <= 2);
@@ -253,6 +284,7 @@ fn at(target: u8) -> (&'static str, Serves) {
 proptest! {
     #[test]
     fn never_too_many_nobody_starves_no_slot_leaks(steps in prop::collection::vec(step(), 1..120)) {
+        GONE.with_borrow_mut(HashSet::clear);
         let (mut calls, mut model, mut now) = (Calls::new(LIMITS), Model::default(), Duration::ZERO);
         for (call, step) in (0u32..).zip(steps) {
             match step {
@@ -266,11 +298,11 @@ proptest! {
                             model.running.push(arrived);
                         }
                         Arrival::Queued => model.waiting.push(arrived),
-                        Arrival::Full(..) => {
+                        Arrival::Refused(_, Full::Queue, _) => {
                             let waiting = model.waiting.iter().filter(of).count();
                             prop_assert_eq!(waiting, 4, "refused with room to wait");
                         }
-                        Arrival::Share(..) => {
+                        Arrival::Refused(_, Full::Share, _) => {
                             let mine = |waiting: &&Call| of(waiting) && waiting.session == session;
                             let waiting = model.waiting.iter().filter(mine).count();
                             prop_assert_eq!((target, waiting), (1, 2), "refused with room to wait");
@@ -297,15 +329,18 @@ proptest! {
                 }
                 Step::Leave(which) if !model.waiting.is_empty() => {
                     let left = model.waiting.remove(which.index(model.waiting.len()));
-                    prop_assert_eq!(calls.leave(&left.call), Some(left.call));
+                    leaves(left.call);
                 }
                 Step::Wait(secs) => {
                     now += Duration::from_secs(secs);
-                    let late: HashSet<_> = calls.expire(now).into_iter().map(|late| late.0).collect();
+                    let late: HashSet<_> = calls.sweep(now).into_iter().map(|late| late.0).collect();
                     let due = |waiting: &Call| waiting.since + LIMITS.wait <= now;
                     let expected: HashSet<_> =
                         model.waiting.iter().filter(|w| due(w)).map(|w| w.call).collect();
                     prop_assert_eq!(late, expected);
+                    let waiting = calls.loads().map(|(_, load)| load.queued).sum::<u32>();
+                    let gone = model.waiting.iter().filter(|w| due(w)).count() as u32;
+                    prop_assert_eq!(waiting + gone, model.waiting.len() as u32, "swept");
                     model.waiting.retain(|w| !due(w));
                 }
                 Step::End(_) | Step::Park(_) | Step::Leave(_) => {}
@@ -318,7 +353,7 @@ proptest! {
         }
         prop_assert!(model.waiting.is_empty(), "starved: {:?}", model.waiting);
         prop_assert_eq!(calls.loads().count(), 0);
-        prop_assert!(calls.places.is_empty() && calls.parked.is_empty());
+        prop_assert!(calls.admitted.is_empty() && calls.parked.is_empty());
     }
 
     #[test]
