@@ -24,13 +24,13 @@
 //!
 //! IPv4 only. IPv6 is dropped at every port in both directions and switched off on the bridge.
 
+mod actor;
 mod apply;
 pub mod capability;
 pub mod codes;
 pub mod doctor;
 mod error;
 mod family;
-mod keeper;
 mod netns;
 mod options;
 pub mod plan;
@@ -39,9 +39,9 @@ pub mod resolver;
 pub mod rules;
 pub mod selftest;
 
+pub use actor::{Msg, NetworkActor, NetworkHandle, Seed, open};
 pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
 pub use error::Error;
 pub use family::NetworkFamily;
-pub use keeper::{Msg, NetworkActor, NetworkHandle, Seed, open};
 pub use netns::Namespace;
 pub use options::{Mode, Options};

@@ -45,10 +45,10 @@ pub(super) async fn choose(
 /// theirs, unless another daemon has it by now.
 async fn inhabited(journal: Journal) -> Option<Subnet> {
     let members = tokio::task::spawn_blocking(move || records::load(&journal)).await;
-    // What cannot be read is said by the keeper, which reads it next.
+    // What cannot be read is said by the actor, which reads it next.
     let members = members.ok()?.ok()?;
     let of = |address| Subnet::choices().find(|subnet| subnet.is_guest(address));
-    members.values().find_map(|member| of(member.seat.address))
+    members.iter().find_map(|member| of(member.seat.address))
 }
 
 async fn free(options: &Options, tag: &Tag) -> Result<Option<(Subnet, OwnedFd)>, Error> {

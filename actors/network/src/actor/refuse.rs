@@ -1,9 +1,9 @@
 //! What callers are told when something is refused or fails.
 
+use crate::codes;
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
 use crate::Error;
-use crate::codes;
 use crate::plan::{MAX_FORWARDS, Protocol, Refused};
 
 pub(super) fn off(reason: &str) -> ToolError {
@@ -24,11 +24,7 @@ pub(super) fn unproven(why: String) -> ToolError {
 }
 
 pub(super) fn stranger(id: WorkspaceId) -> ToolError {
-    ToolError::new(
-        Layer::Machine,
-        codes::NOT_IN_NETWORK,
-        format!("{id} has no place in the network"),
-    )
+    ToolError::new(Layer::Machine, codes::NOT_IN_NETWORK, format!("{id} has no place in the network"))
 }
 
 pub(super) fn port(protocol: Protocol, port: u16, by: &str) -> ToolError {
@@ -68,10 +64,8 @@ pub(super) fn host(error: &Error) -> ToolError {
         Error::PortTaken { .. } => ToolError::new(Layer::Machine, codes::PORT_TAKEN, message)
             .next("choose another port, or none to be given a free one")
             .detail("by", "another program"),
-        Error::NotOurAddress(_) => {
-            ToolError::new(Layer::Machine, codes::ADDRESS_UNAVAILABLE, message)
-                .next("set `network.forward_host_ip` to an address of this host")
-        }
+        Error::NotOurAddress(_) => ToolError::new(Layer::Machine, codes::ADDRESS_UNAVAILABLE, message)
+            .next("set `network.forward_host_ip` to an address of this host"),
         Error::TapBusy { .. } => ToolError::new(Layer::Machine, codes::CABLE_TAKEN, message)
             .next("the machine before still holds it; wait for its end")
             .retryable(),
@@ -79,11 +73,4 @@ pub(super) fn host(error: &Error) -> ToolError {
             .next("`hivekeep ps` says whether the network is degraded; the daemon tries again")
             .retryable(),
     }
-}
-
-/// The journal's failure.
-pub(super) fn store(error: &hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
-        .next("free disk space in the state directory; `hivekeep check` looks at it")
-        .retryable()
 }

@@ -37,10 +37,10 @@ impl NetworkActor {
         id: WorkspaceId,
         wish: NetworkWish,
     ) -> Result<(Change, Attachment), ToolError> {
-        let footing = self.standing()?;
+        let backend = self.standing()?;
         let before = self.decided.member(id).cloned();
         let fresh = || -> Result<Member, ToolError> {
-            let options = &self.house.options;
+            let options = &self.shared.options;
             let policy = Policy {
                 allow_internet: options.default_allow_internet,
                 allow_inter_vm: options.default_allow_inter_vm,
@@ -51,9 +51,9 @@ impl NetworkActor {
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
         after.policy = convert::wished(&after.policy, wish)?;
-        footing.keeps(&after.policy)?;
+        backend.keeps(&after.policy)?;
         self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
-        let attachment = footing.attachment(after.seat, self.decided.subnet());
+        let attachment = backend.attachment(after.seat, self.decided.subnet());
         Ok((Change::quiet(id, before, Some(after)), attachment))
     }
 
@@ -72,10 +72,10 @@ impl NetworkActor {
         id: WorkspaceId,
         wish: NetworkWish,
     ) -> Result<(Change, NetworkPolicy), ToolError> {
-        let footing = self.standing()?;
+        let backend = self.standing()?;
         let before = self.member(id)?;
         let policy = convert::wished(&before.policy, wish)?;
-        footing.keeps(&policy)?;
+        backend.keeps(&policy)?;
         let after = Member { policy, ..before.clone() };
         self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
         let policy = convert::policy(&after.policy);
@@ -111,7 +111,7 @@ impl NetworkActor {
             return Err(ToolError::new(Layer::Machine, codes::TOO_MANY_FORWARDS, message)
                 .detail("limit", MAX_FORWARDS));
         }
-        let host_ip = self.house.options.forward_host_ip;
+        let host_ip = self.shared.options.forward_host_ip;
         let forward = |host_port| Forward { host_ip, host_port, guest_port, protocol };
         if guest_port == 0 || host_port == Some(0) {
             return Err(ToolError::invalid("0 is no port"));
@@ -127,7 +127,7 @@ impl NetworkActor {
             }
             None => {
                 let used = |port| self.who_has(&forward(port)).is_some();
-                let range = self.house.options.forward_ports();
+                let range = self.shared.options.forward_ports();
                 let held = Reservation::automatic(host_ip, protocol, range, used);
                 let held = held.map_err(|error| refuse::host(&error))?;
                 let forward = forward(SocketAddrV4::port(&held.at()));
@@ -176,9 +176,9 @@ impl NetworkActor {
 
     /// In user mode: lets go of the ports that a machine is about to take, and says which.
     pub(super) fn hand_over(&mut self, id: WorkspaceId, reply: Reply<Vec<PortForward>>) {
-        let footing = or_refuse!(reply, self.standing());
+        let backend = or_refuse!(reply, self.standing());
         let member = or_refuse!(reply, self.member(id));
-        or_refuse!(reply, footing.keeps(&member.policy));
+        or_refuse!(reply, backend.keeps(&member.policy));
         self.held.hand_over(id, &member);
         let forwards = member.forwards.iter().map(convert::forward).collect();
         // Whoever asked may have gone.
@@ -208,7 +208,7 @@ impl NetworkActor {
         for id in &gone {
             tracing::info!(workspace = %id, "no workspace has this place in the network any more");
             let before = self.decided.dismiss(*id);
-            self.unwritten.push(Change::quiet(*id, before, None));
+            self.enact(Change::quiet(*id, before, None));
         }
         // Behind them, in the same turn.
         let last = gone.first().copied().unwrap_or_else(WorkspaceId::new);
@@ -216,10 +216,10 @@ impl NetworkActor {
     }
 
     fn standing(&self) -> Result<Arc<Backend>, ToolError> {
-        match self.footing.clone() {
-            Some(footing) => match &*footing {
+        match self.backend.clone() {
+            Some(backend) => match &*backend {
                 Backend::Off { reason } => Err(refuse::off(reason)),
-                _ => Ok(footing),
+                _ => Ok(backend),
             },
             None => Err(refuse::off("it is starting").retryable()),
         }

@@ -17,25 +17,25 @@ const PAUSES_SECS: [u64; 4] = [1, 2, 4, 8];
 ///
 /// # Errors
 /// What stands against a bridge, if there has to be one.
-pub(super) async fn footing(house: &NetworkShared) -> Result<Backend, Error> {
-    let reason = match house.options.mode {
+pub(super) async fn backend(shared: &NetworkShared) -> Result<Backend, Error> {
+    let reason = match shared.options.mode {
         Mode::Off => {
             return Ok(Backend::Off { reason: "network.mode is \"off\"".to_owned() });
         }
         Mode::User => "network.mode is \"user\"".to_owned(),
-        Mode::Auto => match bridge(house).await {
-            Ok(footing) => return Ok(footing),
+        Mode::Auto => match bridge(shared).await {
+            Ok(backend) => return Ok(backend),
             Err(error) => error.to_string(),
         },
-        Mode::Bridge => return bridge(house).await,
+        Mode::Bridge => return bridge(shared).await,
     };
     Ok(Backend::User { reason })
 }
 
-async fn bridge(house: &NetworkShared) -> Result<Backend, Error> {
-    let nft = possible(house).await?;
-    let access = house.options.access();
-    let mut report = verdict::find(&access, &nft, &house.state_dir).await?;
+async fn bridge(shared: &NetworkShared) -> Result<Backend, Error> {
+    let nft = possible(shared).await?;
+    let access = shared.options.access();
+    let mut report = verdict::find(&access, &nft, &shared.state_dir).await?;
     let essential = |finding: &&Finding| ESSENTIAL.contains(&finding.property);
     for pause_secs in PAUSES_SECS {
         let unknown: Vec<_> = report.unknown().filter(essential).map(|f| f.property).collect();
@@ -44,7 +44,7 @@ async fn bridge(house: &NetworkShared) -> Result<Backend, Error> {
         }
         tracing::warn!(?unknown, "the network's self-test could not look; again soon");
         tokio::time::sleep(Duration::from_secs(pause_secs)).await;
-        report = verdict::again((&access, &nft, &house.state_dir), report, unknown).await?;
+        report = verdict::again((&access, &nft, &shared.state_dir), report, unknown).await?;
     }
     if let Some(fatal) = report.broken().find(essential) {
         let seen = fatal.reason().to_owned();
@@ -62,35 +62,35 @@ async fn bridge(house: &NetworkShared) -> Result<Backend, Error> {
 /// # Errors
 /// As the self-test.
 pub(super) async fn test_again(
-    house: &NetworkShared,
+    shared: &NetworkShared,
     report: Report,
     pause: Duration,
 ) -> Result<Report, Error> {
     tokio::time::sleep(pause).await;
-    let access = house.options.access();
+    let access = shared.options.access();
     let nft = capability::probe(&access).await.nft.unwrap_or_default();
     let unknown = report.unknown().map(|finding| finding.property).collect();
-    verdict::again((&access, &nft, &house.state_dir), report, unknown).await
+    verdict::again((&access, &nft, &shared.state_dir), report, unknown).await
 }
 
 /// Looks whether there can be a bridge, and reserves its names and its subnet. Which nft there is.
 ///
 /// # Errors
 /// What is missing.
-pub(super) async fn possible(house: &NetworkShared) -> Result<String, Error> {
-    let access = house.options.access();
+pub(super) async fn possible(shared: &NetworkShared) -> Result<String, Error> {
+    let access = shared.options.access();
     let found = capability::probe(&access).await;
     if found.means != Means::Bridge {
         return Err(Error::Missing { what: found.missing.join("; ") });
     }
-    if house.lock.get().is_none() {
-        let mut held = vec![place::hold_tag(&house.tag)?];
-        if house.chosen.is_none() {
-            held.extend(place::hold_all(house.subnet)?);
+    if shared.lock.get().is_none() {
+        let mut held = vec![place::hold_tag(&shared.tag)?];
+        if shared.chosen.is_none() {
+            held.extend(place::hold_all(shared.subnet)?);
         }
         // Nobody else takes them in this process.
-        let _ = house.lock.set(held);
+        let _ = shared.lock.set(held);
     }
-    Enforcer::open(access)?.check_subnet(&house.blank()).await?;
+    Enforcer::open(access)?.check_subnet(&shared.blank()).await?;
     Ok(found.nft.unwrap_or_default())
 }

@@ -16,7 +16,7 @@ use super::{Inner, Msg, Reply, refuse};
 use crate::plan::AddressLease;
 use crate::{Error, apply};
 
-/// How long the keeper may take: above the journal's deadline, and that of nft.
+/// How long the actor may take: above the journal's deadline, and that of nft.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a cable may be held by whoever had it before.
 const CABLE: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ impl NetworkHandle {
 
     /// Asks once it is decided how machines are connected.
     async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Inner) -> Result<T, ToolError> {
-        self.0.footing().await?;
+        self.0.backend().await?;
         self.ask_at_once(question).await
     }
 
@@ -77,7 +77,7 @@ impl NetworkHandle {
 #[async_trait]
 impl Network for NetworkHandle {
     async fn mode(&self) -> Result<NetworkMode, ToolError> {
-        Ok(self.0.footing().await?.mode())
+        Ok(self.0.backend().await?.mode())
     }
 
     async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError> {
@@ -85,7 +85,7 @@ impl Network for NetworkHandle {
     }
 
     async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
-        match &*self.0.footing().await? {
+        match &*self.0.backend().await? {
             Backend::Bridge { .. } => self.tap(id).await,
             Backend::User { .. } => {
                 self.ask(|reply| Inner::HandOver(id, reply)).await.map(Netdev::User)

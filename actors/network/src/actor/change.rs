@@ -49,20 +49,28 @@ impl Change {
         self
     }
 
-    pub(super) fn done(&mut self, outcome: Result<(), ToolError>) {
-        if let Some(answer) = self.answer.take() {
+    pub(super) fn done(self, outcome: Result<(), ToolError>) {
+        if let Some(answer) = self.answer {
             answer(outcome);
         }
     }
 
+    /// Whether anything changes.
+    pub(super) fn is_any(&self) -> bool {
+        self.before != self.after
+    }
+
+    pub(super) fn is_removal(&self) -> bool {
+        self.is_any() && self.after.is_none()
+    }
+
     /// The change back, which answers with the error that made it necessary.
-    pub(super) fn undone(mut self, error: ToolError) -> Self {
-        let answer = self.answer.take();
+    pub(super) fn undone(self, error: ToolError) -> Self {
+        let Self { id, before, after, answer, .. } = self;
         let answer = answer.map(|answer| -> Answer {
             // If this is not written either, that is what is to be said.
             Box::new(move |outcome| answer(outcome.and(Err(error))))
         });
-        let Self { id, before, after, .. } = self;
         Self { id, before: after, after: before, when: When::Durable, answer }
     }
 

@@ -21,12 +21,12 @@ pub(super) struct Condition {
 impl NetworkActor {
     fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(Backend::User { reason }) = self.footing.as_deref()
-            && self.house.options.mode != Mode::User
+        if let Some(Backend::User { reason }) = self.backend.as_deref()
+            && self.shared.options.mode != Mode::User
         {
             reasons.push(format!("no bridge: {reason}"));
         }
-        if let Some(Backend::Bridge { report }) = self.footing.as_deref() {
+        if let Some(Backend::Bridge { report }) = self.backend.as_deref() {
             reasons.extend(report.broken().map(|f| format!("not proven: {:?}", f.property)));
             let unknown = report.unknown();
             reasons.extend(unknown.map(|f| format!("not yet proven: {:?}", f.property)));
@@ -45,7 +45,7 @@ impl NetworkActor {
     /// Shows it, and tells of it when it changes.
     pub(super) fn say_condition(&mut self) {
         let reasons = self.reasons();
-        let kind = match self.footing.as_deref() {
+        let kind = match self.backend.as_deref() {
             Some(Backend::Bridge { .. }) => "bridge",
             Some(Backend::User { .. }) => "user mode",
             Some(Backend::Off { .. }) | None => "off",
@@ -59,8 +59,8 @@ impl NetworkActor {
             return;
         }
         match reasons.is_empty() {
-            true => self.house.tell("network.recovered", "host", json!({})),
-            false => self.house.tell("network.degraded", "host", json!({ "reasons": reasons })),
+            true => self.shared.tell("network.recovered", "host", json!({})),
+            false => self.shared.tell("network.degraded", "host", json!({ "reasons": reasons })),
         }
         self.condition.told = reasons;
     }

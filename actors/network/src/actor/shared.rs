@@ -1,4 +1,4 @@
-//! What the keeper and its handles share; it outlives the keeper's restarts.
+//! What the actor and its handles share; it outlives the actor's restarts.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -16,14 +16,15 @@ use tokio::sync::watch;
 
 use super::backend::Backend;
 use super::handle::NetworkHandle;
+use super::records::Logs;
 use super::{Msg, place, start};
 use crate::plan::{Network, Subnet, Tag};
 use crate::{Error, Mode, Options, codes};
 
 /// How long the self-test may take until callers are told to come again.
-const FOOTING_PATIENCE: Duration = Duration::from_secs(60);
+const BACKEND_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an incarnation of the keeper is made from.
+/// What an incarnation of the actor is made from.
 #[derive(Clone)]
 pub struct Seed(pub(super) Arc<NetworkShared>);
 
@@ -32,10 +33,13 @@ pub(super) struct NetworkShared {
     pub(super) tag: Tag,
     pub(super) state_dir: PathBuf,
     pub(super) journal: Journal,
+    pub(super) logs: Logs,
+    /// Numbers of changes.
+    pub(super) changes: AtomicU64,
     pub(super) events: Events,
     pub(super) address: Address<Msg>,
     /// Decided once, when the self-test is over.
-    pub(super) footing: watch::Sender<Option<Arc<Backend>>>,
+    pub(super) backend: watch::Sender<Option<Arc<Backend>>>,
     pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,
     /// The newest plan that the worker has been told of.
     pub(super) newest: AtomicU64,
@@ -48,7 +52,7 @@ pub(super) struct NetworkShared {
     pub(super) lock: OnceLock<Vec<OwnedFd>>,
 }
 
-/// Makes the network's handle and the seed of its keeper. With `mode = "bridge"` it looks first
+/// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
 /// whether there can be one.
 ///
 /// # Errors
@@ -59,10 +63,10 @@ pub async fn open(
     journal: Journal,
     address: Address<Msg>,
 ) -> Result<(NetworkHandle, Seed), Error> {
-    let (footing, _) = watch::channel(None);
+    let (backend, _) = watch::channel(None);
     let tag = options.tag(&state_dir);
     let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
-    let house = NetworkShared {
+    let shared = NetworkShared {
         tag,
         subnet,
         chosen,
@@ -70,18 +74,20 @@ pub async fn open(
         state_dir,
         events: journal.events(),
         journal,
+        logs: Logs::default(),
+        changes: AtomicU64::new(0),
         address,
-        footing,
+        backend,
         views: ArcSwap::default(),
         newest: AtomicU64::new(0),
         under_way: watch::channel(None).0,
         lock: OnceLock::new(),
     };
-    if house.options.mode == Mode::Bridge {
-        start::possible(&house).await?;
+    if shared.options.mode == Mode::Bridge {
+        start::possible(&shared).await?;
     }
-    let house = Arc::new(house);
-    Ok((NetworkHandle(house.clone()), Seed(house)))
+    let shared = Arc::new(shared);
+    Ok((NetworkHandle(shared.clone()), Seed(shared)))
 }
 
 impl NetworkShared {
@@ -91,13 +97,13 @@ impl NetworkShared {
     }
 
     /// Waits until it is decided how machines are connected.
-    pub(super) async fn footing(&self) -> Result<Arc<Backend>, ToolError> {
-        let mut watch = self.footing.subscribe();
+    pub(super) async fn backend(&self) -> Result<Arc<Backend>, ToolError> {
+        let mut watch = self.backend.subscribe();
         let decided = watch.wait_for(Option::is_some);
-        match tokio::time::timeout(FOOTING_PATIENCE, decided).await {
-            Ok(Ok(footing)) => Ok(footing.clone().expect("it was waited for")),
+        match tokio::time::timeout(BACKEND_PATIENCE, decided).await {
+            Ok(Ok(backend)) => Ok(backend.clone().expect("it was waited for")),
             _ => {
-                let waited = FOOTING_PATIENCE.as_secs();
+                let waited = BACKEND_PATIENCE.as_secs();
                 let message = format!("the network has not started within {waited} s");
                 let unavailable =
                     ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message);
@@ -111,7 +117,7 @@ impl NetworkShared {
     pub(super) async fn no_older_plan(&self) {
         let newest = self.newest.load(SeqCst);
         let mut under_way = self.under_way.subscribe();
-        // The house itself holds the sender.
+        // The shared itself holds the sender.
         let _ = under_way.wait_for(|plan| plan.is_none_or(|plan| plan >= newest)).await;
     }
 

@@ -49,8 +49,8 @@ pub(super) struct Attempt {
 }
 
 pub(super) struct Worker {
-    house: Arc<NetworkShared>,
-    keeper: Address<Msg>,
+    shared: Arc<NetworkShared>,
+    actor: Address<Msg>,
     plan: watch::Receiver<Plan>,
     orders: mpsc::Receiver<Order>,
     enforcer: Enforcer,
@@ -90,25 +90,25 @@ impl Worker {
     /// The newest plan, to bring the kernel to. It is said before the plan is read that one is
     /// under way, so that nobody takes a cable of a plan that comes between the two.
     fn begin(&self) -> (Plan, UnderWay) {
-        let house = self.house.clone();
-        house.under_way.send_replace(Some(0));
+        let shared = self.shared.clone();
+        shared.under_way.send_replace(Some(0));
         let plan = self.plan.borrow().clone();
-        house.under_way.send_replace(Some(plan.generation));
-        (plan, UnderWay(house))
+        shared.under_way.send_replace(Some(plan.generation));
+        (plan, UnderWay(shared))
     }
 
     pub(super) fn new(
-        house: Arc<NetworkShared>,
+        shared: Arc<NetworkShared>,
         plan: watch::Receiver<Plan>,
         (orders_in, orders): (mpsc::Sender<Order>, mpsc::Receiver<Order>),
     ) -> Result<Self, Error> {
-        let enforcer = Enforcer::open(house.options.access())?;
-        let names = Names::new(&house.options, orders_in.downgrade());
-        let changes = Changes::open(&house.tag)
+        let enforcer = Enforcer::open(shared.options.access())?;
+        let names = Names::new(&shared.options, orders_in.downgrade());
+        let changes = Changes::open(&shared.tag)
             .inspect_err(|error| tracing::warn!(%error, "others' changes are seen late"));
         Ok(Self {
-            keeper: house.address.clone(),
-            house,
+            actor: shared.address.clone(),
+            shared,
             plan,
             orders,
             enforcer,
@@ -126,7 +126,7 @@ impl Worker {
         if let Err(error) = self.sweep().await {
             tracing::warn!(%error, "what an earlier daemon left stays for now");
         }
-        let every = Duration::from_secs(self.house.options.check_interval_secs);
+        let every = Duration::from_secs(self.shared.options.check_interval_secs);
         let mut check = tokio::time::interval_at(Instant::now() + every, every);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.plan.mark_changed();
@@ -170,7 +170,7 @@ impl Worker {
         if plan.network.members().len() > 0 {
             return Ok(());
         }
-        let tag = self.house.tag.clone();
+        let tag = self.shared.tag.clone();
         let held = self.enforcer.taps_in_use(&tag).await?;
         if held.is_empty() && self.enforcer.is_anything_left(&tag).await? {
             self.enforcer.remove_all(&tag).await?;
@@ -199,9 +199,9 @@ impl Worker {
         self.say(Inner::Followed(Attempt { plan, outcome, no_names }));
     }
 
-    /// The keeper that is gone has no use for it.
+    /// The actor that is gone has no use for it.
     fn say(&self, news: Inner) {
-        let _ = self.keeper.send(Msg(news));
+        let _ = self.actor.send(Msg(news));
     }
 
     /// Rules first, then names, since the bridge must have its address before anyone listens on
@@ -276,13 +276,13 @@ impl Worker {
             }
         }
         let openings: Vec<Opening> = all.iter().flat_map(|w| w.openings.iter().cloned()).collect();
-        let together = self.enforcer.open_names(&self.house.tag, &openings).await;
+        let together = self.enforcer.open_names(&self.shared.tag, &openings).await;
         let several = all.len() > 1;
         for wanted in all {
             let outcome = match &together {
                 Ok(()) => Ok(()),
                 Err(_) if several => {
-                    self.enforcer.open_names(&self.house.tag, &wanted.openings).await
+                    self.enforcer.open_names(&self.shared.tag, &wanted.openings).await
                 }
                 Err(error) => Err(Error::NftBroken(error.to_string())),
             };
@@ -299,7 +299,7 @@ impl Worker {
 
     async fn take_down(&mut self) {
         let _under_way = self.begin();
-        let tag = self.house.tag.clone();
+        let tag = self.shared.tag.clone();
         let removed = match self.enforcer.taps_in_use(&tag).await {
             Ok(held) if held.is_empty() => self.enforcer.remove_all(&tag).await,
             Ok(held) => {

@@ -111,7 +111,7 @@ impl Backend {
         Err(refused.detail("property", name))
     }
 
-    /// What remains of a policy that was given on another footing. What is not yet proven again
+    /// What remains of a policy that was given on another backend. What is not yet proven again
     /// is in force.
     pub(super) fn in_force(&self, policy: &Policy) -> Policy {
         match self.keeps(policy) {
@@ -148,51 +148,51 @@ mod tests {
         let evidence = vec!["ok: a".to_owned(), "BROKEN: b: seen".to_owned()];
         let mut finding = unproven(Property::AllowedNames);
         finding.evidence = evidence;
-        let footing = on(finding);
+        let backend = on(finding);
         let egress =
             |text: &str| Policy { egress_allow: vec![text.parse().unwrap()], ..Policy::default() };
-        let refused = footing.keeps(&egress("a.example")).unwrap_err();
+        let refused = backend.keeps(&egress("a.example")).unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("AllowedNames"), "{refused}");
         assert!(refused.message.contains("b: seen"), "{refused}");
-        footing.keeps(&egress("10.0.0.0/8")).unwrap();
+        backend.keeps(&egress("10.0.0.0/8")).unwrap();
         let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
-        footing.keeps(&group).unwrap();
-        let footing = on(unproven(Property::Groups));
-        let refused = footing.keeps(&group).unwrap_err();
+        backend.keeps(&group).unwrap();
+        let backend = on(unproven(Property::Groups));
+        let refused = backend.keeps(&group).unwrap_err();
         assert!(refused.message.starts_with("group is not promised"), "{refused}");
-        footing.keeps(&Policy { allow_inter_vm: true, ..Policy::default() }).unwrap();
-        let footing = on(unproven(Property::InterVm));
-        footing.keeps(&group).unwrap();
-        footing.keeps(&internet()).unwrap();
-        footing.forwards().unwrap();
+        backend.keeps(&Policy { allow_inter_vm: true, ..Policy::default() }).unwrap();
+        let backend = on(unproven(Property::InterVm));
+        backend.keeps(&group).unwrap();
+        backend.keeps(&internet()).unwrap();
+        backend.forwards().unwrap();
     }
 
     #[test]
     fn what_could_not_be_checked_is_refused_for_now_and_stays_in_force() {
         let mut finding = unproven(Property::Internet);
         (finding.unknown, finding.evidence) = (true, vec!["UNKNOWN: busy".to_owned()]);
-        let footing = on(finding);
-        let refused = footing.keeps(&internet()).unwrap_err();
+        let backend = on(finding);
+        let refused = backend.keeps(&internet()).unwrap_err();
         assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true));
         assert!(refused.message.contains("not yet proven: Internet: UNKNOWN: busy"), "{refused}");
-        assert_eq!(footing.in_force(&internet()), internet());
-        let footing = on(unproven(Property::Internet));
-        assert!(!footing.keeps(&internet()).unwrap_err().retryable);
-        assert_eq!(footing.in_force(&internet()), Policy::default());
+        assert_eq!(backend.in_force(&internet()), internet());
+        let backend = on(unproven(Property::Internet));
+        assert!(!backend.keeps(&internet()).unwrap_err().retryable);
+        assert_eq!(backend.in_force(&internet()), Policy::default());
     }
 
     #[test]
     fn user_mode_keeps_closed_guests_and_nothing_else() {
-        let footing = Backend::User { reason: "CAP_NET_ADMIN: none".into() };
-        footing.keeps(&Policy::default()).unwrap();
-        footing.forwards().unwrap();
-        let refused = footing.keeps(&internet()).unwrap_err();
+        let backend = Backend::User { reason: "CAP_NET_ADMIN: none".into() };
+        backend.keeps(&Policy::default()).unwrap();
+        backend.forwards().unwrap();
+        let refused = backend.keeps(&internet()).unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("CAP_NET_ADMIN"), "{refused}");
-        assert_eq!(footing.in_force(&internet()), Policy::default());
+        assert_eq!(backend.in_force(&internet()), Policy::default());
         let seat = AddressLease::at([10, 213, 3, 4].into());
-        let attachment = footing.attachment(seat, Subnet::default());
+        let attachment = backend.attachment(seat, Subnet::default());
         assert_eq!(attachment.mac, seat.mac.0);
         assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
         assert_eq!(attachment.dns, None);
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn without_a_network_everything_is_refused_as_that() {
-        let footing = Backend::Off { reason: "network.mode is off".into() };
-        for refused in [footing.keeps(&Policy::default()), footing.forwards()] {
+        let backend = Backend::Off { reason: "network.mode is off".into() };
+        for refused in [backend.keeps(&Policy::default()), backend.forwards()] {
             assert_eq!(refused.unwrap_err().code, "network_unavailable");
         }
     }

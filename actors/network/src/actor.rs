@@ -28,12 +28,14 @@ mod shared;
 mod start;
 mod verdict;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
 use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
+use hivekeep_runtime::log::LogError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
@@ -44,6 +46,7 @@ use crate::selftest::Report;
 use crate::{Applied, Error};
 use backend::Backend;
 use change::Change;
+use commit::Undurable;
 use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
 use held::Held;
@@ -61,7 +64,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
-/// What the keeper can be told, by its handle and its workers.
+/// What the actor can be told, by its handle and its workers.
 pub struct Msg(Inner);
 
 enum Inner {
@@ -89,17 +92,18 @@ enum Inner {
     Found(Result<Backend, Error>),
     /// What could not be checked was tried again, after such a pause.
     Tested(Result<Report, Error>, Duration),
-    Written(Vec<Change>, Result<(), ToolError>),
+    /// A change of this number was written, or could not be.
+    Written(u64, Result<(), LogError>),
     Followed(Attempt),
     Checked(Applied),
     WorkerEnded,
 }
 
-/// The keeper of the network.
+/// The actor of the network.
 pub struct NetworkActor {
     me: Context<Msg>,
-    house: Arc<NetworkShared>,
-    footing: Option<Arc<Backend>>,
+    shared: Arc<NetworkShared>,
+    backend: Option<Arc<Backend>>,
     /// With all that was decided; what comes next is judged by it.
     decided: Network,
     /// With what is in the journal; what the kernel is brought to.
@@ -110,8 +114,8 @@ pub struct NetworkActor {
     generation: u64,
     /// The generation of `in_force`.
     applied: u64,
-    unwritten: Vec<Change>,
-    writing: bool,
+    /// In the order of decisions.
+    undurable: VecDeque<Undurable>,
     /// Durable, and answered when their generation is in force.
     waiting: Vec<(u64, Change)>,
     settling: Vec<(u64, Reply<()>)>,
@@ -125,38 +129,35 @@ impl Entity for NetworkActor {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(house): Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let journal = house.journal.clone();
-        let loaded = tokio::task::spawn_blocking(move || records::load(&journal)).await;
-        let members = loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
-        let blank = house.blank();
+    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+        let members = shared.logs.open(&shared.journal).await?;
+        let blank = shared.blank();
         let in_force = Arc::new(blank.clone());
         let (plan, _) = watch::channel(Plan { generation: 0, network: in_force.clone() });
-        let mut keeper = Self {
+        let mut actor = Self {
             me,
-            footing: None,
+            backend: None,
             decided: blank.clone(),
             durable: blank,
             in_force,
             generation: 1,
             applied: 0,
-            unwritten: Vec::new(),
-            writing: false,
+            undurable: VecDeque::new(),
             waiting: Vec::new(),
             settling: Vec::new(),
             held: Held::default(),
             plan,
             orders: None,
             condition: Condition::default(),
-            house,
+            shared,
         };
-        keeper.restore(members)?;
-        let known = keeper.house.footing.borrow().clone();
+        actor.restore(members)?;
+        let known = actor.shared.backend.borrow().clone();
         match known {
-            Some(footing) => keeper.stand(footing)?,
-            None => keeper.find_footing(),
+            Some(backend) => actor.stand(backend)?,
+            None => actor.find_backend(),
         }
-        Ok(keeper)
+        Ok(actor)
     }
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
@@ -175,11 +176,11 @@ impl Entity for NetworkActor {
             Inner::Retain(ids, reply) => self.retain(&ids, reply),
             Inner::TakeDown(done) => self.take_down(done),
             Inner::Found(found) => {
-                let footing = found.map_err(|error| Fault::new(error.to_string()))?;
-                self.stand(Arc::new(footing))?;
+                let backend = found.map_err(|error| Fault::new(error.to_string()))?;
+                self.stand(Arc::new(backend))?;
             }
             Inner::Tested(report, pause) => self.tested(report, pause),
-            Inner::Written(changes, outcome) => self.written(changes, outcome)?,
+            Inner::Written(number, outcome) => self.written(number, outcome)?,
             Inner::Followed(attempt) => self.followed(attempt),
             Inner::Checked(applied) => self.checked(applied),
             // After an order to take everything down it is meant.
@@ -235,21 +236,21 @@ impl NetworkActor {
         Ok(())
     }
 
-    fn find_footing(&self) {
+    fn find_backend(&self) {
         self.me.address.probe().set_state("testing");
-        let (house, keeper) = (self.house.clone(), self.me.address.clone());
+        let (shared, actor) = (self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let found = start::footing(&house).await;
-            // A keeper that is gone is followed by one that looks again.
-            let _ = keeper.send(Msg(Inner::Found(found)));
+            let found = start::backend(&shared).await;
+            // A actor that is gone is followed by one that looks again.
+            let _ = actor.send(Msg(Inner::Found(found)));
         });
     }
 
     /// It is known what the network stands on: begins to keep it.
-    fn stand(&mut self, footing: Arc<Backend>) -> Result<(), Fault> {
-        tracing::info!(?footing, tag = %self.house.tag, "the network");
-        self.footing = Some(footing.clone());
-        match &*footing {
+    fn stand(&mut self, backend: Arc<Backend>) -> Result<(), Fault> {
+        tracing::info!(?backend, tag = %self.shared.tag, "the network");
+        self.backend = Some(backend.clone());
+        match &*backend {
             Backend::Bridge { .. } => self.start_worker()?,
             // Machines of a daemon before may run, with ports of their own.
             Backend::User { .. } => {
@@ -264,30 +265,31 @@ impl NetworkActor {
         self.test_again(FIRST_PAUSE);
         self.show();
         self.say_condition();
-        self.house.footing.send_replace(Some(footing));
+        self.shared.backend.send_replace(Some(backend));
         Ok(())
     }
 
     /// Has the self-test repeat what it could not check, where there is such.
     fn test_again(&self, pause: Duration) {
-        let Some(Backend::Bridge { report }) = self.footing.as_deref() else { return };
+        let Some(Backend::Bridge { report }) = self.backend.as_deref() else { return };
         if report.unknown().next().is_none() {
             return;
         }
-        let (house, keeper, report) = (self.house.clone(), self.me.address.clone(), report.clone());
+        let (shared, actor, report) =
+            (self.shared.clone(), self.me.address.clone(), report.clone());
         let _detached = self.me.workers.spawn(async move {
-            let outcome = start::test_again(&house, report, pause).await;
-            // A keeper that is gone is followed by one that tests again.
-            let _ = keeper.send(Msg(Inner::Tested(outcome, pause)));
+            let outcome = start::test_again(&shared, report, pause).await;
+            // A actor that is gone is followed by one that tests again.
+            let _ = actor.send(Msg(Inner::Tested(outcome, pause)));
         });
     }
 
     fn tested(&mut self, outcome: Result<Report, Error>, pause: Duration) {
         match outcome {
             Ok(report) => {
-                let footing = Arc::new(Backend::Bridge { report });
-                self.footing = Some(footing.clone());
-                self.house.footing.send_replace(Some(footing));
+                let backend = Arc::new(Backend::Bridge { report });
+                self.backend = Some(backend.clone());
+                self.shared.backend.send_replace(Some(backend));
                 self.show();
                 self.say_condition();
             }
@@ -300,20 +302,20 @@ impl NetworkActor {
         let (orders, taken) = mpsc::channel(ORDERS);
         let network = Arc::new(self.durable.clone());
         // Nothing of it is known to be in force.
-        self.in_force = Arc::new(self.house.blank());
+        self.in_force = Arc::new(self.shared.blank());
         self.generation = self.applied + 1;
-        self.house.newest.store(self.generation, SeqCst);
+        self.shared.newest.store(self.generation, SeqCst);
         self.plan.send_replace(Plan { generation: self.generation, network });
         let plan = self.plan.subscribe();
-        let worker = Worker::new(self.house.clone(), plan, (orders.clone(), taken));
+        let worker = Worker::new(self.shared.clone(), plan, (orders.clone(), taken));
         let worker = worker.map_err(|error| Fault::new(error.to_string()))?;
         self.orders = Some(orders);
         let running = self.me.workers.spawn(worker.run());
-        let keeper = self.me.address.clone();
+        let actor = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
             // A panic of it, too, is its end.
             let _ = running.await;
-            let _ = keeper.send(Msg(Inner::WorkerEnded));
+            let _ = actor.send(Msg(Inner::WorkerEnded));
         });
         Ok(())
     }

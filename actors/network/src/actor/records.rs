@@ -1,0 +1,134 @@
+//! Event-sourced members: one stream `network/<workspace id>` for each.
+//!
+//! A record is all of a member, so the last one counts, and a snapshot is the last record. A member
+//! that leaves takes its stream along.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_runtime::log::{self, Loaded, Log, LogError, LogRecord, Sourced, Streams};
+use hivekeep_store::{Journal, StreamId};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Member;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(super) enum Record {
+    Member(Member),
+}
+
+/// A member as its records tell it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Recorded(Member);
+
+impl Sourced for Recorded {
+    const KIND: &'static str = "network";
+    const FOLD_EVERY: usize = 64;
+    type Record = Record;
+
+    fn begin(Record::Member(member): Record) -> Result<Self, Record> {
+        Ok(Self(member))
+    }
+
+    fn apply(&mut self, Record::Member(member): Record) -> Result<(), Record> {
+        self.0 = member;
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        Record::Member(self.0.clone()).encode().ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        let Record::Member(member) = Record::decode(snapshot)?;
+        Ok(Self(member))
+    }
+}
+
+/// The members' logs. They outlive the actor, so that an incarnation waits for what the one before
+/// it had decided.
+#[derive(Default)]
+pub(super) struct Logs(Mutex<HashMap<WorkspaceId, Log<Recorded>>>);
+
+impl Logs {
+    /// All members, behind everything that was decided before.
+    ///
+    /// # Errors
+    /// When a stream cannot be read.
+    pub(super) async fn open(
+        &self,
+        journal: &Journal,
+    ) -> Result<BTreeMap<WorkspaceId, Member>, LogError> {
+        let before = std::mem::take(&mut *self.all());
+        for log in before.values() {
+            log.settled().await;
+        }
+        let mut members = BTreeMap::new();
+        for (id, stream, loaded) in by_id(log::read_all(journal).await?)? {
+            members.insert(id, loaded.state.0.clone());
+            self.all().insert(id, Log::of(journal.clone(), stream, Some(loaded)));
+        }
+        Ok(members)
+    }
+
+    /// The log of a member, or of one that is going to be.
+    pub(super) fn of(&self, journal: &Journal, id: WorkspaceId) -> Log<Recorded> {
+        let stream =
+            || log::stream::<Recorded>(id).expect("an id has only letters, digits and `_`");
+        let new = || Log::of(journal.clone(), stream(), None);
+        self.all().entry(id).or_insert_with(new).clone()
+    }
+
+    /// The member has gone, and its stream.
+    pub(super) fn drop(&self, id: WorkspaceId) {
+        self.all().remove(&id);
+    }
+
+    /// Held for a look, never across an await.
+    fn all(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Log<Recorded>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All members as they are recorded now. Blocks.
+///
+/// # Errors
+/// When a stream cannot be read.
+pub(super) fn load(journal: &Journal) -> Result<Vec<Member>, LogError> {
+    let all = by_id(log::load_all::<Recorded>(journal)?)?;
+    Ok(all.into_iter().map(|(_, _, loaded)| loaded.state.0).collect())
+}
+
+type Stream = (WorkspaceId, StreamId, Loaded<Recorded>);
+
+fn by_id(streams: Streams<Recorded>) -> Result<Vec<Stream>, LogError> {
+    let id = |(stream, loaded): (StreamId, _)| match stream.id().parse() {
+        Ok(id) => Ok((id, stream, loaded)),
+        Err(error) => Err(LogError::Unreadable { stream, what: format!("{error}") }),
+    };
+    streams.loaded.into_iter().map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{AddressLease, Policy};
+
+    #[test]
+    fn the_last_record_counts_and_a_snapshot_is_a_record() {
+        let seat = AddressLease::at([10, 213, 0, 7].into());
+        let member = |allow_internet| {
+            let policy = Policy { allow_internet, ..Policy::default() };
+            Member { seat, policy, forwards: Vec::new() }
+        };
+        let mut recorded = Recorded::begin(Record::Member(member(false))).unwrap();
+        recorded.apply(Record::Member(member(true))).unwrap();
+        assert_eq!(recorded.0, member(true));
+        let snapshot = recorded.fold().unwrap();
+        assert_eq!(snapshot, Record::Member(member(true)).encode().unwrap());
+        assert_eq!(Recorded::unfold(&snapshot).unwrap(), recorded);
+        assert!(Recorded::unfold(b"{}").is_err());
+    }
+}
