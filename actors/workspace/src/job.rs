@@ -8,7 +8,7 @@ use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::{records::Record, shared::Desk, workspace::Line};
+use crate::{logs::WorkspaceHandle, records::Record, workspace::Line};
 
 /// A job whose end was not told is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ type Found = Option<JobSummary>;
 #[derive(Clone)]
 pub(crate) struct Seed {
     pub(crate) job: JobId,
-    pub(crate) desk: Desk,
+    pub(crate) workspace: WorkspaceHandle,
     pub(crate) line: watch::Receiver<Line>,
 }
 
@@ -113,9 +113,10 @@ impl Job {
 
     fn end(&mut self, event: serde_json::Value) {
         self.ending = true;
-        let (desk, job, me) = (self.seed.desk.clone(), self.seed.job, self.me.clone());
+        let (workspace, job, me) = (self.seed.workspace.clone(), self.seed.job, self.me.clone());
         let _detached = self.me.workers.spawn(async move {
-            match desk.commit(vec![Record::JobEnded { job }], Some(("job.ended", event))).await {
+            match workspace.commit(vec![Record::JobEnded { job }], Some(("job.ended", event))).await
+            {
                 Ok(()) => me.stop("the job ended"),
                 Err(error) => {
                     tracing::error!(%job, %error, "a job's end could not be recorded");

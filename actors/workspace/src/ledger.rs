@@ -8,7 +8,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
 use hivekeep_machine::{AppliedLimits, MachineHandle};
-use hivekeep_store::Seq;
+use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -133,58 +133,20 @@ pub enum MachineFact {
     },
 }
 
-impl Ledger {
-    /// What one reading of a stream adds up to: the state, and the last record that is in it.
-    /// Records that the snapshot already covers are passed over, so a snapshot never counts one
-    /// twice. `None` when the first record is not a plan, which no sound stream has.
-    pub fn replay(
-        snapshot: Option<(Seq, Self)>,
-        records: impl IntoIterator<Item = (Seq, Record)>,
-    ) -> Option<(Seq, Self)> {
-        let mut records = records.into_iter();
-        let (mut upto, mut ledger) = match snapshot {
-            Some(covered) => covered,
-            None => match records.next()? {
-                (seq, Record::Planned(plan)) => (seq, Self::new(plan)),
-                _ => return None,
-            },
-        };
-        for (seq, record) in records {
-            if seq > upto {
-                ledger.apply(record);
-                upto = seq;
-            }
-        }
-        Some((upto, ledger))
-    }
+impl Sourced for Ledger {
+    const KIND: &'static str = "workspace";
+    const FOLD_EVERY: usize = 256;
+    type Record = Record;
 
-    /// The state right after the plan.
-    pub fn new(plan: Planned) -> Self {
-        let fork = plan.fork.as_deref();
-        let disk = fork.map(|fork| Disk { layers: fork.layers.clone(), top: Some(fork.top) });
-        let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
-        Self {
-            owner: plan.holder(),
-            disk: disk.unwrap_or_default(),
-            base,
-            env: env.unwrap_or_default(),
-            plan,
-            created: false,
-            golden: None,
-            failed: None,
-            machine: MachineFact::Stopped,
-            snapshots: Tree::default(),
-            change: None,
-            merge: None,
-            jobs: BTreeSet::new(),
-            destroying: false,
-            boot_time_ms: None,
-            up_at: None,
+    fn begin(record: Record) -> Result<Self, Record> {
+        match record {
+            Record::Planned(plan) => Ok(Self::new(plan)),
+            other => Err(other),
         }
     }
 
-    /// Adds one record.
-    pub fn apply(&mut self, record: Record) {
+    /// Every record follows every other one: what was written once is read for ever.
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
         match record {
             Record::Planned(_) => {}
             Record::Created { boot_time_ms } => {
@@ -239,6 +201,42 @@ impl Ledger {
             }
             Record::DestroyWanted => self.destroying = true,
             snapshot => self.apply_snapshot(snapshot),
+        }
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
+}
+
+impl Ledger {
+    /// The state right after the plan.
+    pub fn new(plan: Planned) -> Self {
+        let fork = plan.fork.as_deref();
+        let disk = fork.map(|fork| Disk { layers: fork.layers.clone(), top: Some(fork.top) });
+        let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
+        Self {
+            owner: plan.holder(),
+            disk: disk.unwrap_or_default(),
+            base,
+            env: env.unwrap_or_default(),
+            plan,
+            created: false,
+            golden: None,
+            failed: None,
+            machine: MachineFact::Stopped,
+            snapshots: Tree::default(),
+            change: None,
+            merge: None,
+            jobs: BTreeSet::new(),
+            destroying: false,
+            boot_time_ms: None,
+            up_at: None,
         }
     }
 

@@ -16,7 +16,8 @@ use hivekeep_machine::{
 use hivekeep_runtime::Daemon;
 
 use crate::{
-    Options, codes,
+    Options,
+    logs::Logs,
     shared::{Folders, Shared},
     workspace::TransferQuota,
 };
@@ -110,13 +111,14 @@ impl Shared {
         let roots = [folders.disks.clone(), folders.logs.clone()];
         let sweeper = Sweeper::new(found.ground, folders.run.clone(), &roots);
         let Daemon { journal, redact, sessions, room, census, closing, .. } = daemon.clone();
+        let disks = folders.disks.clone();
         Ok(Arc::new(Self {
             transfers: TransferQuota::of_mb(options.transfer_max_total_mb),
             options,
             git,
             folders,
             events: journal.events(),
-            journal,
+            logs: Logs::new(journal, disks),
             hide: redact,
             sessions,
             network,

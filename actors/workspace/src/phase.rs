@@ -187,7 +187,7 @@ mod tests {
                     let passing =
                         matches!(phase, Creating | Starting | HostDiskFull | Stopping | Destroying);
                     assert_eq!(error.retryable, passing, "{phase:?} {want:?}");
-                    assert_eq!(error.code == "host_disk_full", phase == HostDiskFull);
+                    assert_eq!(error.is(codes::HOST_DISK_FULL), phase == HostDiskFull);
                     assert!(error.next_step.is_some());
                 }
             }

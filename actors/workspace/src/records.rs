@@ -178,27 +178,6 @@ pub enum Record {
     DestroyWanted,
 }
 
-impl Record {
-    /// Whether it changes which files of disks and snapshots are needed.
-    pub(crate) fn touches_files(&self) -> bool {
-        matches!(
-            self,
-            Self::Created { .. }
-                | Self::CreateFailed { .. }
-                | Self::SnapshotWanted { .. }
-                | Self::SnapshotMade { .. }
-                | Self::SnapshotFailed { .. }
-                | Self::RestoreWanted { .. }
-                | Self::Restored { .. }
-                | Self::RestoreFailed
-                | Self::SnapshotDeleted { .. }
-                | Self::MergeWanted(_)
-                | Self::Merged
-                | Self::MergeFailed
-        )
-    }
-}
-
 /// The plan of a workspace, fixed at its creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Planned {

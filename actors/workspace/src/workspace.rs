@@ -41,7 +41,6 @@ use hivekeep_kernel::{
 };
 use hivekeep_link::{Link, LinkNews, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
-use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 pub(crate) use adoption::Adopt;
@@ -58,9 +57,9 @@ pub(crate) use transfer::TransferQuota;
 use crate::{
     codes, job,
     ledger::Ledger,
+    logs::WorkspaceHandle,
     phase::{Phase, Want},
-    records::Record,
-    shared::{Desk, Loaded, STREAM, Shared},
+    shared::Shared,
     snapshots,
     tasks::{Pace, Told},
     tools,
@@ -70,13 +69,8 @@ use crate::{
 pub enum Msg {
     /// A routed call.
     Tool(ToolCall),
-    /// Records became durable.
-    Recorded {
-        /// In the order of the journal.
-        records: Vec<Record>,
-        /// Answered when they are applied.
-        applied: oneshot::Sender<()>,
-    },
+    /// Records became durable; answered when they are taken up.
+    Recorded(oneshot::Sender<()>),
     /// Make the machine for the first time.
     Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
     /// A machine was launched; its record is under way.
@@ -171,11 +165,10 @@ pub struct Seed {
 /// A workspace.
 pub struct Workspace {
     me: Context<Msg>,
-    desk: Desk,
+    handle: WorkspaceHandle,
     keeper: Address<crate::workspaces::Msg>,
+    /// The durable state as the last message of a commit found it: the same all through a handler.
     ledger: Ledger,
-    /// Records in the stream since its snapshot.
-    records: usize,
     phase: Phase,
     /// Why it crashed or failed.
     reason: Option<String>,
@@ -219,26 +212,18 @@ impl Entity for Workspace {
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         let Seed { id, shared, keeper } = seed;
-        let stream =
-            StreamId::new(STREAM, &id.to_string()).map_err(|e| Fault::new(e.to_string()))?;
-        let (reader, from) = (shared.clone(), stream.clone());
-        let loaded = tokio::task::spawn_blocking(move || reader.load(&from))
-            .await
-            .map_err(|error| Fault::new(error.to_string()))?
-            .map_err(|error| Fault::new(error.to_string()))?;
-        let Loaded { ledger, unfolded: records, .. } = loaded;
+        let ledger = shared.logs.begin(id).await.map_err(|error| Fault::new(error.to_text()))?;
         let children =
             Children::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
-        let desk = Desk::new(id, shared, me.address.clone(), stream);
+        let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
         let (line, _) = watch::channel(Line::Absent);
         let (token, _) = watch::channel(ledger.plan.token.clone());
         let mut workspace = Self {
             me,
-            desk,
+            handle,
             keeper,
             ledger,
-            records,
             phase: Phase::Creating,
             reason: None,
             children,
@@ -271,16 +256,9 @@ impl Entity for Workspace {
                 let ops = self.ops.clone();
                 serve::serve(self, tools::OF_WORKSPACE, &ops, call);
             }
-            Msg::Recorded { records, applied } => {
-                self.records += records.len();
-                self.apply(records);
-                self.sync();
-                let _asker_gone = applied.send(());
-                if self.records >= 256 {
-                    self.records = 0;
-                    let desk = self.desk.clone();
-                    let _detached = self.me.workers.spawn(async move { desk.fold(256).await });
-                }
+            Msg::Recorded(taken_up) => {
+                self.take_up();
+                let _asker_gone = taken_up.send(());
             }
             Msg::Create(cx, reply) => self.create(cx, reply),
             Msg::Launched(handle) => self.newborn = Some(handle),
@@ -332,7 +310,7 @@ impl Entity for Workspace {
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         match self.children.hear(news)? {
             Outcome::GaveUp { name, reason } => {
-                self.desk
+                self.handle
                     .tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));
             }
             Outcome::Gone { name, .. } => {
@@ -347,22 +325,22 @@ impl Entity for Workspace {
 }
 
 impl Workspace {
-    /// Adds durable records, and removes the files that nobody needs after them.
-    fn apply(&mut self, records: Vec<Record>) {
-        if records.iter().any(|record| matches!(record, Record::Launched { .. })) {
+    /// Takes up what is durable, and removes the files that nobody needs after it. One that is being
+    /// forgotten stays as it was.
+    fn take_up(&mut self) {
+        let shared = self.handle.shared.clone();
+        let Some(ledger) = shared.logs.state(self.handle.id) else { return };
+        self.ledger = ledger;
+        let recorded = self.ledger.handle().map(|handle| handle.process);
+        if self.newborn.as_ref().is_some_and(|newborn| recorded == Some(newborn.process)) {
             self.newborn = None;
         }
-        let touched = records.iter().any(Record::touches_files);
-        let before = touched.then(|| self.ledger.pieces());
-        records.into_iter().for_each(|record| self.ledger.apply(record));
-        let Some(before) = before else { return };
-        let (shared, after) = (self.desk.shared.clone(), self.ledger.pieces());
-        shared.holds.take(after.difference(&before).copied());
-        let free = shared.holds.release(before.difference(&after).copied());
+        let free = shared.holds.replace(self.handle.id, self.ledger.pieces());
         if !free.is_empty() {
             let work = async move { snapshots::files::remove(&shared.folders, free).await };
             let _detached = self.ops.spawn(work);
         }
+        self.sync();
     }
 
     /// What it is doing.

@@ -12,11 +12,7 @@ use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 
 use super::{Kept, LeftOut, links::layer_of, raced};
-use crate::{
-    codes,
-    ledger::Ledger,
-    shared::{STREAM, load, store_error},
-};
+use crate::{ledger::Ledger, logs};
 
 /// What a backup holds of disks, and what not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +38,7 @@ pub(super) fn of(
     left_out: Vec<LeftOut>,
     folder: PathBuf,
 ) -> Result<Contents, ToolError> {
-    let streams = journal.streams(&format!("{STREAM}/")).map_err(store_error)?;
-    let ledgers = streams.iter().map(|stream| Ok(load(journal, stream)?.ledger));
-    let ledgers = ledgers.collect::<Result<Vec<_>, ToolError>>()?;
+    let ledgers = logs::ledgers(journal)?;
     let found = layers_in(&folder)?;
     let mut named = Named::of(&ledgers, frozen, left_out, &found)?;
     for layer in found.difference(&named.layers) {

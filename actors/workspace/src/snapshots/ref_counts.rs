@@ -1,9 +1,9 @@
 //! Which files of snapshots somebody needs.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use dashmap::DashMap;
-use hivekeep_kernel::{LayerId, SnapshotId};
+use hivekeep_kernel::{LayerId, SnapshotId, WorkspaceId};
 
 use crate::shared::Folders;
 
@@ -31,13 +31,32 @@ impl Artifact {
 /// A piece is taken for a new workspace while the one that it comes from still holds it, so a count
 /// that fell to zero never rises again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RefCounts(Arc<DashMap<Artifact, usize>>);
+pub(crate) struct RefCounts(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    counts: DashMap<Artifact, usize>,
+    /// What each workspace is counted with.
+    held: DashMap<WorkspaceId, BTreeSet<Artifact>>,
+}
 
 impl RefCounts {
+    /// A workspace needs these and nothing else from now on; returns those of before that nobody
+    /// needs any more.
+    pub(crate) fn replace(&self, id: WorkspaceId, pieces: BTreeSet<Artifact>) -> Vec<Artifact> {
+        let mut held = self.0.held.entry(id).or_default();
+        self.take(pieces.difference(&held).copied());
+        let free = self.release(held.difference(&pieces).copied());
+        *held = pieces;
+        drop(held);
+        self.0.held.remove_if(&id, |_, held| held.is_empty());
+        free
+    }
+
     /// One more needs them.
     pub(crate) fn take(&self, pieces: impl IntoIterator<Item = Artifact>) {
         for piece in pieces {
-            *self.0.entry(piece).or_default() += 1;
+            *self.0.counts.entry(piece).or_default() += 1;
         }
     }
 
@@ -45,26 +64,21 @@ impl RefCounts {
     #[must_use]
     pub(crate) fn release(&self, pieces: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {
         let gone = |piece: &Artifact| {
-            if let Some(mut count) = self.0.get_mut(piece) {
+            if let Some(mut count) = self.0.counts.get_mut(piece) {
                 *count = count.saturating_sub(1);
             }
-            self.0.remove_if(piece, |_, count| *count == 0).is_some()
+            self.0.counts.remove_if(piece, |_, count| *count == 0).is_some()
         };
         pieces.into_iter().filter(gone).collect()
     }
 
-    /// Begins anew, as when all records are read again.
-    pub(crate) fn forget(&self) {
-        self.0.clear();
-    }
-
     /// Whether anybody needs it.
     pub(crate) fn held(&self, piece: Artifact) -> bool {
-        self.0.contains_key(&piece)
+        self.0.counts.contains_key(&piece)
     }
 
-    /// How many workspaces need it.
+    /// How many need it.
     pub(crate) fn count(&self, piece: Artifact) -> usize {
-        self.0.get(&piece).map_or(0, |count| *count)
+        self.0.counts.get(&piece).map_or(0, |count| *count)
     }
 }

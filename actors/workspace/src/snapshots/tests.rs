@@ -1,3 +1,4 @@
+use hivekeep_kernel::WorkspaceId;
 use proptest::prelude::*;
 
 use super::*;
@@ -57,6 +58,18 @@ fn a_piece_is_free_when_its_last_holder_lets_go() {
     assert_eq!(holds.release([a]), [a]);
     // Letting go twice frees nothing twice.
     assert_eq!(holds.release([a]), []);
+
+    // What a workspace needs is said as a whole, and may be said again.
+    let (one, two) = (WorkspaceId::new(), WorkspaceId::new());
+    let [none, both] = [BTreeSet::new(), BTreeSet::from([a, b])];
+    for id in [one, one, two] {
+        assert_eq!(holds.replace(id, both.clone()), []);
+    }
+    assert_eq!((holds.count(a), holds.count(b)), (2, 2));
+    assert_eq!(holds.replace(one, BTreeSet::from([a])), []);
+    assert_eq!(holds.replace(two, none.clone()), [b]);
+    assert_eq!(holds.replace(one, none.clone()), [a]);
+    assert_eq!(holds.replace(one, none), []);
 }
 
 proptest! {

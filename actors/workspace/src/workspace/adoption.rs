@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Workspace;
-use crate::{codes, phase::Phase, records::Record, shared::Desk};
+use crate::{logs::WorkspaceHandle, phase::Phase, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
@@ -38,24 +38,24 @@ impl Workspace {
             return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
         }
         self.adopting = true;
-        let desk = self.desk.clone();
+        let workspace = self.handle.clone();
         let holds = self.ledger.counts().then(|| self.ledger.plan.spec.resources());
         let _detached = self.ops.spawn(async move {
-            let outcome = take_over(&desk, owner, by, force, holds).await;
-            let _actor_gone = desk.actor.send(super::Msg::Adopted);
+            let outcome = take_over(&workspace, owner, by, force, holds).await;
+            let _actor_gone = workspace.actor.send(super::Msg::Adopted);
             let _caller_gone = reply.send(outcome.map(Some));
         });
     }
 }
 
 async fn take_over(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     owner: Option<SessionId>,
     by: SessionId,
     force: bool,
     holds: Option<hivekeep_kernel::Resources>,
 ) -> Result<bool, ToolError> {
-    let sessions = &desk.shared.sessions;
+    let sessions = &workspace.shared.sessions;
     let forced = match owner {
         None => false,
         Some(owner) => may_take(sessions.standing(owner).await, force)?,
@@ -64,7 +64,7 @@ async fn take_over(
         sessions.take_over(by, owner, holds).await?;
     }
     let event = ("workspace.adopted", json!({ "by": by, "from": owner, "forced": forced }));
-    if let Err(error) = desk.commit(vec![Record::Owned { by: Some(by) }], Some(event)).await {
+    if let Err(error) = workspace.commit(vec![Record::Owned { by: Some(by) }], Some(event)).await {
         holds.into_iter().for_each(|holds| sessions.release(by, holds));
         return Err(error);
     }

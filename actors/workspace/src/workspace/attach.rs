@@ -25,7 +25,7 @@ impl Workspace {
         token: Option<LinkToken>,
     ) -> Result<(), Fault> {
         let driver = self
-            .desk
+            .handle
             .shared
             .driver(self.ledger.plan.spec.isolation)
             .map_err(|error| Fault::new(error.to_string()))?;
@@ -37,15 +37,15 @@ impl Workspace {
             handle: handle.clone(),
             workspace: self.me.address.clone(),
             line: self.line.subscribe(),
-            room: self.desk.shared.room.clone(),
-            disks: self.desk.shared.folders.disks.clone(),
+            room: self.handle.shared.room.clone(),
+            disks: self.handle.shared.folders.disks.clone(),
         };
         let address = self.children.address(MACHINE, "machine", RestartPolicy::ENTITY);
         self.children.start::<Machine>(MACHINE, RestartPolicy::ENTITY, &address, seed)?;
 
         self.token.send_replace(token.unwrap_or_else(|| self.ledger.plan.token.clone()));
         let (token, workspace) = (self.token.subscribe(), self.me.address.clone());
-        let options = self.desk.shared.options.link.clone();
+        let options = self.handle.shared.options.link.clone();
         let args = move || KeeperArgs {
             carrier: endpoint.carrier(),
             token: token.clone(),
@@ -89,22 +89,24 @@ impl Workspace {
         if !matches!(self.phase, Phase::Running | Phase::Paused | Phase::HostDiskFull) {
             return;
         }
-        tracing::warn!(workspace = %self.desk.id, %reason, "machine crashed");
+        tracing::warn!(workspace = %self.handle.id, %reason, "machine crashed");
         self.reason = Some(reason.clone());
         self.set_phase(Phase::Crashed);
         let verdict = self.crashes.judge(self.me.address.probe().age(), true);
-        let desk = self.desk.clone();
+        let workspace = self.handle.clone();
         let restarts = matches!(verdict, Verdict::RestartAfter(_));
         let _detached = self.me.workers.spawn(async move {
             let at = chrono::Utc::now();
             let data = json!({ "reason": reason, "restarting": restarts });
             let record = Record::Crashed { at, reason };
-            if let Err(error) = desk.commit(vec![record], Some(("workspace.crashed", data))).await {
-                tracing::error!(workspace = %desk.id, %error, "a crash could not be recorded");
+            if let Err(error) =
+                workspace.commit(vec![record], Some(("workspace.crashed", data))).await
+            {
+                tracing::error!(workspace = %workspace.id, %error, "a crash could not be recorded");
             }
             if let Verdict::RestartAfter(wait) = verdict {
                 tokio::time::sleep(wait).await;
-                let _gone = desk.actor.send(Msg::RestartDue);
+                let _gone = workspace.actor.send(Msg::RestartDue);
             }
         });
     }
@@ -117,16 +119,16 @@ impl Workspace {
             return;
         }
         let error = host_disk_full();
-        tracing::warn!(workspace = %self.desk.id, "{}", error.message);
+        tracing::warn!(workspace = %self.handle.id, "{}", error.message);
         self.reason = Some(error.to_text());
         self.set_phase(Phase::HostDiskFull);
-        self.desk.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+        self.handle.tell("workspace.host_disk_full", json!({ "reason": error.message }));
     }
 
     /// The guest answers: there is room again.
     fn goes_on(&mut self) -> Result<(), Fault> {
         self.settle(Phase::Running, None)?;
-        self.desk.tell("workspace.goes_on", json!({}));
+        self.handle.tell("workspace.goes_on", json!({}));
         let line = self.line.borrow().clone();
         if let Line::Up(link) = line {
             // Its clock stood still as well.
@@ -179,9 +181,9 @@ impl Workspace {
         if self.phase == Phase::Running
             && std::mem::discriminant(&before) != std::mem::discriminant(&self.line.borrow())
         {
-            self.desk.shared.tell(
+            self.handle.shared.tell(
                 "workspace.link",
-                self.desk.id,
+                self.handle.id,
                 json!({ "link": bounded(&word) }),
             );
         }
@@ -197,14 +199,14 @@ impl Workspace {
 
     /// A link was made anew under a running guest: its clock is set again.
     fn relinked(&self, link: hivekeep_link::Link) {
-        let (desk, mut plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, mut plan) = (self.handle.clone(), self.ledger.plan.clone());
         let _detached = self.me.workers.spawn(async move {
             loop {
                 if let Err(error) = super::identity::configure(&link, &plan, false).await {
-                    tracing::warn!(workspace = %desk.id, %error, "the guest was not configured anew");
+                    tracing::warn!(workspace = %workspace.id, %error, "the guest was not configured anew");
                 }
                 // One that became somebody's meanwhile has another name.
-                match desk.shared.directory.any(desk.id) {
+                match workspace.shared.directory.any(workspace.id) {
                     Some(card) if card.name != plan.name => plan.name = card.name,
                     _ => return,
                 }

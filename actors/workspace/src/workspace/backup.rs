@@ -45,15 +45,17 @@ impl Workspace {
         };
         making.node.by_backup = true;
         self.changing = Some("being snapshotted");
-        let (desk, plan, cx) =
-            (self.desk.clone(), self.ledger.plan.clone(), internal_cx(&self.desk));
+        let (workspace, plan, cx) =
+            (self.handle.clone(), self.ledger.plan.clone(), internal_cx(&self.handle));
         let _detached = self.ops.spawn(async move {
-            let made = snapshot::make(&desk, &plan, making, &cx).await.map(|made| made.node.id);
-            let _actor_gone = desk.actor.send(Msg::Unchanged);
+            let made =
+                snapshot::make(&workspace, &plan, making, &cx).await.map(|made| made.node.id);
+            let _actor_gone = workspace.actor.send(Msg::Unchanged);
             if let Err(Ok(snapshot)) = reply.send(made) {
                 // The backup was given up meanwhile.
                 let (reply, _) = oneshot::channel();
-                let _actor_gone = desk.actor.send(Msg::Backup(Ask::Release { snapshot, reply }));
+                let _actor_gone =
+                    workspace.actor.send(Msg::Backup(Ask::Release { snapshot, reply }));
             }
         });
     }

@@ -16,10 +16,10 @@ use super::{Line, Msg, Workspace, identity, network};
 use crate::{
     codes,
     ledger::Change,
+    logs::WorkspaceHandle,
     phase::Phase,
     pool::Role,
     records::{Planned, Record},
-    shared::Desk,
     snapshots::{Artifact, Disk, files},
     tools::lifecycle::WorkspaceStarted,
 };
@@ -30,13 +30,13 @@ const RESTART_AGAIN_IN: Duration = Duration::from_millis(500);
 impl Workspace {
     /// Makes the machine for the first time; the answer is the boot time in ms.
     pub(super) fn create(&mut self, cx: CallCx, reply: oneshot::Sender<Result<u64, ToolError>>) {
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let fork = plan.fork.as_ref();
         let memory = fork.and_then(|fork| Some((fork.snapshot, fork.memory.clone()?)));
         let start = Start { memory, planned: true, ..self.start_point() };
         let span = cx.span.clone();
         let work = async move {
-            let made = cx.guard(bring_up(&desk, &plan, start, &cx)).await;
+            let made = cx.guard(bring_up(&workspace, &plan, start, &cx)).await;
             let outcome = match made {
                 Ok(up) => {
                     fault_point!("create.before_created");
@@ -48,9 +48,9 @@ impl Workspace {
                     };
                     let event = (kind, json!({ "name": plan.name, "boot_time_ms": boot_time_ms }));
                     let records = vec![up.record(), Record::Created { boot_time_ms }];
-                    match desk.commit(records, Some(event)).await {
+                    match workspace.commit(records, Some(event)).await {
                         Ok(()) => {
-                            settle(&desk, Phase::Running, None).await;
+                            settle(&workspace, Phase::Running, None).await;
                             Ok(boot_time_ms)
                         }
                         Err(error) => Err(error),
@@ -60,7 +60,7 @@ impl Workspace {
             };
             fault_point!("create.after_created");
             if let Err(error) = &outcome {
-                fail_creation(&desk, &plan, error).await;
+                fail_creation(&workspace, &plan, error).await;
             }
             let _caller_gone = reply.send(outcome);
         };
@@ -70,32 +70,32 @@ impl Workspace {
     /// # Errors
     /// `daemon_stopping`.
     pub(crate) fn may_start(&self) -> Result<(), ToolError> {
-        self.desk.shared.may_start()
+        self.handle.shared.may_start()
     }
 
     /// `workspace_start`.
     pub(crate) fn start_again(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceStarted> {
         self.set_phase(next);
-        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let (start, change) = (self.start_point(), self.ledger.change.clone());
         Reply::later(async move {
-            match cx.guard(bring_up_again(&desk, &plan, start, change, &cx)).await {
+            match cx.guard(bring_up_again(&workspace, &plan, start, change, &cx)).await {
                 Ok(boot_time_ms) => {
-                    desk.tell(
+                    workspace.tell(
                         "workspace.started",
                         json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
                     );
-                    settle(&desk, Phase::Running, None).await;
+                    settle(&workspace, Phase::Running, None).await;
                     Ok(WorkspaceStarted {
                         workspace_id: plan.id,
                         name: plan.name.to_string(),
                         state: Phase::Running,
-                        ip: desk.shared.ip(plan.id),
+                        ip: workspace.shared.ip(plan.id),
                         boot_time_ms,
                     })
                 }
                 Err(error) => {
-                    fail_start(&desk, &plan, &error).await;
+                    fail_start(&workspace, &plan, &error).await;
                     Err(error)
                 }
             }
@@ -110,27 +110,27 @@ impl Workspace {
         }
         if self.idle().is_err() {
             // A snapshot that the crash cut short is still being settled.
-            let desk = self.desk.clone();
+            let workspace = self.handle.clone();
             let _detached = self.me.workers.spawn(async move {
                 tokio::time::sleep(RESTART_AGAIN_IN).await;
-                let _gone = desk.actor.send(Msg::RestartDue);
+                let _gone = workspace.actor.send(Msg::RestartDue);
             });
             return;
         }
         self.set_phase(Phase::Starting);
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let (start, change) = (self.start_point(), self.ledger.change.clone());
-        let cx = internal_cx(&desk);
+        let cx = internal_cx(&workspace);
         let _detached = self.ops.spawn(async move {
-            match bring_up_again(&desk, &plan, start, change, &cx).await {
+            match bring_up_again(&workspace, &plan, start, change, &cx).await {
                 Ok(boot_time_ms) => {
-                    desk.tell(
+                    workspace.tell(
                         "workspace.restarted",
                         json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
                     );
-                    settle(&desk, Phase::Running, None).await;
+                    settle(&workspace, Phase::Running, None).await;
                 }
-                Err(error) => fail_start(&desk, &plan, &error).await,
+                Err(error) => fail_start(&workspace, &plan, &error).await,
             }
         });
     }
@@ -157,8 +157,8 @@ pub(super) struct Start {
 }
 
 /// A context for work that no client asked for.
-pub(super) fn internal_cx(desk: &Desk) -> CallCx {
-    let patience = Duration::from_secs(desk.shared.options.boot_timeout_secs * 2);
+pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
+    let patience = Duration::from_secs(workspace.shared.options.boot_timeout_secs * 2);
     CallCx {
         id: hivekeep_kernel::CallId::new(),
         session: hivekeep_kernel::SessionId::new(),
@@ -170,13 +170,13 @@ pub(super) fn internal_cx(desk: &Desk) -> CallCx {
         receipt: Default::default(),
         slot: Default::default(),
         reserved: None,
-        span: tracing::info_span!("recover", workspace = %desk.id),
+        span: tracing::info_span!("recover", workspace = %workspace.id),
     }
 }
 
-pub(super) async fn settle(desk: &Desk, phase: Phase, reason: Option<String>) {
+pub(super) async fn settle(workspace: &WorkspaceHandle, phase: Phase, reason: Option<String>) {
     // An actor that is gone derives the phase from its records when it returns.
-    let _gone = desk.actor.send(Msg::Settled(phase, reason));
+    let _gone = workspace.actor.send(Msg::Settled(phase, reason));
 }
 
 /// A machine that is up; the caller has yet to record it.
@@ -192,59 +192,60 @@ impl Up {
 
 /// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
 /// journal alone. The top may be missing: a start begins it.
-async fn disk_is_there(desk: &Desk, disk: &Disk) -> Result<(), ToolError> {
-    let frozen = disk.layers.iter().map(|layer| Artifact::Layer(*layer).path(&desk.shared.folders));
-    let own = std::iter::once(super::take_down::folders(desk).disk_dir);
+async fn disk_is_there(workspace: &WorkspaceHandle, disk: &Disk) -> Result<(), ToolError> {
+    let frozen =
+        disk.layers.iter().map(|layer| Artifact::Layer(*layer).path(&workspace.shared.folders));
+    let own = std::iter::once(super::take_down::folders(workspace).disk_dir);
     files::there(own.chain(frozen).collect()).await
 }
 
 /// A start after the first.
 async fn bring_up_again(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     mut start: Start,
     change: Option<Change>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    disk_is_there(desk, &start.disk).await?;
+    disk_is_there(workspace, &start.disk).await?;
     // A recovery or a stop that failed may have left the recorded machine alive;
     // two machines must never write one disk.
-    super::take_down::kill_machine(desk, plan).await?;
+    super::take_down::kill_machine(workspace, plan).await?;
     if let Some(change) = change {
-        super::rewind::settle_change(desk, plan, &change, &start.disk, None).await?;
+        super::rewind::settle_change(workspace, plan, &change, &start.disk, None).await?;
         change.apply_to(&mut start.disk);
     }
-    let up = bring_up(desk, plan, start, cx).await?;
-    desk.note(up.record()).await?;
+    let up = bring_up(workspace, plan, start, cx).await?;
+    workspace.note(up.record()).await?;
     Ok(up.boot_time_ms)
 }
 
 /// Legal while no machine runs.
 pub(super) async fn bring_up(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     start: Start,
     cx: &CallCx,
 ) -> Result<Up, ToolError> {
     let begun = Instant::now();
     let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
-    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
 
     step(0, "preparing the disk");
-    let mut machine = super::take_down::machine_plan(desk, plan)?;
-    let (images, made) = images(desk, plan, start.base).await?;
+    let mut machine = super::take_down::machine_plan(workspace, plan)?;
+    let (images, made) = images(workspace, plan, start.base).await?;
     machine.images = images;
-    machine.disk = super::take_down::disk_files(desk, &start.disk);
+    machine.disk = super::take_down::disk_files(workspace, &start.disk);
     fault_point!("start.before_prepare");
     let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
-    let ((seat, nic), ()) = tokio::try_join!(network::cable(desk, plan), prepared)?;
+    let ((seat, nic), ()) = tokio::try_join!(network::cable(workspace, plan), prepared)?;
     machine.nic = nic;
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
     // Of the first start the plan is the intent.
     if !start.planned {
-        desk.note(Record::StartWanted).await?;
+        workspace.note(Record::StartWanted).await?;
     }
     fault_point!("start.after_intent");
     let (memory, token) = start.memory.unzip();
@@ -252,16 +253,16 @@ pub(super) async fn bring_up(
         None => driver.launch(&machine).await?,
         Some(snapshot) => {
             let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
-            snapshots.launch_from(&machine, &memory_folder(desk, snapshot)).await?
+            snapshots.launch_from(&machine, &memory_folder(workspace, snapshot)).await?
         }
     };
     fault_point!("start.after_launch");
     let handle = Box::new(launched.handle);
     // At once: whoever gives the start up from here on has to end it, also before its record is
     // known to the actor.
-    let _gone = desk.actor.send(Msg::Launched(handle.clone()));
+    let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
-    if let Err(error) = desk.commit(made.into_iter().chain([record]).collect(), None).await {
+    if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {
         // No record names it, so nobody else would end it before the next start.
         driver.kill(&handle).await?;
         return Err(error);
@@ -272,20 +273,20 @@ pub(super) async fn bring_up(
     let patience = Duration::from_secs(10);
     let copy = token.is_some();
     let mut line =
-        desk.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
+        workspace.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
     if copy {
         let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
         snapshots.resume(&handle).await?;
     }
-    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
-    let settled = network::settled(desk, seat, &handle);
+    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
+    let settled = network::settled(workspace, seat, &handle);
     let (link, seat) = tokio::try_join!(first_link(&mut line, boot), settled)?;
 
     step(3, "configuring the guest");
     let itself = async {
         if copy || (plan.fork.is_some() && start.planned) {
             identity::reidentify(&link, plan).await?;
-            desk.actor.send(Msg::OwnToken)?;
+            workspace.actor.send(Msg::OwnToken)?;
         }
         if !copy {
             let grow = plan.spec.isolation == Isolation::Vm;
@@ -301,19 +302,19 @@ pub(super) async fn bring_up(
 }
 
 /// Where the memory of a snapshot is.
-pub(super) fn memory_folder(desk: &Desk, id: SnapshotId) -> SnapshotFolder {
-    SnapshotFolder::new(Artifact::Memory(id).path(&desk.shared.folders))
+pub(super) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> SnapshotFolder {
+    SnapshotFolder::new(Artifact::Memory(id).path(&workspace.shared.folders))
 }
 
 /// What to boot from. The first start decides about the base of the disk, which is
 /// to be recorded; later ones must find it again, whatever image is current by then.
 pub(super) async fn images(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     base: Option<PathBuf>,
 ) -> Result<(Images, Option<Record>), ToolError> {
     let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
-    let store = &desk.shared.images;
+    let store = &workspace.shared.images;
     let image = store.resolve(name).await?;
     let first = base.is_none();
     let base = match (base, plan.spec.isolation) {
@@ -388,40 +389,41 @@ async fn first_link(
 }
 
 /// Undoes a creation that failed, and keeps its logs.
-pub(super) async fn fail_creation(desk: &Desk, plan: &Planned, error: &ToolError) {
-    if let Err(left) = super::take_down::remove_machine(desk, plan, LogsOnDiscard::Keep).await {
+pub(super) async fn fail_creation(workspace: &WorkspaceHandle, plan: &Planned, error: &ToolError) {
+    if let Err(left) = super::take_down::remove_machine(workspace, plan, LogsOnDiscard::Keep).await
+    {
         // Not recorded as failed: the next start of the daemon undoes it again.
-        tracing::error!(workspace = %desk.id, %left, "a failed creation could not be undone");
-        return settle(desk, Phase::Crashed, Some(left.to_text())).await;
+        tracing::error!(workspace = %workspace.id, %left, "a failed creation could not be undone");
+        return settle(workspace, Phase::Crashed, Some(left.to_text())).await;
     }
-    network::leave(desk).await;
+    network::leave(workspace).await;
     let record =
         Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
     let kind = if plan.pool.is_none() { "workspace.create_failed" } else { "pool.failed" };
     let event = (kind, json!({ "name": plan.name, "error": error.code }));
-    if let Err(error) = desk.commit(vec![record], Some(event)).await {
-        tracing::error!(workspace = %desk.id, %error, "a failed creation could not be recorded");
+    if let Err(error) = workspace.commit(vec![record], Some(event)).await {
+        tracing::error!(workspace = %workspace.id, %error, "a failed creation could not be recorded");
     }
     if let Some(owner) = plan.holder() {
-        desk.shared.sessions.release(owner, plan.spec.resources());
+        workspace.shared.sessions.release(owner, plan.spec.resources());
     }
-    desk.shared.directory.release(plan);
-    settle(desk, Phase::Failed, Some(error.to_text())).await;
+    workspace.shared.directory.release(plan);
+    settle(workspace, Phase::Failed, Some(error.to_text())).await;
 }
 
-pub(super) async fn fail_start(desk: &Desk, plan: &Planned, error: &ToolError) {
+pub(super) async fn fail_start(workspace: &WorkspaceHandle, plan: &Planned, error: &ToolError) {
     let reason = error.to_text();
-    if let Err(left) = super::take_down::kill_machine(desk, plan).await {
-        tracing::error!(workspace = %desk.id, %left, "a failed start could not be undone");
+    if let Err(left) = super::take_down::kill_machine(workspace, plan).await {
+        tracing::error!(workspace = %workspace.id, %left, "a failed start could not be undone");
         // Not recorded as crashed: the record of the machine is what finds it again.
-        desk.tell("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
+        workspace.tell("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
         let reason = format!("{reason}; and it could not be undone: {left}");
-        return settle(desk, Phase::Crashed, Some(reason)).await;
+        return settle(workspace, Phase::Crashed, Some(reason)).await;
     }
     let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
     let event = ("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
-    if let Err(error) = desk.commit(vec![record], Some(event)).await {
-        tracing::error!(workspace = %desk.id, %error, "a failed start could not be recorded");
+    if let Err(error) = workspace.commit(vec![record], Some(event)).await {
+        tracing::error!(workspace = %workspace.id, %error, "a failed start could not be recorded");
     }
-    settle(desk, Phase::Crashed, Some(reason)).await;
+    settle(workspace, Phase::Crashed, Some(reason)).await;
 }

@@ -10,10 +10,9 @@ use tokio::sync::oneshot;
 
 use super::{Line, Msg, Workspace, identity};
 use crate::{
-    codes,
+    logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Record},
-    shared::Desk,
     workspaces::{Claims, inherited, over},
 };
 
@@ -41,11 +40,11 @@ impl Workspace {
             Err(error) => return drop(reply.send(Err(Box::new((claims, error))))),
         };
         self.claiming = true;
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         // To its end, whether or not the caller waits: it is somebody's then.
         let _detached = self.ops.spawn(async move {
-            let outcome = hand_over(&desk, &plan, &link, claims).await;
-            let _actor_gone = desk.actor.send(Msg::ClaimOver);
+            let outcome = hand_over(&workspace, &plan, &link, claims).await;
+            let _actor_gone = workspace.actor.send(Msg::ClaimOver);
             let _caller_gone = reply.send(outcome);
         });
     }
@@ -126,7 +125,7 @@ async fn command(link: &Link) -> Result<(), ToolError> {
 /// One round to the guest and one commit. The guest and the network first: what they refuse has
 /// become nobody's.
 async fn hand_over(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     link: &Link,
     mut claims: Claims,
@@ -138,12 +137,12 @@ async fn hand_over(
         let late = |_| ToolError::deadline(Layer::Guest, as_ms(GUEST_PATIENCE));
         tokio::time::timeout(GUEST_PATIENCE, configured).await.map_err(late)?
     };
-    if let Err(error) = tokio::try_join!(configured, apply_wish(desk, plan, &wish.network)) {
+    if let Err(error) = tokio::try_join!(configured, apply_wish(workspace, plan, &wish.network)) {
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_guest");
-    let (directory, name) = (&desk.shared.directory, &wish.name);
-    directory.hand_over(name, wish.id, desk.id);
+    let (directory, name) = (&workspace.shared.directory, &wish.name);
+    directory.hand_over(name, wish.id, workspace.id);
     // Whatever comes of the commit, a machine that may be somebody's counts as such.
     claims.keep();
     let record = Record::Claimed {
@@ -153,31 +152,35 @@ async fn hand_over(
         network: wish.network,
     };
     let event = ("workspace.created", json!({ "name": name, "from_pool": true }));
-    if let Err(error) = desk.commit(vec![record], Some(event)).await {
-        directory.hand_over(name, desk.id, wish.id);
+    if let Err(error) = workspace.commit(vec![record], Some(event)).await {
+        directory.hand_over(name, workspace.id, wish.id);
         claims.unkeep();
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_claimed");
-    desk.tell("pool.claimed", json!({ "name": name, "by": wish.owner }));
+    workspace.tell("pool.claimed", json!({ "name": name, "by": wish.owner }));
     Ok(())
 }
 
 /// Gives the machine's place in the network the policy that its claimer asks for. It has the one
 /// that a creation without a wish gets.
-async fn apply_wish(desk: &Desk, plan: &Planned, wish: &NetworkWish) -> Result<(), ToolError> {
-    let network = &desk.shared.network;
-    if !desk.shared.has_network(plan.spec.isolation).await? {
+async fn apply_wish(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    wish: &NetworkWish,
+) -> Result<(), ToolError> {
+    let network = &workspace.shared.network;
+    if !workspace.shared.has_network(plan.spec.isolation).await? {
         return Ok(());
     }
-    if network.view(desk.id).is_none() {
+    if network.view(workspace.id).is_none() {
         return Err(ToolError::internal("a machine of the pool without a place in the network"));
     }
-    let has = inherited(&desk.shared, desk.id);
+    let has = inherited(&workspace.shared, workspace.id);
     if over(wish.clone(), has.clone()) == has {
         return Ok(());
     }
-    network.set_policy(desk.id, wish.clone()).await.map(drop)
+    network.set_policy(workspace.id, wish.clone()).await.map(drop)
 }
 
 fn as_ms(time: Duration) -> u64 {

@@ -50,20 +50,20 @@ impl Workspace {
             guest_error: None,
             boot_time_ms: ledger.boot_time_ms,
         };
-        let (line, desk) = (self.line.borrow().clone(), self.desk.clone());
+        let (line, workspace) = (self.line.borrow().clone(), self.handle.clone());
         let machine = ledger.machine.clone();
         Reply::later(async move {
             let (id, isolation) = (plan.id, plan.spec.isolation);
-            details.network = desk.shared.network_state(id, isolation).await;
+            details.network = workspace.shared.network_state(id, isolation).await;
             let MachineFact::Launched { handle, limits, .. } = machine else {
-                details.ip = desk.shared.ip(id);
+                details.ip = workspace.shared.ip(id);
                 return Ok(details);
             };
             match handle.nic {
-                true => details.ip = desk.shared.ip(id),
+                true => details.ip = workspace.shared.ip(id),
                 false => details.network.cut_off(),
             }
-            let driver = desk.shared.driver(isolation)?;
+            let driver = workspace.shared.driver(isolation)?;
             details.machine = Some(MachineDetails {
                 pid: handle.process.pid,
                 accelerator: driver.facts().accelerator,
@@ -88,10 +88,10 @@ impl Workspace {
 
     /// `workspace_logs`, in every state.
     pub(crate) fn logs(&self, which: LogType, max_lines: usize) -> Reply<Logs> {
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         Reply::later(async move {
-            let driver = desk.shared.driver(plan.spec.isolation)?;
-            let folders = take_down::folders(&desk);
+            let driver = workspace.shared.driver(plan.spec.isolation)?;
+            let folders = take_down::folders(&workspace);
             let logs = driver.logs(&folders).await.map_err(|error| {
                 ToolError::new(Layer::Machine, codes::LOGS_UNREADABLE, error.to_string())
             })?;

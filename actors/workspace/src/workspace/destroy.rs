@@ -1,6 +1,6 @@
 //! Removing everything of a workspace.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::Reservation};
 use hivekeep_machine::LogsOnDiscard;
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{Workspace, take_down};
 use crate::{
+    logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Record},
-    shared::Desk,
     snapshots::files,
     tools::lifecycle::WorkspaceDestroyed,
     workspaces,
@@ -46,10 +46,9 @@ impl Workspace {
         event: &'static str,
         reserved: Option<Reservation>,
     ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
         let holds = self.ledger.owner.filter(|_| self.ledger.counts());
-        let pieces = self.ledger.pieces();
         let merger = self.merger.as_ref().map(super::merge::Merger::end);
         async move {
             // The actor is stopped by this work's last step; the work ends later.
@@ -58,35 +57,42 @@ impl Workspace {
             if let Some(ended) = merger {
                 ended.await;
             }
-            let removed = remove(&desk, &plan, event).await;
+            let removed = remove(&workspace, &plan, event).await;
             if let Err(error) = &removed {
-                tracing::error!(workspace = %desk.id, %error, "a workspace could not be removed");
-                super::bring_up::settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+                tracing::error!(workspace = %workspace.id, %error, "a workspace could not be removed");
+                super::bring_up::settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
                 return removed;
             }
-            let free = desk.shared.holds.release(pieces);
-            files::remove(&desk.shared.folders, free).await;
+            let free = workspace.shared.holds.replace(workspace.id, BTreeSet::new());
+            files::remove(&workspace.shared.folders, free).await;
             let what = plan.spec.resources();
             match (holds, reserved.filter(|reserved| Some(reserved.session()) == holds)) {
                 (Some(_), Some(reserved)) => reserved.put_back(what),
-                (Some(owner), None) => desk.shared.sessions.release(owner, what),
+                (Some(owner), None) => workspace.shared.sessions.release(owner, what),
                 (None, _) => {}
             }
             let _told = keeper
-                .ask(Duration::from_secs(5), |done| workspaces::Msg::Gone { id: desk.id, done })
+                .ask(Duration::from_secs(5), |done| workspaces::Msg::Gone {
+                    id: workspace.id,
+                    done,
+                })
                 .await;
             Ok(())
         }
     }
 }
 
-async fn remove(desk: &Desk, plan: &Planned, event: &'static str) -> Result<(), ToolError> {
-    desk.note(Record::DestroyWanted).await?;
+async fn remove(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    event: &'static str,
+) -> Result<(), ToolError> {
+    workspace.note(Record::DestroyWanted).await?;
     fault_point!("destroy.after_intent");
-    take_down::remove_machine(desk, plan, LogsOnDiscard::Remove).await?;
+    take_down::remove_machine(workspace, plan, LogsOnDiscard::Remove).await?;
     fault_point!("destroy.after_discard");
-    desk.shared.network.leave(desk.id).await?;
+    workspace.shared.network.leave(workspace.id).await?;
     fault_point!("destroy.after_leave");
-    desk.tell(event, json!({ "name": plan.name }));
-    desk.forget().await
+    workspace.tell(event, json!({ "name": plan.name }));
+    workspace.shared.logs.forget(workspace.id).await
 }

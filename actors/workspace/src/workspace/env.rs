@@ -34,9 +34,9 @@ impl Workspace {
                 "the environment would exceed 256 KiB or 512 variables",
             ));
         }
-        let (desk, count, total) = (self.desk.clone(), vars.len(), after.len());
+        let (workspace, count, total) = (self.handle.clone(), vars.len(), after.len());
         Ok(Reply::later(async move {
-            desk.note(Record::EnvSet { vars }).await?;
+            workspace.note(Record::EnvSet { vars }).await?;
             Ok(EnvSet { count, status: "set".to_owned(), total })
         }))
     }

@@ -62,7 +62,7 @@ impl Workspace {
             max_output_bytes: input.max_output_bytes,
         };
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
             let link = cx.guard(line::usable(&mut line, patience)).await?;
             let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);

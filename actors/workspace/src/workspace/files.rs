@@ -25,7 +25,7 @@ impl Workspace {
     ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
         self.guest_wanted()?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(async move { cx.guard(line::usable(&mut line, patience)).await })
     }
 

@@ -16,13 +16,13 @@ impl Workspace {
         dir: String,
     ) -> Result<impl Future<Output = Result<Git, ToolError>> + Send + use<>, ToolError> {
         let (link, env) = (self.guest(cx)?, self.environment(Default::default())?);
-        let ca_file = self.desk.shared.git.ca_file.clone();
+        let ca_file = self.handle.shared.git.ca_file.clone();
         Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
     }
 
     /// What the operator configured.
     pub(crate) fn git_options(&self) -> GitOptions {
-        self.desk.shared.git.clone()
+        self.handle.shared.git.clone()
     }
 
     /// What a call says, before what the address says, before what is configured.
@@ -34,6 +34,6 @@ impl Workspace {
         url: &GitUrl,
         given: Option<&Given>,
     ) -> Result<Option<Login>, ToolError> {
-        self.desk.shared.git.login_for(url, given)
+        self.handle.shared.git.login_for(url, given)
     }
 }

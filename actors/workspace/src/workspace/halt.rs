@@ -35,10 +35,11 @@ impl Workspace {
         self.unchanging()?;
         self.phase.on(want)?;
         let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
-        let driver = self.desk.shared.driver(self.ledger.plan.spec.isolation)?;
+        let driver = self.handle.shared.driver(self.ledger.plan.spec.isolation)?;
         driver.snapshots().ok_or_else(no_snapshots)?;
         self.changing = Some("being paused or resumed");
-        let (desk, plan, ops) = (self.desk.clone(), self.ledger.plan.clone(), self.ops.clone());
+        let (workspace, plan, ops) =
+            (self.handle.clone(), self.ledger.plan.clone(), self.ops.clone());
         let (from, planned) = (self.phase, plan.clone());
         let mut line = self.line.subscribe();
         Ok(Reply::later(async move {
@@ -53,10 +54,10 @@ impl Workspace {
                     (Err(error), _) => Err(error),
                 };
                 let now = if turned.is_ok() { to } else { from };
-                settle(&desk, now, None).await;
-                let _actor_gone = desk.actor.send(super::Msg::Unchanged);
+                settle(&workspace, now, None).await;
+                let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
                 if turned.is_ok() {
-                    desk.tell(
+                    workspace.tell(
                         if to == Phase::Paused { "workspace.paused" } else { "workspace.resumed" },
                         json!({}),
                     );

@@ -49,24 +49,24 @@ impl Workspace {
             workdir,
             spool_bytes: DEFAULT_SPOOL_BYTES,
         };
-        let (mut line, cx, desk) = (self.line.subscribe(), cx.clone(), self.desk.clone());
-        let patience = Duration::from_secs(desk.shared.options.link_wait_secs);
+        let (mut line, cx, workspace) = (self.line.subscribe(), cx.clone(), self.handle.clone());
+        let patience = Duration::from_secs(workspace.shared.options.link_wait_secs);
         let ops = self.ops.clone();
         Ok(Reply::later(async move {
             let _keeps_the_work_alive = ops;
             let link = cx.guard(line::usable(&mut line, patience)).await?;
             // The intent comes first: whatever happens now, the job is known.
-            desk.note(Record::JobWanted { job, command }).await?;
+            workspace.note(Record::JobWanted { job, command }).await?;
             fault_point!("job.after_intent");
             if let Err(error) = link.ask(request, line::wait(&cx)).await {
                 if let LinkError::Guest(_) = &error {
-                    desk.note(Record::JobRefused { job }).await?;
+                    workspace.note(Record::JobRefused { job }).await?;
                 }
                 return Err(link_error(error).detail("job_id", job.to_string()));
             }
             fault_point!("job.after_start");
-            desk.tell("job.started", json!({ "job_id": job }));
-            let _actor_follows = desk.actor.send(super::Msg::FollowJobs);
+            workspace.tell("job.started", json!({ "job_id": job }));
+            let _actor_follows = workspace.actor.send(super::Msg::FollowJobs);
             Ok(JobView {
                 job_id: job.to_string(),
                 status: Some("started".to_owned()),
@@ -88,7 +88,7 @@ impl Workspace {
     ) -> Result<Reply<JobView>, ToolError> {
         self.guest_wanted()?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
             let link = cx.guard(line::usable(&mut line, patience)).await?;
             let poll = JobPoll {
@@ -117,7 +117,7 @@ impl Workspace {
             return Err(ToolError::invalid("signal must be 1 to 64"));
         }
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
-        let patience = Duration::from_secs(self.desk.shared.options.link_wait_secs);
+        let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
             let link = cx.guard(line::usable(&mut line, patience)).await?;
             let kill = JobKill { job_id: job.to_string(), signal };
@@ -146,7 +146,8 @@ impl Workspace {
             }
             let name = job.to_string();
             let address = self.children.address(&name, "job", RestartPolicy::ENTITY);
-            let seed = job::Seed { job, desk: self.desk.clone(), line: self.line.subscribe() };
+            let seed =
+                job::Seed { job, workspace: self.handle.clone(), line: self.line.subscribe() };
             self.children.start::<Job>(&name, RestartPolicy::ENTITY, &address, seed)?;
             self.jobs.insert(job, address);
         }

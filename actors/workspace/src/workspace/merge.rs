@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Msg, Workspace};
 use crate::{
+    logs::WorkspaceHandle,
     phase::Phase,
     records::Record,
-    shared::Desk,
     snapshots::{Artifact, Merge, files},
 };
 
@@ -107,14 +107,14 @@ impl Workspace {
         let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
         self.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
         let (tell, told) = oneshot::channel();
-        let desk = self.desk.clone();
+        let workspace = self.handle.clone();
         let _detached = self.ops.spawn(async move {
             let _ended = ended.drop_guard();
-            let merged = merge_all(&desk, first, &wanted).await;
+            let merged = merge_all(&workspace, first, &wanted).await;
             if let Err(error) = &merged {
-                tracing::warn!(workspace = %desk.id, %error, "layers were not merged");
+                tracing::warn!(workspace = %workspace.id, %error, "layers were not merged");
             }
-            let _actor_gone = desk.actor.send(Msg::Merge(Ask::Ended));
+            let _actor_gone = workspace.actor.send(Msg::Merge(Ask::Ended));
             let _nobody_asked = tell.send(merged);
         });
         Ok(told)
@@ -125,7 +125,7 @@ impl Workspace {
         if Merge::find(disk, tree, |_| true).is_none() {
             return Err(NotMerged::Nothing);
         }
-        let holds = &self.desk.shared.holds;
+        let holds = &self.handle.shared.holds;
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
         match self.phase {
@@ -143,7 +143,7 @@ impl Workspace {
     /// needs them apart.
     fn may_record_merge(&self) -> bool {
         let Some(merge) = self.ledger.merge else { return false };
-        let holds = &self.desk.shared.holds;
+        let holds = &self.handle.shared.holds;
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         self.phase == Phase::Stopped && self.settled() && alone(merge.lower) && alone(merge.upper)
     }
@@ -151,45 +151,45 @@ impl Workspace {
 
 /// Merges two by two until nothing is left to do, or it is not wanted any more.
 async fn merge_all(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     first: Merge,
     wanted: &CancellationToken,
 ) -> Result<usize, ToolError> {
     let (mut count, mut next) = (0, Some(first));
     while let Some(merge) = next {
         // One at a time on this host: each reads and writes as much as the disks are large.
-        let turn = desk.shared.merges.acquire();
+        let turn = workspace.shared.merges.acquire();
         let Some(Ok(_turn)) = wanted.run_until_cancelled(turn).await else { break };
-        if !merge_two(desk, merge, wanted).await? {
+        if !merge_two(workspace, merge, wanted).await? {
             break;
         }
         count += 1;
-        next = desk.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::Next(reply))).await?;
+        next = workspace.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::Next(reply))).await?;
     }
     Ok(count)
 }
 
 /// False when it was given up.
 async fn merge_two(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     merge: Merge,
     wanted: &CancellationToken,
 ) -> Result<bool, ToolError> {
-    desk.note(Record::MergeWanted(merge)).await?;
+    workspace.note(Record::MergeWanted(merge)).await?;
     fault_point!("merge.after_intent");
-    let made = files::merge(&desk.shared.folders, merge, wanted).await;
+    let made = files::merge(&workspace.shared.folders, merge, wanted).await;
     fault_point!("merge.after_merge");
     let may = match &made {
-        Ok(()) => desk.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::May(reply))).await?,
+        Ok(()) => workspace.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::May(reply))).await?,
         Err(_) => false,
     };
     if !may {
-        desk.note(Record::MergeFailed).await?;
+        workspace.note(Record::MergeFailed).await?;
         return if wanted.is_cancelled() { Ok(false) } else { made.map(|()| false) };
     }
     let event = ("layers.merged", json!({ "into": merge.into }));
-    let recorded = desk.commit(vec![Record::Merged], Some(event)).await;
-    let _actor_gone = desk.actor.send(Msg::Unchanged);
+    let recorded = workspace.commit(vec![Record::Merged], Some(event)).await;
+    let _actor_gone = workspace.actor.send(Msg::Unchanged);
     recorded?;
     fault_point!("merge.after_merged");
     Ok(true)

@@ -20,7 +20,7 @@ use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use super::policy::has_its_forwards;
-use crate::{codes, network::mac_text, records::Planned, shared::Desk, workspaces::later};
+use crate::{logs::WorkspaceHandle, network::mac_text, records::Planned, workspaces::later};
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);
@@ -39,19 +39,19 @@ pub(super) struct Seat {
 
 /// The seat of a workspace; `None` where it has none. One that was made before there was a network
 /// joins now, with what its creation asked for.
-async fn seat(desk: &Desk, plan: &Planned) -> Result<Option<Seat>, ToolError> {
+async fn seat(workspace: &WorkspaceHandle, plan: &Planned) -> Result<Option<Seat>, ToolError> {
     if plan.spec.isolation == Isolation::Sandbox {
         return Ok(None);
     }
-    let network = &desk.shared.network;
+    let network = &workspace.shared.network;
     let bridge = match network.mode().await? {
         NetworkMode::Bridge => true,
         NetworkMode::User { .. } => false,
         NetworkMode::Off { .. } => return Ok(None),
     };
-    let attachment = match network.view(desk.id) {
+    let attachment = match network.view(workspace.id) {
         Some(view) => view.attachment,
-        None => network.join(desk.id, later(&plan.network)).await?,
+        None => network.join(workspace.id, later(&plan.network)).await?,
     };
     Ok(Some(Seat { attachment, bridge }))
 }
@@ -61,12 +61,12 @@ async fn seat(desk: &Desk, plan: &Planned) -> Result<Option<Seat>, ToolError> {
 /// # Errors
 /// When the network does not start, does not take it in, or the machine before holds the cable.
 pub(super) async fn cable(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
 ) -> Result<(Option<Seat>, Option<Nic>), ToolError> {
-    let Some(seat) = seat(desk, plan).await? else { return Ok((None, None)) };
+    let Some(seat) = seat(workspace, plan).await? else { return Ok((None, None)) };
     let Attachment { mac, .. } = seat.attachment;
-    let end = match desk.shared.network.cable(desk.id).await? {
+    let end = match workspace.shared.network.cable(workspace.id).await? {
         Netdev::Tap(queue) => NicEnd::Tap(queue),
         Netdev::User(forwards) => NicEnd::User { attachment: seat.attachment, forwards },
     };
@@ -82,23 +82,23 @@ pub(super) async fn cable(
 /// When the kernel could not be brought there; `guest_network_failed` when a machine without an
 /// interface was promised more than an address.
 pub(super) async fn settled(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     seat: Option<Seat>,
     handle: &MachineHandle,
 ) -> Result<Option<Seat>, ToolError> {
-    let (Some(seat), network) = (seat, &desk.shared.network) else { return Ok(None) };
+    let (Some(seat), network) = (seat, &workspace.shared.network) else { return Ok(None) };
     if handle.nic {
-        network.settled(desk.id).await?;
+        network.settled(workspace.id).await?;
         return Ok(Some(seat));
     }
     let closed = network
-        .view(desk.id)
+        .view(workspace.id)
         .is_none_or(|view| view.policy == NetworkPolicy::default() && view.forwards.is_empty());
     if !closed {
         let message = "the memory it begins with was saved without a network interface";
         return Err(failed(message.to_owned()).next("begin without the snapshot's memory"));
     }
-    network.leave(desk.id).await?;
+    network.leave(workspace.id).await?;
     Ok(None)
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn configure(
 /// # Errors
 /// As [`settled`] and [`configure`].
 pub(super) async fn verify(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     link: &Link,
     driver: &dyn Driver,
@@ -151,21 +151,21 @@ pub(super) async fn verify(
     if !handle.nic {
         return Ok(());
     }
-    let seat = settled(desk, seat(desk, plan).await?, handle).await?;
+    let seat = settled(workspace, seat(workspace, plan).await?, handle).await?;
     // A crash may have come before it was plugged in, or was told of a forward.
     let has_a_place = seat.is_some();
     configure(seat, link, Some((driver, handle))).await?;
     match has_a_place {
-        true => has_its_forwards(desk, driver, handle).await,
+        true => has_its_forwards(workspace, driver, handle).await,
         false => Ok(()),
     }
 }
 
 /// Gives up the place of a workspace that could not be made.
-pub(super) async fn leave(desk: &Desk) {
-    if let Err(left) = desk.shared.network.leave(desk.id).await {
+pub(super) async fn leave(workspace: &WorkspaceHandle) {
+    if let Err(left) = workspace.shared.network.leave(workspace.id).await {
         // A start of the daemon dismisses what no living record names.
-        tracing::error!(workspace = %desk.id, %left, "a place in the network stays taken");
+        tracing::error!(workspace = %workspace.id, %left, "a place in the network stays taken");
     }
 }
 

@@ -10,10 +10,9 @@ use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
 use crate::{
-    codes,
+    logs::WorkspaceHandle,
     phase::{Phase, Want},
     records::Planned,
-    shared::Desk,
     tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
     workspaces::later,
 };
@@ -32,21 +31,21 @@ impl Workspace {
     ) -> Result<Reply<PolicyInForce>, ToolError> {
         self.phase.on(Want::Network)?;
         let begun = Instant::now();
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let launched = self.ledger.handle().is_some();
         Ok(Reply::later(async move {
-            let before = member(&desk, &plan, launched).await?.policy;
-            let network = &desk.shared.network;
+            let before = member(&workspace, &plan, launched).await?.policy;
+            let network = &workspace.shared.network;
             let policy = if wish == NetworkWish::default() {
                 // What was acknowledged is what the kernel keeps; that is looked at, not believed.
-                network.settled(desk.id).await?;
-                network.view(desk.id).map_or(before.clone(), |view| view.policy)
+                network.settled(workspace.id).await?;
+                network.view(workspace.id).map_or(before.clone(), |view| view.policy)
             } else {
-                network.set_policy(desk.id, wish).await?
+                network.set_policy(workspace.id, wish).await?
             };
             let changed = policy != before;
             Ok(PolicyInForce {
-                workspace_id: desk.id,
+                workspace_id: workspace.id,
                 network_policy: policy,
                 changed,
                 applied: true,
@@ -69,10 +68,10 @@ impl Workspace {
         }
         check(&input)?;
         self.phase.on(Want::Network)?;
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let machine = match (self.phase, self.ledger.handle()) {
             (Phase::Running | Phase::Paused | Phase::HostDiskFull, Some(handle)) => {
-                let driver = self.desk.shared.driver(plan.spec.isolation)?;
+                let driver = self.handle.shared.driver(plan.spec.isolation)?;
                 Some((driver, handle.clone()))
             }
             _ => None,
@@ -80,10 +79,10 @@ impl Workspace {
         // A start waits for it: the machine would be launched with the forwards before.
         let under_way = Arc::clone(&self.forwarding);
         Ok(Reply::later(async move {
-            member(&desk, &plan, machine.is_some()).await?;
+            member(&workspace, &plan, machine.is_some()).await?;
             let done = match input.action {
-                ForwardAction::Add => add(&desk, &input, machine.as_ref()).await,
-                _ => remove(&desk, &input, machine.as_ref()).await,
+                ForwardAction::Add => add(&workspace, &input, machine.as_ref()).await,
+                _ => remove(&workspace, &input, machine.as_ref()).await,
             };
             drop(under_way);
             done
@@ -91,30 +90,34 @@ impl Workspace {
     }
 
     fn forwards(&self, input: &PortForward) -> ForwardResult {
-        let forwards = self.desk.shared.network.view(self.desk.id).map(|view| view.forwards);
+        let forwards = self.handle.shared.network.view(self.handle.id).map(|view| view.forwards);
         let forwards = forwards.iter().flatten().map(Forwarded::of);
         let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&input.guest_port);
         ForwardResult {
             forwards: Some(forwards.filter(asked).collect()),
-            ..ForwardResult::of(self.desk.id)
+            ..ForwardResult::of(self.handle.id)
         }
     }
 }
 
 /// A workspace's place in the network. One that was made before there was a network gets its place
 /// now, unless its machine runs without an interface.
-async fn member(desk: &Desk, plan: &Planned, launched: bool) -> Result<NetworkView, ToolError> {
-    desk.shared.needs_network(plan.spec.isolation).await?;
-    let network = &desk.shared.network;
-    if network.view(desk.id).is_none() {
+async fn member(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    launched: bool,
+) -> Result<NetworkView, ToolError> {
+    workspace.shared.needs_network(plan.spec.isolation).await?;
+    let network = &workspace.shared.network;
+    if network.view(workspace.id).is_none() {
         if launched {
             let message = "its machine was started without a network";
             return Err(ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
                 .next("call workspace_stop and workspace_start"));
         }
-        network.join(desk.id, later(&plan.network)).await?;
+        network.join(workspace.id, later(&plan.network)).await?;
     }
-    network.view(desk.id).ok_or_else(|| ToolError::internal("a member without a place"))
+    network.view(workspace.id).ok_or_else(|| ToolError::internal("a member without a place"))
 }
 
 fn check(input: &PortForward) -> Result<(), ToolError> {
@@ -132,17 +135,17 @@ fn check(input: &PortForward) -> Result<(), ToolError> {
 }
 
 async fn add(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     input: &PortForward,
     machine: Option<&Running>,
 ) -> Result<ForwardResult, ToolError> {
     let PortForward { guest_port, host_port, protocol, .. } = *input;
-    let network = &desk.shared.network;
-    let added = network.add_forward(desk.id, protocol, guest_port, host_port).await;
-    let added = added.map_err(|error| name_holder(desk, error))?;
-    if let Err(error) = tell_machine(desk, machine).await {
+    let network = &workspace.shared.network;
+    let added = network.add_forward(workspace.id, protocol, guest_port, host_port).await;
+    let added = added.map_err(|error| name_holder(workspace, error))?;
+    if let Err(error) = tell_machine(workspace, machine).await {
         // Not promised, so it must not come with the machine's next start either.
-        network.remove_forward(desk.id, protocol, guest_port, Some(added.host_port)).await?;
+        network.remove_forward(workspace.id, protocol, guest_port, Some(added.host_port)).await?;
         return Err(error);
     }
     let forward = Forwarded::of(&added);
@@ -151,22 +154,24 @@ async fn add(
         host_port: Some(forward.host_port),
         host_ip: Some(forward.host_ip),
         protocol: Some(protocol),
-        ..ForwardResult::of(desk.id)
+        ..ForwardResult::of(workspace.id)
     })
 }
 
 async fn remove(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     input: &PortForward,
     machine: Option<&Running>,
 ) -> Result<ForwardResult, ToolError> {
     let PortForward { guest_port, host_port, protocol, .. } = *input;
-    let network = &desk.shared.network;
-    let removed = network.remove_forward(desk.id, protocol, guest_port, host_port).await?;
-    if let Err(error) = tell_machine(desk, machine).await {
+    let network = &workspace.shared.network;
+    let removed = network.remove_forward(workspace.id, protocol, guest_port, host_port).await?;
+    if let Err(error) = tell_machine(workspace, machine).await {
         // It may still lead somewhere, so it is still listed, and can be removed again.
         for one in &removed {
-            network.add_forward(desk.id, protocol, one.guest_port, Some(one.host_port)).await?;
+            network
+                .add_forward(workspace.id, protocol, one.guest_port, Some(one.host_port))
+                .await?;
         }
         return Err(error.next("the forward is still there: repeat the call"));
     }
@@ -175,7 +180,7 @@ async fn remove(
         guest_port: Some(guest_port),
         protocol: Some(protocol),
         removed: Some(removed),
-        ..ForwardResult::of(desk.id)
+        ..ForwardResult::of(workspace.id)
     })
 }
 
@@ -184,9 +189,12 @@ type Running = (Arc<dyn Driver>, MachineHandle);
 
 /// In user mode the forwards are the hypervisor's own. It is brought to what is promised, also
 /// where an earlier call could not, and again while others change that meanwhile.
-async fn tell_machine(desk: &Desk, machine: Option<&Running>) -> Result<(), ToolError> {
+async fn tell_machine(
+    workspace: &WorkspaceHandle,
+    machine: Option<&Running>,
+) -> Result<(), ToolError> {
     let Some((driver, handle)) = machine else { return Ok(()) };
-    has_its_forwards(desk, driver.as_ref(), handle).await
+    has_its_forwards(workspace, driver.as_ref(), handle).await
 }
 
 /// See [`tell_machine`]. Nothing where the forwards are the kernel's.
@@ -194,13 +202,14 @@ async fn tell_machine(desk: &Desk, machine: Option<&Running>) -> Result<(), Tool
 /// # Errors
 /// When the hypervisor has others afterwards.
 pub(super) async fn has_its_forwards(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     driver: &dyn Driver,
     handle: &MachineHandle,
 ) -> Result<(), ToolError> {
     const CHANGES: usize = 64;
-    let NetworkMode::User { .. } = desk.shared.network.mode().await? else { return Ok(()) };
-    let promised = || desk.shared.network.view(desk.id).map_or(Vec::new(), |view| view.forwards);
+    let NetworkMode::User { .. } = workspace.shared.network.mode().await? else { return Ok(()) };
+    let promised =
+        || workspace.shared.network.view(workspace.id).map_or(Vec::new(), |view| view.forwards);
     for _ in 0..CHANGES {
         let wanted = promised();
         driver.set_forwards(handle, &wanted).await?;
@@ -212,10 +221,10 @@ pub(super) async fn has_its_forwards(
 }
 
 /// The network knows ids; people know names.
-fn name_holder(desk: &Desk, error: ToolError) -> ToolError {
+fn name_holder(workspace: &WorkspaceHandle, error: ToolError) -> ToolError {
     let by = error.details.get("by").and_then(|id| id.as_str());
     let by = by.and_then(|id| id.parse::<WorkspaceId>().ok()).map(|id| id.to_string());
-    let card = by.as_ref().and_then(|id| desk.shared.directory.card(id).ok());
+    let card = by.as_ref().and_then(|id| workspace.shared.directory.card(id).ok());
     let (Some(by), Some(card)) = (by, card) else { return error };
     let message = error.message.replace(&by, &format!("workspace `{}`", card.name));
     ToolError { message, ..error }.detail("workspace", card.name.to_string())

@@ -22,10 +22,9 @@ use super::{
     snapshot::{self, Making},
 };
 use crate::{
-    codes,
+    logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Recipe, Record, Spec},
-    shared::Desk,
     tools::prepare::{Internet, PrepareStep, StepKind},
 };
 
@@ -114,19 +113,19 @@ impl Workspace {
 
     fn prepare(&mut self, request: Request) {
         let Request { cx, setup, reply } = request;
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let start = bring_up::Start { planned: true, ..self.start_point() };
         let line = self.line.subscribe();
         // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
         self.changing = Some("being prepared");
         let span = cx.span.clone();
-        let work = prepare(desk, plan, start, line, setup, cx, reply);
+        let work = prepare(workspace, plan, start, line, setup, cx, reply);
         let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
     }
 }
 
 async fn prepare(
-    desk: Desk,
+    workspace: WorkspaceHandle,
     plan: Planned,
     start: bring_up::Start,
     line: watch::Receiver<Line>,
@@ -139,28 +138,28 @@ async fn prepare(
     // The steps within a step are not told: what is done never becomes less.
     let quiet = CallCx { progress: Progress::default(), ..cx.clone() };
     let begun = Instant::now();
-    let up = match cx.guard(bring_up(&desk, &plan, start, &quiet)).await {
+    let up = match cx.guard(bring_up(&workspace, &plan, start, &quiet)).await {
         Ok(up) => up,
         Err(error) => {
             // As of any creation: the logs of a machine that did not boot are kept.
-            bring_up::fail_creation(&desk, &plan, &error).await;
-            let _actor_gone = desk.actor.send(super::Msg::Unchanged);
+            bring_up::fail_creation(&workspace, &plan, &error).await;
+            let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
             let _caller_gone = reply.send(Err(error));
             return;
         }
     };
     fault_point!("prepare.after_boot");
     let boot = step(StepKind::Boot, "start the machine", begun);
-    match furnish(&desk, &plan, (up, boot), line, &setup, &mut teller, &quiet).await {
+    match furnish(&workspace, &plan, (up, boot), line, &setup, &mut teller, &quiet).await {
         Ok(golden) => {
-            let _actor_gone = desk.actor.send(super::Msg::Unchanged);
-            settle(&desk, Phase::Running, None).await;
+            let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
+            settle(&workspace, Phase::Running, None).await;
             fault_point!("prepare.after_created");
             let _caller_gone = reply.send(Ok(golden));
         }
         Err(error) => {
             // Ends with the end of the actor, and of this work: the answer is given there.
-            let _actor_gone = desk.actor.send(super::Msg::Prepare(Ask::Undo(error, reply)));
+            let _actor_gone = workspace.actor.send(super::Msg::Prepare(Ask::Undo(error, reply)));
         }
     }
 }
@@ -172,7 +171,7 @@ fn step(kind: StepKind, what: &str, begun: Instant) -> PrepareStep {
 
 /// From a guest that answers to a golden snapshot and the record that says so.
 async fn furnish(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     (up, boot): (bring_up::Up, PrepareStep),
     mut line: watch::Receiver<Line>,
@@ -181,25 +180,25 @@ async fn furnish(
     quiet: &CallCx,
 ) -> Result<Golden, ToolError> {
     let mut done = vec![boot];
-    let network = &*desk.shared.network;
-    let opened = quiet.guard(internet::open(network, desk.id, setup.allow_internet)).await?;
+    let network = &*workspace.shared.network;
+    let opened = quiet.guard(internet::open(network, workspace.id, setup.allow_internet)).await?;
     done.extend(steps::run(&mut line, setup, teller).await?);
     fault_point!("prepare.after_setup");
-    quiet.guard(internet::close(network, desk.id, &opened)).await?;
+    quiet.guard(internet::close(network, workspace.id, &opened)).await?;
     teller.begin("making the snapshot `golden`");
     let begun = Instant::now();
     let patience = std::time::Duration::from_secs(10);
     let freeze = |reply| super::Msg::Prepare(Ask::Freeze(reply));
-    let making = quiet.guard(async { Ok(desk.actor.ask(patience, freeze).await?) }).await?;
+    let making = quiet.guard(async { Ok(workspace.actor.ask(patience, freeze).await?) }).await?;
     // Not cut short by the caller: a machine that is being saved is no place to stop.
-    let made = snapshot::make(desk, plan, making, quiet).await?;
+    let made = snapshot::make(workspace, plan, making, quiet).await?;
     done.push(step(StepKind::Snapshot, "make the snapshot `golden`", begun));
     fault_point!("prepare.before_created");
     let (snapshot, boot_time_ms) = (made.node.id, up.boot_time_ms);
     let records =
         vec![up.record(), Record::Created { boot_time_ms }, Record::Prepared { snapshot }];
     let event = json!({ "name": plan.name, "boot_time_ms": boot_time_ms, "prepared": true });
-    desk.commit(records, Some(("workspace.created", event))).await?;
+    workspace.commit(records, Some(("workspace.created", event))).await?;
     let internet::Opened { internet, why: internet_reason, .. } = opened;
     Ok(Golden { snapshot, boot_time_ms, steps: done, internet, internet_reason })
 }

@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     ledger::{Change, MachineFact},
+    logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Record, StopHow},
-    shared::Desk,
     snapshots::Disk,
 };
 
@@ -38,7 +38,7 @@ impl Workspace {
         }
         if !self.ledger.created {
             // The very first incarnation of a new workspace waits for its `Create`.
-            return match (&self.ledger.machine, self.desk.shared.take_young(self.desk.id)) {
+            return match (&self.ledger.machine, self.handle.shared.take_young(self.handle.id)) {
                 (MachineFact::Stopped, true) => self.set_phase(Phase::Creating),
                 _ => self.undo("workspace.create_undone"),
             };
@@ -58,20 +58,20 @@ impl Workspace {
             }
             MachineFact::Launched { handle, stopping: true, .. } => {
                 self.set_phase(Phase::Stopping);
-                self.spawn_recovery(|desk, plan| async move {
-                    take_down::stop(&desk, &plan, Some(&handle), &Line::Absent).await.map(drop)
+                self.spawn_recovery(|workspace, plan| async move {
+                    take_down::stop(&workspace, &plan, Some(&handle), &Line::Absent).await.map(drop)
                 });
             }
             MachineFact::Launched { handle, .. } => {
                 self.reattaching = true;
                 self.set_phase(Phase::Starting);
-                self.spawn_recovery(|desk, plan| async move {
+                self.spawn_recovery(|workspace, plan| async move {
                     let change = change.map(|change| (change, disk));
-                    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
-                    match found(&desk, &plan, &handle, boot).await? {
-                        Found::There => take_up(desk, plan, handle, change).await,
-                        Found::Gone(gone) => crashed(desk, plan, gone).await,
-                        Found::Silent(reason) => leave_alone(desk, plan, handle, reason).await,
+                    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
+                    match found(&workspace, &plan, &handle, boot).await? {
+                        Found::There => take_up(workspace, plan, handle, change).await,
+                        Found::Gone(gone) => crashed(workspace, plan, gone).await,
+                        Found::Silent(reason) => leave_alone(workspace, plan, handle, reason).await,
                         Found::Unwanted => Ok(()),
                     }
                 });
@@ -94,28 +94,28 @@ impl Workspace {
         let _detached = self.ops.spawn(work);
     }
 
-    fn spawn_recovery<F>(&self, work: impl FnOnce(Desk, Planned) -> F)
+    fn spawn_recovery<F>(&self, work: impl FnOnce(WorkspaceHandle, Planned) -> F)
     where
         F: Future<Output = Result<(), ToolError>> + Send + 'static,
     {
-        let work = work(self.desk.clone(), self.ledger.plan.clone());
-        let desk = self.desk.clone();
+        let work = work(self.handle.clone(), self.ledger.plan.clone());
+        let workspace = self.handle.clone();
         let _detached = self.ops.spawn(async move {
             if let Err(error) = work.await {
-                tracing::error!(workspace = %desk.id, %error, "recovery failed");
-                settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+                tracing::error!(workspace = %workspace.id, %error, "recovery failed");
+                settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
             }
         });
     }
 }
 
 /// A start that was never acknowledged: whatever ran of it is ended.
-async fn abandon_start(desk: Desk, plan: Planned) -> Result<(), ToolError> {
-    take_down::kill_machine(&desk, &plan).await?;
+async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), ToolError> {
+    take_down::kill_machine(&workspace, &plan).await?;
     let record = Record::Stopped { at: chrono::Utc::now(), how: StopHow::Killed };
     let event = ("workspace.start_undone", json!({ "name": plan.name }));
-    desk.commit(vec![record], Some(event)).await?;
-    settle(&desk, Phase::Stopped, None).await;
+    workspace.commit(vec![record], Some(event)).await?;
+    settle(&workspace, Phase::Stopped, None).await;
     Ok(())
 }
 
@@ -134,14 +134,14 @@ enum Found {
 /// Looks for a machine. One that is there and does not answer is busy, or its host is: it is asked
 /// again, and not ended for it.
 async fn found(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: &MachineHandle,
     patience: Duration,
 ) -> Result<Found, ToolError> {
-    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
     let until = Instant::now() + patience;
-    let phase = || desk.shared.directory.any(desk.id).map(|card| card.phase);
+    let phase = || workspace.shared.directory.any(workspace.id).map(|card| card.phase);
     loop {
         let found = driver.reattach(handle).await;
         if phase() == Some(Phase::Destroying) {
@@ -150,7 +150,7 @@ async fn found(
         match found {
             Ok(()) => return Ok(Found::There),
             Err(Gone::Silent { reason }) if Instant::now() < until => {
-                tracing::debug!(workspace = %desk.id, reason, "a machine does not answer yet");
+                tracing::debug!(workspace = %workspace.id, reason, "a machine does not answer yet");
                 tokio::time::sleep(ASK_AGAIN_IN).await;
             }
             Err(Gone::Silent { reason }) => return Ok(Found::Silent(reason)),
@@ -159,36 +159,41 @@ async fn found(
     }
 }
 
-async fn crashed(desk: Desk, plan: Planned, gone: Gone) -> Result<(), ToolError> {
+async fn crashed(workspace: WorkspaceHandle, plan: Planned, gone: Gone) -> Result<(), ToolError> {
     let reason = format!("the machine ended while the daemon was away: {gone}");
-    take_down::kill_machine(&desk, &plan).await?;
+    take_down::kill_machine(&workspace, &plan).await?;
     let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };
     let event = ("workspace.crashed", json!({ "name": plan.name, "reason": reason }));
-    desk.commit(vec![record], Some(event)).await?;
-    settle(&desk, Phase::Crashed, Some(reason)).await;
+    workspace.commit(vec![record], Some(event)).await?;
+    settle(&workspace, Phase::Crashed, Some(reason)).await;
     Ok(())
 }
 
 /// Leaves a machine as it is until somebody orders its end, or it answers after all.
 async fn leave_alone(
-    desk: Desk,
+    workspace: WorkspaceHandle,
     plan: Planned,
     handle: Box<MachineHandle>,
     reason: String,
 ) -> Result<(), ToolError> {
     let reason = format!("the machine lives but does not answer: {reason}; it is asked again");
-    tracing::warn!(workspace = %desk.id, reason, "a machine is left as it is");
-    desk.tell("workspace.silent", json!({ "name": plan.name, "reason": reason }));
-    settle(&desk, Phase::Crashed, Some(reason)).await;
-    let left =
-        || desk.shared.directory.any(desk.id).is_some_and(|card| card.phase == Phase::Crashed);
+    tracing::warn!(workspace = %workspace.id, reason, "a machine is left as it is");
+    workspace.tell("workspace.silent", json!({ "name": plan.name, "reason": reason }));
+    settle(&workspace, Phase::Crashed, Some(reason)).await;
+    let left = || {
+        workspace
+            .shared
+            .directory
+            .any(workspace.id)
+            .is_some_and(|card| card.phase == Phase::Crashed)
+    };
     // Long enough for the card to say so.
     tokio::time::sleep(ASK_LEFT_EVERY).await;
     while left() {
-        match found(&desk, &plan, &handle, Duration::ZERO).await? {
+        match found(&workspace, &plan, &handle, Duration::ZERO).await? {
             Found::Silent(_) => tokio::time::sleep(ASK_LEFT_EVERY).await,
             Found::There => {
-                let _actor_gone = desk.actor.send(Msg::Answers(handle.process));
+                let _actor_gone = workspace.actor.send(Msg::Answers(handle.process));
                 return Ok(());
             }
             // Its end is noticed by who watches what is left.
@@ -200,45 +205,45 @@ async fn leave_alone(
 
 /// Takes up a machine that outlived the daemon.
 async fn take_up(
-    desk: Desk,
+    workspace: WorkspaceHandle,
     plan: Planned,
     handle: Box<MachineHandle>,
     change: Option<(Change, Disk)>,
 ) -> Result<(), ToolError> {
-    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
     let disk_full = match driver.snapshots() {
         Some(snapshots) => snapshots.is_disk_full(&handle).await?,
         None => false,
     };
     // On a disk without room that waits for the next start.
     if let (Some((change, disk)), false) = (change, disk_full) {
-        settle_change(&desk, &plan, &change, &disk, Some(&handle)).await?;
+        settle_change(&workspace, &plan, &change, &disk, Some(&handle)).await?;
     }
     let paused = match driver.snapshots() {
         Some(snapshots) => snapshots.is_paused(&handle).await?,
         None => false,
     };
     let (patience, machine) = (Duration::from_secs(10), handle.clone());
-    let mut line = desk.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
+    let mut line = workspace.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
     if paused {
         // It stands still because it was told to; its guest answers when it goes on.
-        desk.tell("workspace.reattached", json!({ "name": plan.name }));
-        settle(&desk, Phase::Paused, None).await;
+        workspace.tell("workspace.reattached", json!({ "name": plan.name }));
+        settle(&workspace, Phase::Paused, None).await;
         return Ok(());
     }
     if disk_full {
-        desk.tell("workspace.reattached", json!({ "name": plan.name }));
+        workspace.tell("workspace.reattached", json!({ "name": plan.name }));
         let error = host_disk_full();
-        desk.tell("workspace.host_disk_full", json!({ "reason": error.message }));
-        settle(&desk, Phase::HostDiskFull, Some(error.to_text())).await;
+        workspace.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+        settle(&workspace, Phase::HostDiskFull, Some(error.to_text())).await;
         return Ok(());
     }
-    let boot = Duration::from_secs(desk.shared.options.boot_timeout_secs);
+    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
     let link = super::line::usable(&mut line, boot).await?;
-    let networked = network::verify(&desk, &plan, &link, driver.as_ref(), &machine);
+    let networked = network::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
     tokio::try_join!(configure(&link, &plan, false), networked)?;
-    desk.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
-    desk.tell("workspace.reattached", json!({ "name": plan.name }));
-    settle(&desk, Phase::Running, None).await;
+    workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
+    workspace.tell("workspace.reattached", json!({ "name": plan.name }));
+    settle(&workspace, Phase::Running, None).await;
     Ok(())
 }

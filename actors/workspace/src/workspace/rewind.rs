@@ -15,9 +15,9 @@ use super::{
 use crate::{
     codes,
     ledger::Change,
+    logs::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record},
-    shared::Desk,
     snapshots::{Artifact, Disk, Node, files},
     tools::snapshots::SnapshotResult,
 };
@@ -40,23 +40,23 @@ impl Workspace {
         let newer = if discard_newer { self.discardable(&node)? } else { Vec::new() };
         let was = self.phase;
         self.set_phase(next);
-        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let base = self.ledger.base.clone();
         let ops = self.ops.clone();
         Ok(Reply::later(async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
-                let (top, folders) = (LayerId::new(), &desk.shared.folders);
+                let (top, folders) = (LayerId::new(), &workspace.shared.folders);
                 if let Err(error) = files::whole(folders, &node, node.memory.is_some()).await {
-                    settle(&desk, was, None).await;
+                    settle(&workspace, was, None).await;
                     return drop(tell.send(Err(error)));
                 }
                 let wanted = Record::RestoreWanted { snapshot: node.id, top };
-                let restored = match desk.note(wanted).await {
-                    Ok(()) => restore(&desk, &plan, &node, (base, top), newer, &cx).await,
+                let restored = match workspace.note(wanted).await {
+                    Ok(()) => restore(&workspace, &plan, &node, (base, top), newer, &cx).await,
                     Err(error) => {
                         // Nothing was touched.
-                        settle(&desk, was, None).await;
+                        settle(&workspace, was, None).await;
                         Err(error)
                     }
                 };
@@ -69,7 +69,7 @@ impl Workspace {
     /// Names of the snapshots that `discard_newer` removes.
     fn discardable(&self, node: &Node) -> Result<Vec<String>, ToolError> {
         let tree = &self.ledger.snapshots;
-        let forks = self.desk.shared.directory.forks_by_snapshot();
+        let forks = self.handle.shared.directory.forks_by_snapshot();
         let mut names = Vec::new();
         for newer in tree.newer_than(node.id) {
             let Some(newer) = tree.get(newer) else { continue };
@@ -91,34 +91,34 @@ impl Workspace {
 }
 
 async fn restore(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     node: &Node,
     (base, top): (Option<PathBuf>, LayerId),
     discarded: Vec<String>,
     cx: &CallCx,
 ) -> Result<SnapshotResult, ToolError> {
-    if let Err(error) = leave(desk, plan, node, !discarded.is_empty()).await {
-        fail_start(desk, plan, &error).await;
+    if let Err(error) = leave(workspace, plan, node, !discarded.is_empty()).await {
+        fail_start(workspace, plan, &error).await;
         return Err(error);
     }
     let memory = node.memory.as_ref().map(|memory| (node.id, memory.token.clone()));
     let with_memory = memory.is_some();
     let disk = Disk { layers: node.layers.clone(), top: Some(top) };
     let start = Start { base, disk, memory, planned: false };
-    let up = bring_up(desk, plan, start, cx).await;
+    let up = bring_up(workspace, plan, start, cx).await;
     let recorded = async {
         let up = up?;
-        desk.note(up.record()).await?;
+        workspace.note(up.record()).await?;
         Ok(up.boot_time_ms)
     };
     match recorded.await {
         Ok(boot_time_ms) => {
-            settle(desk, Phase::Running, None).await;
+            settle(workspace, Phase::Running, None).await;
             Ok(SnapshotResult {
                 snapshot_id: Some(node.id),
                 name: Some(node.name.clone()),
-                workspace_id: Some(desk.id),
+                workspace_id: Some(workspace.id),
                 has_memory: Some(with_memory),
                 state: Some(Phase::Running),
                 boot_time_ms: Some(boot_time_ms),
@@ -127,7 +127,7 @@ async fn restore(
             })
         }
         Err(error) => {
-            fail_start(desk, plan, &error).await;
+            fail_start(workspace, plan, &error).await;
             Err(error)
         }
     }
@@ -136,20 +136,20 @@ async fn restore(
 /// From the present state to no machine on the snapshot's disk. The record [`Record::Restored`] is
 /// the point of no return: before it, the present state's disk is untouched.
 async fn leave(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     node: &Node,
     discard_newer: bool,
 ) -> Result<(), ToolError> {
     fault_point!("restore.after_intent");
-    if let Err(error) = take_down::kill_machine(desk, plan).await {
-        desk.note(Record::RestoreFailed).await?;
+    if let Err(error) = take_down::kill_machine(workspace, plan).await {
+        workspace.note(Record::RestoreFailed).await?;
         return Err(error);
     }
     fault_point!("restore.after_kill");
     let record = Record::Restored { with_memory: node.memory.is_some(), discard_newer };
     let event = ("snapshot.restored", json!({ "snapshot": node.name }));
-    desk.commit(vec![record], Some(event)).await?;
+    workspace.commit(vec![record], Some(event)).await?;
     fault_point!("restore.after_restored");
     Ok(())
 }
@@ -157,47 +157,47 @@ async fn leave(
 /// Ends a change that was cut short, before anything else is done with the workspace. `disk` is the
 /// recorded one, `machine` the recorded one if it still runs.
 pub(super) async fn settle_change(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     change: &Change,
     disk: &Disk,
     machine: Option<&MachineHandle>,
 ) -> Result<(), ToolError> {
     match change {
-        Change::Restore { .. } => desk.note(Record::RestoreFailed).await,
+        Change::Restore { .. } => workspace.note(Record::RestoreFailed).await,
         Change::Snapshot { node, frozen, top, paused, first } => {
-            let layer = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
+            let layer = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
             if *first {
-                files::link(take_down::folders(desk).disk(), layer(*frozen)).await?;
+                files::link(take_down::folders(workspace).disk(), layer(*frozen)).await?;
             }
-            let driver = desk.shared.driver(plan.spec.isolation)?;
+            let driver = workspace.shared.driver(plan.spec.isolation)?;
             let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
             files::begin(layer(*frozen), plan.spec.disk_gb).await?;
             if let Some(machine) = machine {
-                put_top_on(desk, plan, disk, &layer(*top), *paused, machine).await?;
+                put_top_on(workspace, plan, disk, &layer(*top), *paused, machine).await?;
             }
             if node.memory.is_some() {
-                snapshots.discard_snapshot(&memory_folder(desk, node.id)).await?;
+                snapshots.discard_snapshot(&memory_folder(workspace, node.id)).await?;
             }
             // Without a machine a top that was never begun is empty: the next start begins it.
-            desk.note(Record::SnapshotFailed { switched: true }).await
+            workspace.note(Record::SnapshotFailed { switched: true }).await
         }
     }
 }
 
 /// Rolls a snapshot's change of the disk forward in a machine that runs, and lets it go on.
 async fn put_top_on(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     disk: &Disk,
     new_top: &Path,
     paused: bool,
     machine: &MachineHandle,
 ) -> Result<(), ToolError> {
-    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
     let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
-    let mut own = take_down::machine_plan(desk, plan)?;
-    own.disk = take_down::disk_files(desk, disk);
+    let mut own = take_down::machine_plan(workspace, plan)?;
+    own.disk = take_down::disk_files(workspace, disk);
     snapshots.switch_disk(machine, &own, new_top).await?;
     if !paused {
         snapshots.resume(machine).await?;
@@ -208,7 +208,7 @@ async fn put_top_on(
 /// After a snapshot that failed while the workspace went on: says which layer is written now. If
 /// that cannot be found out, the change stays open until the machine is stopped.
 pub(super) async fn settle_failed(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     disk: &Disk,
     new_top: PathBuf,
@@ -216,7 +216,7 @@ pub(super) async fn settle_failed(
     machine: Option<&MachineHandle>,
 ) -> Result<(), ToolError> {
     if let Some(machine) = machine {
-        put_top_on(desk, plan, disk, &new_top, paused, machine).await?;
+        put_top_on(workspace, plan, disk, &new_top, paused, machine).await?;
     }
-    desk.note(Record::SnapshotFailed { switched: machine.is_some() }).await
+    workspace.note(Record::SnapshotFailed { switched: machine.is_some() }).await
 }

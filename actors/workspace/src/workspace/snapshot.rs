@@ -19,10 +19,9 @@ use super::{
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
-    codes,
+    logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Record},
-    shared::Desk,
     snapshots::{Artifact, Disk, Memory, Node, files},
     tools::snapshots::SnapshotResult,
 };
@@ -69,15 +68,15 @@ impl Workspace {
         let making = self.plan_snapshot(name, include_memory)?;
         // A machine that crashed left what it had written, as a power cut does.
         let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
-        let (desk, plan, cx) = (self.desk.clone(), self.ledger.plan.clone(), cx.clone());
+        let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let ops = self.ops.clone();
         self.changing = Some("being snapshotted");
         Ok(Reply::later(async move {
             // Goes on to its end whether or not the caller waits.
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
-                let made = make(&desk, &plan, making, &cx).await;
-                let _actor_gone = desk.actor.send(Msg::Unchanged);
+                let made = make(&workspace, &plan, making, &cx).await;
+                let _actor_gone = workspace.actor.send(Msg::Unchanged);
                 let _caller_gone = tell.send(made);
             });
             let made =
@@ -129,7 +128,7 @@ impl Workspace {
             top: LayerId::new(),
             disk: self.ledger.disk.clone(),
             base: self.ledger.base.clone(),
-            first: top.is_none().then(|| take_down::folders(&self.desk).disk()),
+            first: top.is_none().then(|| take_down::folders(&self.handle).disk()),
             machine: handle.map(|handle| (handle, self.line.borrow().clone())),
             paused: self.phase == Phase::Paused,
         }
@@ -153,7 +152,7 @@ impl Workspace {
             .next("choose another name, or delete that one first")
             .detail("snapshot_id", taken.id.to_string()));
         }
-        let most = self.desk.shared.options.max_snapshots_per_workspace;
+        let most = self.handle.shared.options.max_snapshots_per_workspace;
         if self.ledger.snapshots.len() >= most {
             return Err(ToolError::new(
                 Layer::Quota,
@@ -228,17 +227,17 @@ fn check_name(name: &str) -> Result<(), ToolError> {
 
 /// Makes the snapshot; on failure the workspace goes on as before.
 pub(super) async fn make(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     making: Making,
     cx: &CallCx,
 ) -> Result<Made, ToolError> {
     let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
-    desk.shared.room.admit(&desk.shared.folders.layers)?;
+    workspace.shared.room.admit(&workspace.shared.folders.layers)?;
     let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
-    desk.note(wanted).await?;
+    workspace.note(wanted).await?;
     fault_point!("snapshot.after_intent");
-    let layer = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
+    let layer = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
     let saved = async {
         if let Some(first) = &first {
             files::link(first.clone(), layer(frozen)).await?;
@@ -246,8 +245,15 @@ pub(super) async fn make(
         // A top that no start has begun yet is part of this snapshot all the same.
         files::begin(layer(frozen), plan.spec.disk_gb).await?;
         let Some((handle, line)) = &machine else { return Ok((None, None)) };
-        save(desk, plan, handle, line, Saving { node: &node, disk: &disk, base, top, paused }, cx)
-            .await
+        save(
+            workspace,
+            plan,
+            handle,
+            line,
+            Saving { node: &node, disk: &disk, base, top, paused },
+            cx,
+        )
+        .await
     };
     let outcome: Result<_, ToolError> = saved.await;
     fault_point!("snapshot.after_save");
@@ -256,7 +262,8 @@ pub(super) async fn make(
         Err(error) => {
             let handle = machine.as_ref().map(|(handle, _)| handle);
             let top = layer(top);
-            let left = super::rewind::settle_failed(desk, plan, &disk, top, paused, handle).await;
+            let left =
+                super::rewind::settle_failed(workspace, plan, &disk, top, paused, handle).await;
             return Err(match left {
                 Ok(()) => error,
                 Err(left) => error.detail("not_settled", left.to_text()),
@@ -268,7 +275,7 @@ pub(super) async fn make(
         "snapshot.created",
         json!({ "snapshot": node.name, "has_memory": has_memory, "pause_ms": pause_ms }),
     );
-    desk.commit(vec![Record::SnapshotMade { memory_bytes }], Some(event)).await?;
+    workspace.commit(vec![Record::SnapshotMade { memory_bytes }], Some(event)).await?;
     fault_point!("snapshot.after_made");
     if let Some(first) = first {
         files::unlink(first).await;
@@ -289,7 +296,7 @@ struct Saving<'m> {
 
 /// Saves a machine that runs or is paused: bytes of its memory, and how long it stood still.
 async fn save(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: &MachineHandle,
     line: &Line,
@@ -297,14 +304,14 @@ async fn save(
     cx: &CallCx,
 ) -> Result<(Option<u64>, Option<u64>), ToolError> {
     let Saving { node, disk, base, top, paused } = saving;
-    let driver = desk.shared.driver(plan.spec.isolation)?;
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
     let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
     let with_memory = node.memory.is_some();
-    let memory_into = with_memory.then(|| memory_folder(desk, node.id));
-    let mut own = take_down::machine_plan(desk, plan)?;
-    own.disk = take_down::disk_files(desk, disk);
-    own.images = images(desk, plan, base).await?.0;
-    let new_top = Artifact::Layer(top).path(&desk.shared.folders);
+    let memory_into = with_memory.then(|| memory_folder(workspace, node.id));
+    let mut own = take_down::machine_plan(workspace, plan)?;
+    own.disk = take_down::disk_files(workspace, disk);
+    own.images = images(workspace, plan, base).await?.0;
+    let new_top = Artifact::Layer(top).path(&workspace.shared.folders);
     cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
     // What stands still keeps its cache: its memory has it, and a disk alone is as after a power
     // cut, which `disk_synced` says.

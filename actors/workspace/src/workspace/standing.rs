@@ -43,7 +43,7 @@ impl Workspace {
         }
         self.sync();
         if self.ledger.plan.pool.is_some() {
-            let changed = pool::Msg::Phase { id: self.desk.id, phase };
+            let changed = pool::Msg::Phase { id: self.handle.id, phase };
             // A keeper that is gone starts the pool anew, which then looks itself.
             let _keeper_gone = self.keeper.send(workspaces::Msg::Pool(changed));
         }
@@ -59,7 +59,7 @@ impl Workspace {
         };
         self.me.address.probe().set_state(word);
         let plan = &self.ledger.plan;
-        self.desk.shared.directory.update(self.desk.id, |card| {
+        self.handle.shared.directory.update(self.handle.id, |card| {
             card.phase = phase;
             card.owner = owner;
             card.process = process;
@@ -112,11 +112,11 @@ impl Workspace {
     /// Nobody keeps the recorded machine any more; its end is still noticed.
     fn watch_what_is_left(&self) {
         let (None, Some(handle)) = (&self.machine, self.ledger.handle().cloned()) else { return };
-        let (desk, isolation) = (self.desk.clone(), self.ledger.plan.spec.isolation);
+        let (workspace, isolation) = (self.handle.clone(), self.ledger.plan.spec.isolation);
         let _detached = self.me.workers.spawn(async move {
-            let Ok(driver) = desk.shared.driver(isolation) else { return };
+            let Ok(driver) = workspace.shared.driver(isolation) else { return };
             let exit = driver.watch(&handle).await;
-            let _gone = desk.actor.send(Msg::LeftEnded(handle.process, exit));
+            let _gone = workspace.actor.send(Msg::LeftEnded(handle.process, exit));
         });
     }
 
@@ -129,15 +129,15 @@ impl Workspace {
         self.ended = Some(process);
         let before = self.reason.take().map(|reason| format!("{reason}; "));
         let reason = format!("{}its process has ended since", before.unwrap_or_default());
-        tracing::info!(workspace = %self.desk.id, how = %exit.how, "a machine that was left has ended");
+        tracing::info!(workspace = %self.handle.id, how = %exit.how, "a machine that was left has ended");
         self.reason = Some(reason.clone());
         self.sync();
-        let (desk, how, at) = (self.desk.clone(), exit.how.to_string(), exit.at);
+        let (workspace, how, at) = (self.handle.clone(), exit.how.to_string(), exit.at);
         let _detached = self.me.workers.spawn(async move {
             let data = json!({ "reason": reason, "how": how });
             let record = Record::Crashed { at, reason };
-            if let Err(error) = desk.commit(vec![record], Some(("workspace.crashed", data))).await {
-                tracing::error!(workspace = %desk.id, %error, "a machine's end could not be recorded");
+            if let Err(error) = workspace.commit(vec![record], Some(("workspace.crashed", data))).await {
+                tracing::error!(workspace = %workspace.id, %error, "a machine's end could not be recorded");
             }
         });
     }

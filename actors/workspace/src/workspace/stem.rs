@@ -28,14 +28,14 @@ impl Workspace {
         let node = self.snapshot_named(name)?;
         let base = self.ledger.base.clone();
         Ok(ForkSource {
-            source: self.desk.id,
+            source: self.handle.id,
             source_name: self.ledger.plan.name.clone(),
             spec: self.ledger.plan.spec.clone(),
             base: base.ok_or_else(|| ToolError::internal("a disk without a base"))?,
             node: node.clone(),
             env: self.ledger.env.clone(),
-            network: inherited(&self.desk.shared, self.desk.id),
-            _held: Held::new(self.desk.shared.clone(), node),
+            network: inherited(&self.handle.shared, self.handle.id),
+            _held: Held::new(self.handle.shared.clone(), node),
         })
     }
 
@@ -48,10 +48,10 @@ impl Workspace {
             Err(error) => return drop(reply.send(Err(error))),
         };
         self.changing = Some("being snapshotted");
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let _detached = self.ops.spawn(async move {
-            let made = snapshot::make(&desk, &plan, making, &cx).await;
-            let _actor_gone = desk.actor.send(Msg::Unchanged);
+            let made = snapshot::make(&workspace, &plan, making, &cx).await;
+            let _actor_gone = workspace.actor.send(Msg::Unchanged);
             let _caller_gone = reply.send(made);
         });
     }

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::{Line, Msg, Workspace, bring_up::settle};
 use crate::{
+    logs::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
-    shared::Desk,
     snapshots::{Artifact, Disk},
     tools::lifecycle::WorkspaceStopped,
 };
@@ -20,7 +20,7 @@ use crate::{
 impl Workspace {
     /// `workspace_stop`. Goes on to the end whether or not the caller waits.
     pub(crate) fn stop_machine(&mut self, next: Phase) -> Reply<WorkspaceStopped> {
-        let (desk, plan) = (self.desk.clone(), self.ledger.plan.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         // From the records, not from the keeper of the machine: a stop that failed
         // let go of it and can be tried again.
         let handle = self.ledger.handle().cloned();
@@ -32,13 +32,13 @@ impl Workspace {
             let _keeps_the_work_alive = ops;
             if let (true, Some(handle)) = (paused, &handle) {
                 // A guest that stands still cannot shut down.
-                wake(&desk, &plan, handle).await;
+                wake(&workspace, &plan, handle).await;
             }
-            let stopped = stop(&desk, &plan, handle.as_ref(), &line).await;
+            let stopped = stop(&workspace, &plan, handle.as_ref(), &line).await;
             let how = match stopped {
                 Ok(how) => how,
                 Err(error) => {
-                    settle(&desk, Phase::Crashed, Some(error.to_text())).await;
+                    settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
                     return Err(error);
                 }
             };
@@ -71,47 +71,47 @@ impl Workspace {
 }
 
 /// Lets a paused machine go on; one that cannot is killed after the grace period.
-async fn wake(desk: &Desk, plan: &Planned, handle: &MachineHandle) {
-    let Ok(driver) = desk.shared.driver(plan.spec.isolation) else { return };
+async fn wake(workspace: &WorkspaceHandle, plan: &Planned, handle: &MachineHandle) {
+    let Ok(driver) = workspace.shared.driver(plan.spec.isolation) else { return };
     let Some(snapshots) = driver.snapshots() else { return };
     if let Err(error) = snapshots.resume(handle).await {
-        tracing::warn!(workspace = %desk.id, %error, "a paused machine does not go on");
+        tracing::warn!(workspace = %workspace.id, %error, "a paused machine does not go on");
     }
 }
 
 /// Stops the machine and records it.
 pub(super) async fn stop(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: Option<&MachineHandle>,
     line: &Line,
 ) -> Result<StopHow, ToolError> {
-    desk.note(Record::StopWanted).await?;
+    workspace.note(Record::StopWanted).await?;
     fault_point!("stop.after_intent");
     let how = match handle {
         None => StopHow::AlreadyGone,
-        Some(handle) => end_machine(desk, plan, handle, line).await?,
+        Some(handle) => end_machine(workspace, plan, handle, line).await?,
     };
     fault_point!("stop.after_end");
-    let machine = machine_plan(desk, plan)?;
-    desk.shared.driver(plan.spec.isolation)?.release(&machine).await?;
+    let machine = machine_plan(workspace, plan)?;
+    workspace.shared.driver(plan.spec.isolation)?.release(&machine).await?;
     let event = ("workspace.stopped", json!({ "name": plan.name, "how": how }));
-    desk.commit(vec![Record::Stopped { at: chrono::Utc::now(), how }], Some(event)).await?;
-    settle(desk, Phase::Stopped, None).await;
+    workspace.commit(vec![Record::Stopped { at: chrono::Utc::now(), how }], Some(event)).await?;
+    settle(workspace, Phase::Stopped, None).await;
     Ok(how)
 }
 
 /// Asks the guest to power off and waits; kills it when the grace is over.
 async fn end_machine(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: &MachineHandle,
     line: &Line,
 ) -> Result<StopHow, ToolError> {
-    let driver = desk.shared.driver(plan.spec.isolation)?;
-    let grace = Duration::from_secs(desk.shared.options.stop_grace_secs);
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
+    let grace = Duration::from_secs(workspace.shared.options.stop_grace_secs);
     let watch = driver.watch(handle);
-    let detached = desk.actor.ask(Duration::from_secs(10), Msg::Detach);
+    let detached = workspace.actor.ask(Duration::from_secs(10), Msg::Detach);
     let asked = match line {
         Line::Up(link) => {
             let grace_ms = u64::try_from(grace.as_millis() / 2).unwrap_or(2_000);
@@ -133,14 +133,17 @@ async fn end_machine(
 ///
 /// # Errors
 /// When something of it is left.
-pub(super) async fn kill_machine(desk: &Desk, plan: &Planned) -> Result<(), ToolError> {
-    let driver = desk.shared.driver(plan.spec.isolation)?;
-    let handle = desk.actor.ask(Duration::from_secs(10), Msg::Detach).await?;
+pub(super) async fn kill_machine(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+) -> Result<(), ToolError> {
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
+    let handle = workspace.actor.ask(Duration::from_secs(10), Msg::Detach).await?;
     if let Some(handle) = handle {
         driver.kill(&handle).await?;
     }
     fault_point!("kill.after_kill");
-    driver.release(&machine_plan(desk, plan)?).await?;
+    driver.release(&machine_plan(workspace, plan)?).await?;
     Ok(())
 }
 
@@ -149,23 +152,23 @@ pub(super) async fn kill_machine(desk: &Desk, plan: &Planned) -> Result<(), Tool
 /// # Errors
 /// When something of it is left.
 pub(super) async fn remove_machine(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
     logs: LogsOnDiscard,
 ) -> Result<(), ToolError> {
-    kill_machine(desk, plan).await?;
-    let machine = machine_plan(desk, plan)?;
-    desk.shared.driver(plan.spec.isolation)?.discard(&machine, logs).await?;
+    kill_machine(workspace, plan).await?;
+    let machine = machine_plan(workspace, plan)?;
+    workspace.shared.driver(plan.spec.isolation)?.discard(&machine, logs).await?;
     Ok(())
 }
 
 /// What the driver needs to know to end and remove a machine. A start adds the
 /// images: a workspace can be removed when its image cannot be read any more.
 pub(super) fn machine_plan(
-    desk: &Desk,
+    workspace: &WorkspaceHandle,
     plan: &Planned,
 ) -> Result<hivekeep_machine::Plan, ToolError> {
-    let carrier = desk.shared.driver(plan.spec.isolation)?.facts().carrier;
+    let carrier = workspace.shared.driver(plan.spec.isolation)?.facts().carrier;
     Ok(hivekeep_machine::Plan {
         workspace: plan.id.to_string(),
         name: plan.name.to_string(),
@@ -176,7 +179,7 @@ pub(super) fn machine_plan(
         memory_mb: plan.spec.memory_mb,
         disk_gb: u32::try_from(plan.spec.disk_gb).unwrap_or(u32::MAX),
         images: hivekeep_machine::Images::default(),
-        folders: folders(desk),
+        folders: folders(workspace),
         disk: None,
         token_hash_hex: plan.token.hash_hex(),
         hostname: plan.name.to_string(),
@@ -187,8 +190,11 @@ pub(super) fn machine_plan(
 }
 
 /// The files of a disk; `None` is the workspace's first layer alone.
-pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<hivekeep_machine::Disk> {
-    let file = |layer| Artifact::Layer(layer).path(&desk.shared.folders);
+pub(super) fn disk_files(
+    workspace: &WorkspaceHandle,
+    disk: &Disk,
+) -> Option<hivekeep_machine::Disk> {
+    let file = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
     let top = file(disk.top?);
     Some(hivekeep_machine::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
 }
@@ -197,8 +203,8 @@ pub(super) fn disk_files(desk: &Desk, disk: &Disk) -> Option<hivekeep_machine::D
 const FIRST_CID: u32 = 10_000;
 
 /// Where the workspace's machine lives.
-pub(super) fn folders(desk: &Desk) -> hivekeep_machine::Folders {
-    let (roots, id) = (&desk.shared.folders, desk.id.to_string());
+pub(super) fn folders(workspace: &WorkspaceHandle) -> hivekeep_machine::Folders {
+    let (roots, id) = (&workspace.shared.folders, workspace.id.to_string());
     hivekeep_machine::Folders {
         run_dir: roots.run.join(&id),
         disk_dir: roots.disks.join(&id),

@@ -88,9 +88,9 @@ impl Workspace {
 
     /// A running task has written something.
     pub(super) fn task_progress(&mut self, told: &TaskProgress) {
-        let hide = self.desk.shared.hide.clone();
+        let hide = self.handle.shared.hide.clone();
         if let Some(data) = self.pace.event(Instant::now(), told, |text| hide(text)) {
-            self.desk.tell("task.progress", data);
+            self.handle.tell("task.progress", data);
         }
     }
 

@@ -35,12 +35,12 @@ impl Workspace {
         cx: &CallCx,
         input: FileTransfer,
     ) -> Result<Reply<FileTransferred>, ToolError> {
-        let root = self.desk.shared.folders.transfers.clone();
+        let root = self.handle.shared.folders.transfers.clone();
         let inside = inside(&root, &input.host_path)?;
         // What its disk cannot hold is no file of it: a guest could send for ever.
         let most_bytes = self.ledger.plan.spec.disk_gb << 30;
         let (link, cx) = (self.guest(cx)?, cx.clone());
-        let (room, quota) = (self.desk.shared.room.clone(), self.desk.shared.transfers.clone());
+        let (room, quota) = (self.handle.shared.room.clone(), self.handle.shared.transfers.clone());
         Ok(Reply::later(async move {
             if input.direction == Direction::Download {
                 let (quota, root) = (quota.clone(), root.clone());

@@ -1,23 +1,25 @@
 //! What is there when the keeper starts: records first, then the world.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Display};
 
 use hivekeep_kernel::Fault;
 use hivekeep_machine::sweep::Leftover;
-use hivekeep_store::StreamId;
+use hivekeep_runtime::log::Decision;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::Workspaces;
-use crate::{backup, ledger::Ledger, records::Record, shared::STREAM, snapshots::files};
+use crate::{backup, ledger::Ledger, records::Record, snapshots::files};
 
 impl Workspaces {
     /// Gives every recorded workspace its actor, after removing what no record names.
     pub(super) async fn boot(&mut self) -> Result<(), Fault> {
-        let mut ledgers = self.ledgers().await?;
         let first_boot = self.shared.first_boot();
         if first_boot {
-            self.give_up_merges(&mut ledgers).await?;
+            self.shared.logs.open_all().await?;
+            self.give_up_merges().await?;
         }
+        let ledgers = self.shared.logs.states();
         self.sweep(&ledgers).await?;
         self.sweep_snapshots(&ledgers).await?;
         // Those that failed have let go of their place already.
@@ -44,18 +46,17 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Merges that a daemon before this one did not end. In this one's own life the record of an
-    /// end may still be on its way to the journal, so that only a next daemon gives them up.
-    async fn give_up_merges(&self, ledgers: &mut [Ledger]) -> Result<(), Fault> {
-        for ledger in ledgers.iter_mut().filter(|ledger| ledger.merge.is_some()) {
-            let fault = |error: String| Fault::new(format!("giving up a merge: {error}"));
-            let stream = StreamId::new(STREAM, &ledger.plan.id.to_string());
-            let stream = stream.map_err(|error| fault(error.to_string()))?;
-            let record = serde_json::to_vec(&Record::MergeFailed);
-            let record = record.map_err(|error| fault(error.to_string()))?;
-            let noted = self.shared.journal.append(&stream, vec![record]).await;
-            noted.map_err(|error| fault(error.to_string()))?;
-            ledger.apply(Record::MergeFailed);
+    /// Gives up merges that a daemon before this one did not end. In its own life the record of an
+    /// end may still be on its way.
+    async fn give_up_merges(&self) -> Result<(), Fault> {
+        let logs = &self.shared.logs;
+        for ledger in logs.states().into_iter().filter(|ledger| ledger.merge.is_some()) {
+            let (written, outcome) = oneshot::channel();
+            let then = move |durable| drop(written.send(durable));
+            let fault = |error: &dyn Display| Fault::new(format!("giving up a merge: {error}"));
+            let given_up = Decision::record(Record::MergeFailed);
+            logs.decide(ledger.plan.id, given_up, then).map_err(|error| fault(&error))?;
+            outcome.await.map_err(|error| fault(&error))?.map_err(|error| fault(&error))?;
         }
         Ok(())
     }
@@ -73,25 +74,13 @@ impl Workspaces {
         }
     }
 
-    async fn ledgers(&self) -> Result<Vec<Ledger>, Fault> {
-        let shared = self.shared.clone();
-        let load = move || {
-            let streams = shared.journal.streams(&format!("{STREAM}/"))?;
-            let load = |stream: &StreamId| shared.load(stream).map(|loaded| loaded.ledger);
-            Ok::<_, hivekeep_store::Error>(streams.iter().map(load).collect::<Result<Vec<_>, _>>())
-        };
-        tokio::task::spawn_blocking(load)
-            .await
-            .map_err(|error| Fault::new(error.to_string()))?
-            .map_err(|error| Fault::new(error.to_string()))?
-            .map_err(|error| Fault::new(error.to_text()))
-    }
-
     /// Removes layers and memories that no record needs.
     async fn sweep_snapshots(&self, ledgers: &[Ledger]) -> Result<(), Fault> {
         let shared = self.shared.clone();
-        shared.holds.forget();
-        ledgers.iter().for_each(|ledger| shared.holds.take(ledger.pieces()));
+        for ledger in ledgers {
+            // What it held before is swept with all that nobody needs.
+            drop(shared.holds.replace(ledger.plan.id, ledger.pieces()));
+        }
         let sweep = move || files::sweep(&shared.folders, &shared.holds);
         let removed = tokio::task::spawn_blocking(sweep)
             .await

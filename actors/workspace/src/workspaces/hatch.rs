@@ -1,7 +1,8 @@
 //! Giving a planned workspace its actor, or undoing the plan when it gets none.
 
+use std::collections::BTreeSet;
+
 use hivekeep_kernel::{Address, Fault, RestartPolicy};
-use hivekeep_store::StreamId;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -11,7 +12,6 @@ use crate::{
     ledger::Ledger,
     phase::Phase,
     records::Planned,
-    shared::STREAM,
     workspace::{self, MachineProcess, Workspace},
 };
 
@@ -31,7 +31,7 @@ impl Workspaces {
         if reply.is_closed() || self.shared.may_start().is_err() {
             return self.unplan(plan);
         }
-        self.shared.holds.take(Ledger::new(plan.clone()).pieces());
+        self.shared.holds.replace(plan.id, Ledger::new(plan.clone()).pieces());
         match self.hatch(&plan) {
             Ok(address) => {
                 if reply.send(Ok(address.clone())).is_err() {
@@ -39,9 +39,8 @@ impl Workspaces {
                 }
             }
             Err(fault) => {
-                // Made for nothing else, so nothing is freed that somebody took meanwhile.
-                let pieces = Ledger::new(plan.clone()).pieces();
-                drop(self.shared.holds.release(pieces));
+                // Nothing was made of it yet.
+                drop(self.shared.holds.replace(plan.id, BTreeSet::new()));
                 self.unplan(plan);
                 let _asker_gone = reply.send(Err(fault));
             }
@@ -75,14 +74,10 @@ impl Workspaces {
     fn unplan(&self, plan: Planned) {
         let shared = self.shared.clone();
         let _detached = self.me.workers.spawn(async move {
-            let stream = match StreamId::new(STREAM, &plan.id.to_string()) {
-                Ok(stream) => stream,
-                Err(error) => return tracing::error!(%error, "a plan without a stream"),
-            };
             if let Err(error) = shared.network.leave(plan.id).await {
                 tracing::error!(workspace = %plan.id, %error, "a place in the network stays taken");
             }
-            if let Err(error) = shared.journal.forget(&stream).await {
+            if let Err(error) = shared.logs.forget(plan.id).await {
                 // What the record holds stays held: the next start undoes it.
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
                 return;

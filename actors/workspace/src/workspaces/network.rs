@@ -6,12 +6,8 @@ use hivekeep_kernel::{
     ToolError, WorkspaceId,
     ports::{NetworkPolicy, NetworkWish},
 };
-use hivekeep_store::StreamId;
 
-use crate::{
-    records::{Planned, Record},
-    shared::{STREAM, Shared, store_error},
-};
+use crate::{records::Planned, shared::Shared};
 
 /// Makes the plan durable and takes the workspace into the network. Neither waits for the other:
 /// they are two streams of one journal, and a crash between them leaves a plan that is undone or a
@@ -25,9 +21,6 @@ pub(super) async fn plan_and_join(
     plan: &Planned,
     keep: impl FnOnce(),
 ) -> Result<(), ToolError> {
-    let stream = StreamId::new(STREAM, &plan.id.to_string()).map_err(store_error)?;
-    let record = serde_json::to_vec(&Record::Planned(plan.clone()))
-        .map_err(|error| ToolError::internal(error.to_string()))?;
     let joins = shared.has_network(plan.spec.isolation).await?;
     shared.young.insert(plan.id);
     let joining = async {
@@ -36,14 +29,14 @@ pub(super) async fn plan_and_join(
             false => Ok(()),
         }
     };
-    let planning = shared.journal.append(&stream, vec![record]);
+    let planning = shared.logs.plan(plan.clone());
     match tokio::join!(planning, joining) {
-        (Ok(_), Ok(())) => {
+        (Ok(()), Ok(())) => {
             keep();
             Ok(())
         }
-        (Ok(_), Err(refused)) => {
-            if let Err(error) = shared.journal.forget(&stream).await {
+        (Ok(()), Err(refused)) => {
+            if let Err(error) = shared.logs.forget(plan.id).await {
                 // What the record holds stays held: the next start undoes it.
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
                 keep();
@@ -56,7 +49,7 @@ pub(super) async fn plan_and_join(
             if joined.is_ok() {
                 leave(shared, plan.id).await;
             }
-            Err(store_error(error))
+            Err(error)
         }
     }
 }

@@ -14,15 +14,11 @@ mod wires;
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{ExitHow, Gone, Isolation};
-use hivekeep_store::StreamId;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Msg;
-use crate::{
-    records::{Planned, Record, Spec},
-    shared::STREAM,
-};
+use crate::records::{Planned, Spec};
 use stage::Stage;
 
 /// A workspace whose machine could be neither taken up nor ended after a restart.
@@ -232,9 +228,7 @@ async fn no_actor(daemon_stops: bool) {
     shared.directory.claim(&plan.name, id).unwrap();
     assert_eq!(shared.directory.take_slot(id, 1), Some(0));
     shared.sessions.reserve(plan.owner, plan.spec.resources()).await.unwrap();
-    let stream = StreamId::new(STREAM, &id.to_string()).unwrap();
-    let record = serde_json::to_vec(&Record::Planned(plan.clone())).unwrap();
-    stage.journal.append(&stream, vec![record]).await.unwrap();
+    shared.logs.plan(plan.clone()).await.unwrap();
     let (reply, hatched) = oneshot::channel();
     // Its caller is there only where the daemon stops.
     let caller = daemon_stops.then_some(hatched);

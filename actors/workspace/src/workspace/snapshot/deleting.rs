@@ -4,10 +4,9 @@ use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
 
 use crate::{
-    codes,
+    logs::WorkspaceHandle,
     phase::Phase,
     records::Record,
-    shared::Desk,
     snapshots::Node,
     tools::snapshots::SnapshotResult,
     workspace::{Msg, Workspace, merge},
@@ -17,9 +16,9 @@ use crate::{
 const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
-async fn merged(desk: &Desk) -> Result<(), String> {
+async fn merged(workspace: &WorkspaceHandle) -> Result<(), String> {
     let begin = |reply| Msg::Merge(merge::Ask::Begin(reply));
-    let begun = desk.actor.ask(MERGE_PATIENCE, begin).await;
+    let begun = workspace.actor.ask(MERGE_PATIENCE, begin).await;
     let outcome = begun.map_err(|error| error.to_string())?;
     let ended = outcome.map_err(|why| why.words().to_owned())?.await;
     match ended.map_err(|_| "the workspace's actor ended".to_owned())? {
@@ -42,7 +41,7 @@ impl Workspace {
         let node = self.snapshot_named(name)?.clone();
         let children = self.ledger.snapshots.children(node.id).map(|child| child.name.clone());
         needed_by(&node, children.chain(self.forks_of(&node)).collect())?;
-        let (snapshot, name, workspace) = (node.id, node.name.clone(), self.desk.id);
+        let (snapshot, name, workspace) = (node.id, node.name.clone(), self.handle.id);
         let deleted = self.delete(node);
         Ok(Reply::later(async move {
             let not_merged = deleted.await?.err();
@@ -85,7 +84,7 @@ impl Workspace {
     }
 
     fn forks_of(&self, node: &Node) -> Vec<String> {
-        let mut forks = self.desk.shared.directory.forks_by_snapshot();
+        let mut forks = self.handle.shared.directory.forks_by_snapshot();
         forks.remove(&node.id).unwrap_or_default()
     }
 
@@ -94,17 +93,17 @@ impl Workspace {
         &mut self,
         node: Node,
     ) -> impl Future<Output = Result<Result<(), String>, ToolError>> + Send + use<> {
-        let (desk, ops) = (self.desk.clone(), self.ops.clone());
+        let (workspace, ops) = (self.handle.clone(), self.ops.clone());
         let event = json!({ "snapshot": node.name });
         self.changing = Some("losing a snapshot");
         async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let record = Record::SnapshotDeleted { snapshot: node.id };
-                let done = desk.commit(vec![record], Some(("snapshot.deleted", event))).await;
-                let _actor_gone = desk.actor.send(Msg::Unchanged);
+                let done = workspace.commit(vec![record], Some(("snapshot.deleted", event))).await;
+                let _actor_gone = workspace.actor.send(Msg::Unchanged);
                 let done = match done {
-                    Ok(()) => Ok(merged(&desk).await),
+                    Ok(()) => Ok(merged(&workspace).await),
                     Err(error) => Err(error),
                 };
                 let _caller_gone = tell.send(done);

@@ -16,9 +16,10 @@ impl Workspace {
     /// `snapshot` with action `list`.
     pub(crate) fn snapshot_list(&self) -> Reply<SnapshotResult> {
         let (tree, disk) = (self.ledger.snapshots.clone(), self.ledger.disk.clone());
-        let (folders, holds) = (self.desk.shared.folders.clone(), self.desk.shared.holds.clone());
-        let forks = self.desk.shared.directory.forks_by_snapshot();
-        let workspace = self.desk.id;
+        let (folders, holds) =
+            (self.handle.shared.folders.clone(), self.handle.shared.holds.clone());
+        let forks = self.handle.shared.directory.forks_by_snapshot();
+        let workspace = self.handle.id;
         Reply::later(async move {
             let measure = move || {
                 let row = |node: &Node| {

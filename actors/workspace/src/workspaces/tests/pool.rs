@@ -13,7 +13,6 @@ use crate::{
     Options,
     pool::{self, made_of},
     records::{Record, Spec},
-    shared::STREAM,
     workspaces::Msg,
 };
 
@@ -242,7 +241,7 @@ async fn a_claim_that_was_recorded_and_not_answered_is_the_claimers() {
         at: chrono::Utc::now(),
         network: Default::default(),
     };
-    let stream = StreamId::new(STREAM, &id).unwrap();
+    let stream = StreamId::new("workspace", &id).unwrap();
     stage.journal.append(&stream, vec![serde_json::to_vec(&record).unwrap()]).await.unwrap();
     stage.restart().await;
     let info = stage.once("w", |info| info["state"] == "running").await;

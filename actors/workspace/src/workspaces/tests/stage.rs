@@ -29,6 +29,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::wires::Wires;
 use crate::{
     Options,
+    logs::Logs,
     shared::{Folders, Shared},
     tools,
     workspaces::{Msg, Workspaces},
@@ -333,7 +334,7 @@ impl Daemon {
                 std::slice::from_ref(&folders.disks),
             ),
             folders,
-            journal: journal.clone(),
+            logs: Logs::new(journal.clone(), below("disks")),
             events: journal.events(),
             hide: Arc::new(|text| text.replace("s3cret", "[redacted]")),
             sessions: quota.clone(),
