@@ -12,6 +12,7 @@
 //! (`hivekeep_machine`), talk into them (`hivekeep_link`), run their git (`hivekeep_git`) and make
 //! what they boot from (`hivekeep_image`).
 
+mod activity;
 pub mod backup;
 pub mod codes;
 mod directory;

@@ -55,16 +55,37 @@ pub enum Want {
     Guest,
     /// Start the machine.
     Start,
+    /// Start a machine that crashed, by policy.
+    Restart,
     /// Stop the machine.
     Stop,
+    /// Stop the machine with the daemon, whatever goes on.
+    StopForDaemon,
     /// Halt it.
     Pause,
     /// Let it go on.
     Resume,
+    /// Make a snapshot.
+    Snapshot {
+        /// With the machine's memory.
+        memory: bool,
+    },
+    /// Delete a snapshot.
+    DeleteSnapshot,
     /// Go back to a snapshot.
     Restore,
+    /// Make one layer of two that nothing tells apart.
+    MergeLayers,
     /// Change what it may reach and what leads to it.
     Network,
+    /// Give it another owner.
+    Adopt,
+    /// Give a machine of the pool to somebody.
+    Claim,
+    /// Take up a machine that was left for not answering.
+    Reattach,
+    /// Remove a machine of the pool.
+    Discard,
     /// Remove everything.
     Destroy,
 }
@@ -94,10 +115,12 @@ impl Phase {
     pub fn on(self, want: Want) -> Result<Self, ToolError> {
         match (want, self) {
             (Want::Guest, Self::Running) => Ok(Self::Running),
-            (Want::Start, Self::Stopped | Self::Crashed) => Ok(Self::Starting),
-            (Want::Stop, Self::Running | Self::Paused | Self::HostDiskFull | Self::Crashed) => {
-                Ok(Self::Stopping)
-            }
+            (Want::Start, Self::Stopped | Self::Crashed)
+            | (Want::Restart | Want::Reattach, Self::Crashed) => Ok(Self::Starting),
+            (
+                Want::Stop | Want::StopForDaemon,
+                Self::Running | Self::Paused | Self::HostDiskFull | Self::Crashed,
+            ) => Ok(Self::Stopping),
             (
                 Want::Network,
                 Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
@@ -108,9 +131,20 @@ impl Phase {
                 Want::Restore,
                 Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
             ) => Ok(Self::Starting),
-            (Want::Destroy, Self::Destroying) => Err(self.busy()),
+            (Want::Snapshot { .. }, Self::Running | Self::Paused)
+            | (Want::Snapshot { memory: false }, Self::Stopped | Self::Crashed)
+            | (Want::MergeLayers, Self::Stopped)
+            | (Want::Claim, Self::Running) => Ok(self),
+            (Want::Snapshot { .. }, Self::Stopped | Self::Crashed) => Err(no_memory()),
+            (Want::Snapshot { .. }, Self::Failed) => Err(self.busy()),
+            // It may be on its way back to just this one.
+            (Want::DeleteSnapshot, Self::Starting | Self::Destroying) => Err(self.busy()),
+            (Want::Claim, _) => Err(not_claimable(format!("it is {}", self.word()))),
+            (Want::Adopt, Self::Destroying) => Err(being_taken()),
+            (Want::DeleteSnapshot | Want::Adopt, _) => Ok(self),
+            (Want::Destroy | Want::Discard, Self::Destroying) => Err(self.busy()),
             // A machine that never comes up must not be indestructible.
-            (Want::Destroy, _) => Ok(Self::Destroying),
+            (Want::Destroy | Want::Discard, _) => Ok(Self::Destroying),
             (_, Self::Creating | Self::Starting | Self::Stopping | Self::Destroying) => {
                 Err(self.busy())
             }
@@ -147,23 +181,45 @@ impl Phase {
     }
 }
 
+/// The refusal of a take-over beside another one, or beside the removal.
+pub(crate) fn being_taken() -> ToolError {
+    ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, "it is being taken over or removed")
+        .retry_after(std::time::Duration::from_secs(1))
+}
+
+/// The refusal to remove a machine that is not the pool's any more.
+pub(crate) fn not_the_pools() -> ToolError {
+    ToolError::new(Layer::Actor, codes::NOT_OWNER, "it is somebody's")
+}
+
+/// The refusal of a machine that the pool cannot give away now.
+pub(crate) fn not_claimable(why: impl Into<String>) -> ToolError {
+    ToolError::new(Layer::Actor, codes::NOT_CLAIMABLE, why.into())
+}
+
+fn no_memory() -> ToolError {
+    let message = "a workspace that does not run has no memory";
+    ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
+        .next("call workspace_start first, or leave include_memory out")
+}
+
+#[cfg(test)]
+pub(crate) const ALL_PHASES: [Phase; 10] = [
+    Phase::Creating,
+    Phase::Starting,
+    Phase::Running,
+    Phase::Paused,
+    Phase::HostDiskFull,
+    Phase::Stopping,
+    Phase::Stopped,
+    Phase::Crashed,
+    Phase::Failed,
+    Phase::Destroying,
+];
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use Phase::*;
-
-    const ALL: [Phase; 10] = [
-        Creating,
-        Starting,
-        Running,
-        Paused,
-        HostDiskFull,
-        Stopping,
-        Stopped,
-        Crashed,
-        Failed,
-        Destroying,
-    ];
+    use super::{ALL_PHASES as ALL, Phase::*, *};
 
     #[test]
     fn only_a_running_guest_is_asked_anything() {

@@ -55,7 +55,8 @@ pub(crate) use tasks::{Ask as TaskAsk, Way};
 pub(crate) use transfer::TransferQuota;
 
 use crate::{
-    codes, job,
+    activity::{Activity, Situation},
+    job,
     ledger::Ledger,
     logs::WorkspaceHandle,
     phase::{Phase, Want},
@@ -80,8 +81,8 @@ pub enum Msg {
     Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<Line>>),
     /// The guest knows its own token from now on.
     OwnToken,
-    /// A change of disk or snapshots came to its end.
-    Unchanged,
+    /// An activity came to its end.
+    Finished(Activity),
     /// Of `workspace_prepare`.
     Prepare(prepare::Ask),
     /// Of a backup.
@@ -131,8 +132,6 @@ pub enum Msg {
     Stop(oneshot::Sender<()>),
     /// Become somebody's.
     Claim(Claim),
-    /// That came to its end.
-    ClaimOver,
     /// Do once what a claim and a first command will do.
     Rehearse(oneshot::Sender<Result<(), ToolError>>),
     /// Remove a machine that is the pool's; refused when it is somebody's.
@@ -175,7 +174,7 @@ pub struct Workspace {
     children: Children,
     machine: Option<MachineHandle>,
     /// A machine whose record is under way. A start that is given up meanwhile leaves it.
-    newborn: Option<Box<MachineHandle>>,
+    unrecorded: Option<Box<MachineHandle>>,
     /// The machine that was last seen to end; its record may be under way.
     ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
@@ -189,18 +188,14 @@ pub struct Workspace {
     pace: Pace,
     /// What the guest takes for its link's secret.
     token: watch::Sender<LinkToken>,
-    /// What goes on with disk and snapshots.
-    changing: Option<&'static str>,
+    /// What goes on with disk and machine.
+    activity: Activity,
     /// Held by changes of forwards that are under way.
     forwarding: Arc<()>,
-    /// The merging of layers that goes on.
-    merger: Option<merge::Merger>,
     /// An adoption is under way.
     adopting: bool,
-    /// It is being given to somebody.
-    claiming: bool,
-    /// The start under way takes up a machine that runs already.
-    reattaching: bool,
+    /// Layers are being merged in the background, until another phase ends that.
+    merger: Option<merge::Merger>,
     /// Calls' work. A clone held by work keeps that work alive past the actor.
     ops: Workers,
     crashes: Meter,
@@ -228,7 +223,7 @@ impl Entity for Workspace {
             reason: None,
             children,
             machine: None,
-            newborn: None,
+            unrecorded: None,
             ended: None,
             jobs: Default::default(),
             line,
@@ -237,12 +232,10 @@ impl Entity for Workspace {
             links: 0,
             pace: Pace::default(),
             token,
-            changing: None,
+            activity: Activity::Idle,
             forwarding: Arc::default(),
-            merger: None,
             adopting: false,
-            claiming: false,
-            reattaching: false,
+            merger: None,
             ops: Workers::default(),
             crashes,
         };
@@ -261,7 +254,7 @@ impl Entity for Workspace {
                 let _asker_gone = taken_up.send(());
             }
             Msg::Create(cx, reply) => self.create(cx, reply),
-            Msg::Launched(handle) => self.newborn = Some(handle),
+            Msg::Launched(handle) => self.unrecorded = Some(handle),
             Msg::Attach(handle, token, reply) => {
                 self.attach(*handle, token)?;
                 let _asker_gone = reply.send(self.line.subscribe());
@@ -269,11 +262,11 @@ impl Entity for Workspace {
             Msg::Detach(reply) => {
                 self.detach("told to let go of the machine");
                 let recorded = || self.ledger.handle().cloned().map(Box::new);
-                let handle = self.newborn.take().or_else(recorded);
+                let handle = self.unrecorded.take().or_else(recorded);
                 let _asker_gone = reply.send(handle);
             }
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
-            Msg::Unchanged => self.changing = None,
+            Msg::Finished(activity) => self.finished(activity),
             Msg::Prepare(ask) => self.preparation(ask),
             Msg::Backup(ask) => self.backup(ask),
             Msg::Merge(ask) => self.merging(ask),
@@ -297,7 +290,6 @@ impl Entity for Workspace {
             Msg::Stop(done) => self.stop_for_daemon(done),
             Msg::Claim(wish) => self.claim(wish),
             Msg::Rehearse(done) => self.rehearse(done),
-            Msg::ClaimOver => self.claiming = false,
             Msg::Discard(done) => self.discard(done),
             Msg::Forget if self.phase == Phase::Failed => self.undo("workspace.forgotten"),
             Msg::Abandon if self.phase == Phase::Creating => self.undo("workspace.create_undone"),
@@ -332,8 +324,10 @@ impl Workspace {
         let Some(ledger) = shared.logs.state(self.handle.id) else { return };
         self.ledger = ledger;
         let recorded = self.ledger.handle().map(|handle| handle.process);
-        if self.newborn.as_ref().is_some_and(|newborn| recorded == Some(newborn.process)) {
-            self.newborn = None;
+        self.unrecorded.take_if(|machine| recorded == Some(machine.process));
+        if self.ledger.plan.pool.is_none() {
+            // It is somebody's now, as far as it was the pool's.
+            self.finished(Activity::Claiming);
         }
         let free = shared.holds.replace(self.handle.id, self.ledger.pieces());
         if !free.is_empty() {
@@ -360,16 +354,30 @@ impl Workspace {
             .next("workspace_adopt takes over a workspace whose session is gone"))
     }
 
-    /// Whether the guest may be asked. While a machine that outlived the daemon is
-    /// being attached again, calls wait for its link instead of being refused.
+    /// Everything that decides what may be asked of it.
+    pub(crate) fn situation(&self) -> Situation {
+        Situation {
+            phase: self.phase,
+            activity: self.activity,
+            forwarding: Arc::strong_count(&self.forwarding) > 1,
+            unfinished: self.ledger.change.is_some(),
+            adopting: self.adopting,
+        }
+    }
+
+    /// The phase that a wish leads to.
     ///
     /// # Errors
-    /// As [`Phase::on`].
-    pub(crate) fn guest_wanted(&self) -> Result<(), ToolError> {
-        if self.reattaching && self.phase == Phase::Starting {
-            return Ok(());
+    /// As [`Situation::on`].
+    pub(crate) fn on(&self, want: Want) -> Result<Phase, ToolError> {
+        self.situation().on(want)
+    }
+
+    /// Ends an activity, unless another one goes on by now.
+    fn finished(&mut self, activity: Activity) {
+        if self.activity == activity {
+            self.activity = Activity::Idle;
         }
-        self.phase.on(Want::Guest).map(drop)
     }
 }
 

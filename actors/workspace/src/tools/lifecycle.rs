@@ -308,8 +308,7 @@ impl Workspace {
         cx: &CallCx,
         _: WorkspaceDestroy,
     ) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
-        let next = self.phase().on(Want::Destroy)?;
-        self.idle()?;
+        let next = self.on(Want::Destroy)?;
         Ok(self.destroy(cx, next))
     }
 
@@ -318,9 +317,8 @@ impl Workspace {
         cx: &CallCx,
         _: WorkspaceStart,
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
-        let next = self.phase().on(Want::Start)?;
+        let next = self.on(Want::Start)?;
         self.may_start()?;
-        self.idle()?;
         Ok(self.start_again(cx, next))
     }
 
@@ -329,8 +327,7 @@ impl Workspace {
         _: &CallCx,
         _: WorkspaceStop,
     ) -> Result<Reply<WorkspaceStopped>, ToolError> {
-        let next = self.phase().on(Want::Stop)?;
-        self.idle()?;
+        let next = self.on(Want::Stop)?;
         Ok(self.stop_machine(next))
     }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Workspace;
-use crate::{logs::WorkspaceHandle, phase::Phase, records::Record};
+use crate::{logs::WorkspaceHandle, phase::Want, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
@@ -29,13 +29,8 @@ impl Workspace {
         if owner == Some(by) {
             return drop(reply.send(Ok(None)));
         }
-        if self.adopting || self.phase == Phase::Destroying {
-            let error = ToolError::new(
-                Layer::Actor,
-                codes::WORKSPACE_BUSY,
-                "it is being taken over or removed",
-            );
-            return drop(reply.send(Err(error.retry_after(Duration::from_secs(1)))));
+        if let Err(error) = self.on(Want::Adopt) {
+            return drop(reply.send(Err(error)));
         }
         self.adopting = true;
         let workspace = self.handle.clone();

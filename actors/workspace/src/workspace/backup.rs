@@ -4,6 +4,7 @@ use hivekeep_kernel::{SnapshotId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, bring_up::internal_cx, snapshot};
+use crate::activity::Activity;
 
 /// What a backup asks.
 pub enum Ask {
@@ -44,13 +45,13 @@ impl Workspace {
             Err(error) => return drop(reply.send(Err(error))),
         };
         making.node.by_backup = true;
-        self.changing = Some("being snapshotted");
+        self.activity = Activity::Snapshotting;
         let (workspace, plan, cx) =
             (self.handle.clone(), self.ledger.plan.clone(), internal_cx(&self.handle));
         let _detached = self.ops.spawn(async move {
             let made =
                 snapshot::make(&workspace, &plan, making, &cx).await.map(|made| made.node.id);
-            let _actor_gone = workspace.actor.send(Msg::Unchanged);
+            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
             if let Err(Ok(snapshot)) = reply.send(made) {
                 // The backup was given up meanwhile.
                 let (reply, _) = oneshot::channel();

@@ -17,7 +17,7 @@ use crate::{
     codes,
     ledger::Change,
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::{Phase, Want},
     pool::Role,
     records::{Planned, Record},
     snapshots::{Artifact, Disk, files},
@@ -105,10 +105,10 @@ impl Workspace {
     /// A crashed machine's restart is due by policy.
     pub(super) fn restart_due(&mut self) {
         // A daemon that stops leaves it crashed.
-        if self.phase != Phase::Crashed || self.may_start().is_err() {
+        if self.phase.on(Want::Restart).is_err() || self.may_start().is_err() {
             return;
         }
-        if self.idle().is_err() {
+        let Ok(next) = self.on(Want::Restart) else {
             // A snapshot that the crash cut short is still being settled.
             let workspace = self.handle.clone();
             let _detached = self.me.workers.spawn(async move {
@@ -116,8 +116,8 @@ impl Workspace {
                 let _gone = workspace.actor.send(Msg::RestartDue);
             });
             return;
-        }
-        self.set_phase(Phase::Starting);
+        };
+        self.set_phase(next);
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let (start, change) = (self.start_point(), self.ledger.change.clone());
         let cx = internal_cx(&workspace);

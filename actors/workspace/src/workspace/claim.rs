@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 
 use super::{Line, Msg, Workspace, identity};
 use crate::{
+    activity::Activity,
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::{Want, not_claimable, not_the_pools},
     records::{Planned, Record},
     workspaces::{Claims, inherited, over},
 };
@@ -39,27 +40,24 @@ impl Workspace {
             Ok(link) => link,
             Err(error) => return drop(reply.send(Err(Box::new((claims, error))))),
         };
-        self.claiming = true;
+        self.activity = Activity::Claiming;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         // To its end, whether or not the caller waits: it is somebody's then.
         let _detached = self.ops.spawn(async move {
             let outcome = hand_over(&workspace, &plan, &link, claims).await;
-            let _actor_gone = workspace.actor.send(Msg::ClaimOver);
+            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Claiming));
             let _caller_gone = reply.send(outcome);
         });
     }
 
     fn claimable(&self) -> Result<Link, ToolError> {
-        let refused = |why: String| ToolError::new(Layer::Actor, codes::NOT_CLAIMABLE, why);
-        if self.ledger.plan.pool.is_none() || self.claiming {
-            return Err(refused("it is somebody's already".to_owned()));
+        if self.ledger.plan.pool.is_none() {
+            return Err(not_claimable("it is somebody's already"));
         }
-        if self.phase != Phase::Running {
-            return Err(refused(format!("it is {}", self.phase.word())));
-        }
+        self.on(Want::Claim)?;
         match &*self.line.borrow() {
             Line::Up(link) => Ok(link.clone()),
-            other => Err(refused(format!("its link is {}", other.word()))),
+            other => Err(not_claimable(format!("its link is {}", other.word()))),
         }
     }
 
@@ -85,17 +83,15 @@ impl Workspace {
 
     /// Removes a machine of the pool, unless it is somebody's by now.
     pub(super) fn discard(&mut self, done: oneshot::Sender<Result<(), ToolError>>) {
-        let refusal = match () {
-            () if self.ledger.plan.pool.is_none() || self.claiming => {
-                Some(ToolError::new(Layer::Actor, codes::NOT_OWNER, "it is somebody's"))
-            }
-            () if self.phase == Phase::Destroying => Some(self.phase.busy()),
-            () => self.idle().err(),
+        let next = match self.ledger.plan.pool {
+            Some(_) => self.on(Want::Discard),
+            None => Err(not_the_pools()),
         };
-        if let Some(error) = refusal {
-            return drop(done.send(Err(error)));
-        }
-        self.set_phase(Phase::Destroying);
+        let next = match next {
+            Ok(next) => next,
+            Err(error) => return drop(done.send(Err(error))),
+        };
+        self.set_phase(next);
         let work = self.destruction("pool.discarded");
         let _detached = self.ops.spawn(async move { drop(done.send(work.await)) });
     }

@@ -8,7 +8,7 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, line};
-use crate::codes;
+use crate::phase::Want;
 use crate::tools::execution::{Exec, ExecResult};
 
 /// Longest command.
@@ -45,7 +45,7 @@ impl Workspace {
         cx: &CallCx,
         input: Exec,
     ) -> Result<Reply<ExecResult>, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         if !(1..=MAX_TIMEOUT_SECS).contains(&input.timeout_secs) {
             return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
         }

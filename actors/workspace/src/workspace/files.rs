@@ -8,7 +8,7 @@ use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
 use super::{Workspace, line};
-use crate::codes;
+use crate::phase::Want;
 use crate::tools::files::{
     FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
     FileWritten, MAX_TEXT_BYTES,
@@ -23,7 +23,7 @@ impl Workspace {
         &self,
         cx: &CallCx,
     ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(async move { cx.guard(line::usable(&mut line, patience)).await })

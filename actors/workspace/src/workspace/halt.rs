@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Workspace, bring_up::settle, identity, line, snapshot::no_snapshots};
 use crate::{
+    activity::Activity,
     phase::{Phase, Want},
     tools::snapshots::Halted,
 };
@@ -32,12 +33,11 @@ impl Workspace {
     }
 
     fn turn(&mut self, want: Want, to: Phase) -> Result<Reply<Halted>, ToolError> {
-        self.unchanging()?;
-        self.phase.on(want)?;
+        self.on(want)?;
         let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
         let driver = self.handle.shared.driver(self.ledger.plan.spec.isolation)?;
         driver.snapshots().ok_or_else(no_snapshots)?;
-        self.changing = Some("being paused or resumed");
+        self.activity = Activity::Pausing;
         let (workspace, plan, ops) =
             (self.handle.clone(), self.ledger.plan.clone(), self.ops.clone());
         let (from, planned) = (self.phase, plan.clone());
@@ -55,7 +55,7 @@ impl Workspace {
                 };
                 let now = if turned.is_ok() { to } else { from };
                 settle(&workspace, now, None).await;
-                let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
+                let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Pausing));
                 if turned.is_ok() {
                     workspace.tell(
                         if to == Phase::Paused { "workspace.paused" } else { "workspace.resumed" },

@@ -14,6 +14,7 @@ use super::{Workspace, exec::exit_code, line};
 use crate::{
     codes,
     job::{self, Job},
+    phase::Want,
     records::Record,
     tools::execution::JobView,
 };
@@ -33,7 +34,7 @@ impl Workspace {
         workdir: Option<String>,
         env: BTreeMap<String, String>,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         // A guest that keeps to its own limit has refused before. Each is an actor here.
         if self.ledger.jobs.len() >= MAX_JOBS {
             let message = format!("{MAX_JOBS} jobs are not known to have ended");
@@ -86,7 +87,7 @@ impl Workspace {
         stdout_from: u64,
         stderr_from: u64,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         let (mut line, cx) = (self.line.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
@@ -112,7 +113,7 @@ impl Workspace {
         job: JobId,
         signal: i32,
     ) -> Result<Reply<JobView>, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         if !(1..=64).contains(&signal) {
             return Err(ToolError::invalid("signal must be 1 to 64"));
         }

@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Msg, Workspace};
 use crate::{
+    activity::Activity,
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::{Phase, Want},
     records::Record,
     snapshots::{Artifact, Merge, files},
 };
@@ -90,7 +91,9 @@ impl Workspace {
             Ask::Next(reply) => drop(reply.send(self.mergeable().ok())),
             Ask::May(reply) => {
                 let may = self.may_record_merge();
-                self.changing = self.changing.or(may.then_some("having its layers merged"));
+                if may {
+                    self.activity = Activity::MergingLayers;
+                }
                 let _work_gone = reply.send(may);
             }
             Ask::Ended => self.merger = None,
@@ -129,14 +132,10 @@ impl Workspace {
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
         match self.phase {
-            Phase::Stopped if self.settled() && self.ledger.merge.is_none() => Ok(merge),
             Phase::Running | Phase::Paused | Phase::HostDiskFull => Err(NotMerged::Runs),
+            _ if self.on(Want::MergeLayers).is_ok() && self.ledger.merge.is_none() => Ok(merge),
             _ => Err(NotMerged::Busy),
         }
-    }
-
-    fn settled(&self) -> bool {
-        self.changing.is_none() && self.ledger.change.is_none()
     }
 
     /// The chains are still those that the two layers were taken from: a fork that came meanwhile
@@ -145,7 +144,7 @@ impl Workspace {
         let Some(merge) = self.ledger.merge else { return false };
         let holds = &self.handle.shared.holds;
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
-        self.phase == Phase::Stopped && self.settled() && alone(merge.lower) && alone(merge.upper)
+        self.on(Want::MergeLayers).is_ok() && alone(merge.lower) && alone(merge.upper)
     }
 }
 
@@ -189,7 +188,7 @@ async fn merge_two(
     }
     let event = ("layers.merged", json!({ "into": merge.into }));
     let recorded = workspace.commit(vec![Record::Merged], Some(event)).await;
-    let _actor_gone = workspace.actor.send(Msg::Unchanged);
+    let _actor_gone = workspace.actor.send(Msg::Finished(Activity::MergingLayers));
     recorded?;
     fault_point!("merge.after_merged");
     Ok(true)

@@ -29,7 +29,7 @@ impl Workspace {
         &mut self,
         wish: NetworkWish,
     ) -> Result<Reply<PolicyInForce>, ToolError> {
-        self.phase.on(Want::Network)?;
+        self.on(Want::Network)?;
         let begun = Instant::now();
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let launched = self.ledger.handle().is_some();
@@ -67,7 +67,7 @@ impl Workspace {
             return Ok(Reply::Now(self.forwards(&input)));
         }
         check(&input)?;
-        self.phase.on(Want::Network)?;
+        self.on(Want::Network)?;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let machine = match (self.phase, self.ledger.handle()) {
             (Phase::Running | Phase::Paused | Phase::HostDiskFull, Some(handle)) => {

@@ -22,6 +22,7 @@ use super::{
     snapshot::{self, Making},
 };
 use crate::{
+    activity::Activity,
     logs::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Recipe, Record, Spec},
@@ -76,7 +77,7 @@ impl Workspace {
             Ask::Make(request) => self.prepare(*request),
             Ask::Freeze(reply) => drop(reply.send(self.golden())),
             Ask::Undo(error, reply) => {
-                self.changing = None;
+                self.finished(Activity::Preparing);
                 self.set_phase(Phase::Destroying);
                 let work = self.destruction("workspace.prepare_undone");
                 let work = async move {
@@ -117,7 +118,7 @@ impl Workspace {
         let start = bring_up::Start { planned: true, ..self.start_point() };
         let line = self.line.subscribe();
         // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
-        self.changing = Some("being prepared");
+        self.activity = Activity::Preparing;
         let span = cx.span.clone();
         let work = prepare(workspace, plan, start, line, setup, cx, reply);
         let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
@@ -143,7 +144,7 @@ async fn prepare(
         Err(error) => {
             // As of any creation: the logs of a machine that did not boot are kept.
             bring_up::fail_creation(&workspace, &plan, &error).await;
-            let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
+            let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
             let _caller_gone = reply.send(Err(error));
             return;
         }
@@ -152,7 +153,7 @@ async fn prepare(
     let boot = step(StepKind::Boot, "start the machine", begun);
     match furnish(&workspace, &plan, (up, boot), line, &setup, &mut teller, &quiet).await {
         Ok(golden) => {
-            let _actor_gone = workspace.actor.send(super::Msg::Unchanged);
+            let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
             settle(&workspace, Phase::Running, None).await;
             fault_point!("prepare.after_created");
             let _caller_gone = reply.send(Ok(golden));

@@ -14,9 +14,10 @@ use super::{
     take_down,
 };
 use crate::{
+    activity::Activity,
     ledger::{Change, MachineFact},
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     snapshots::Disk,
 };
@@ -63,7 +64,7 @@ impl Workspace {
                 });
             }
             MachineFact::Launched { handle, .. } => {
-                self.reattaching = true;
+                self.activity = Activity::Reattaching;
                 self.set_phase(Phase::Starting);
                 self.spawn_recovery(|workspace, plan| async move {
                     let change = change.map(|change| (change, disk));
@@ -82,10 +83,20 @@ impl Workspace {
     /// A machine that was left for not answering is taken up, unless its end was ordered meanwhile.
     pub(super) fn answers(&mut self, process: ProcessId) {
         let recorded = self.ledger.handle().map(|handle| handle.process);
-        if self.phase == Phase::Crashed && self.machine.is_none() && recorded == Some(process) {
-            self.reason = None;
-            self.recover();
+        let left = self.machine.is_none() && recorded == Some(process);
+        if !left || self.phase.on(Want::Reattach).is_err() {
+            return;
         }
+        if self.on(Want::Reattach).is_ok() {
+            self.reason = None;
+            return self.recover();
+        }
+        // What goes on with its disk ends first.
+        let actor = self.me.address.clone();
+        let _detached = self.me.workers.spawn(async move {
+            tokio::time::sleep(ASK_AGAIN_IN).await;
+            let _gone = actor.send(Msg::Answers(process));
+        });
     }
 
     pub(super) fn undo(&mut self, event: &'static str) {

@@ -33,7 +33,7 @@ impl Workspace {
         name: &str,
         discard_newer: bool,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
-        self.unchanging()?;
+        self.situation().undisturbed(Want::Restore)?;
         let node = self.snapshot_named(name)?.clone();
         let next = self.phase.on(Want::Restore)?;
         self.may_start()?;

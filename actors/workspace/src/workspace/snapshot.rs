@@ -4,11 +4,11 @@ mod deleting;
 mod listing;
 mod quiet;
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, fault_point};
-use hivekeep_machine::{Isolation, MachineHandle, SaveRequest, host_disk_full};
+use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 use serde_json::json;
 
 use super::{
@@ -19,8 +19,9 @@ use super::{
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
+    activity::Activity,
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::{Phase, Want},
     records::{Planned, Record},
     snapshots::{Artifact, Disk, Memory, Node, files},
     tools::snapshots::SnapshotResult,
@@ -70,13 +71,13 @@ impl Workspace {
         let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
         let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let ops = self.ops.clone();
-        self.changing = Some("being snapshotted");
+        self.activity = Activity::Snapshotting;
         Ok(Reply::later(async move {
             // Goes on to its end whether or not the caller waits.
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let made = make(&workspace, &plan, making, &cx).await;
-                let _actor_gone = workspace.actor.send(Msg::Unchanged);
+                let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
                 let _caller_gone = tell.send(made);
             });
             let made =
@@ -100,7 +101,8 @@ impl Workspace {
         name: String,
         include_memory: bool,
     ) -> Result<Making, ToolError> {
-        self.unchanging()?;
+        let want = Want::Snapshot { memory: include_memory };
+        self.situation().undisturbed(want)?;
         check_name(&name)?;
         self.may_snapshot(&name, include_memory)?;
         let live = matches!(self.phase, Phase::Running | Phase::Paused);
@@ -168,53 +170,8 @@ impl Workspace {
                 .next("call workspace_stop: layers that deleted snapshots left are merged then")
                 .detail("max_layers", MAX_LAYERS));
         }
-        match (self.phase, include_memory) {
-            (Phase::Running | Phase::Paused, _) | (Phase::Stopped | Phase::Crashed, false) => {
-                Ok(())
-            }
-            (Phase::Stopped | Phase::Crashed, true) => {
-                let message = "a workspace that does not run has no memory";
-                Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
-                    .next("call workspace_start first, or leave include_memory out"))
-            }
-            (Phase::HostDiskFull, _) => Err(host_disk_full()),
-            (phase, _) => Err(phase.busy()),
-        }
+        self.phase.on(Want::Snapshot { memory: include_memory }).map(drop)
     }
-
-    /// A machine is not taken from under a snapshot that is being made of it.
-    ///
-    /// # Errors
-    /// `workspace_busy`.
-    pub(crate) fn idle(&self) -> Result<(), ToolError> {
-        if std::sync::Arc::strong_count(&self.forwarding) > 1 {
-            return Err(changing("having its ports forwarded"));
-        }
-        self.changing.map_or(Ok(()), |what| Err(changing(what)))
-    }
-
-    /// Only one change of disk and snapshots goes on at a time.
-    ///
-    /// # Errors
-    /// `workspace_busy`.
-    pub(crate) fn unchanging(&self) -> Result<(), ToolError> {
-        self.idle()?;
-        match &self.ledger.change {
-            None => Ok(()),
-            Some(_) => Err(ToolError::new(
-                Layer::Actor,
-                codes::SNAPSHOT_UNFINISHED,
-                "an earlier snapshot or restore was cut short; the workspace's next start ends it",
-            )
-            .next("call workspace_start, after workspace_stop if the workspace runs")),
-        }
-    }
-}
-
-fn changing(what: &str) -> ToolError {
-    ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, format!("the workspace is {what}"))
-        .next("try again when that is done")
-        .retry_after(Duration::from_secs(1))
 }
 
 fn check_name(name: &str) -> Result<(), ToolError> {

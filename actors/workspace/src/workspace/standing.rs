@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Msg, Workspace};
-use crate::{phase::Phase, pool, records::Record, workspaces};
+use crate::{activity::Activity, phase::Phase, pool, records::Record, workspaces};
 
 /// What is known of the machine's process on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -89,7 +89,7 @@ impl Workspace {
     /// A change of phase came to its end.
     pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
         // A machine may have ended between the last step of its start and now.
-        self.reattaching = false;
+        self.finished(Activity::Reattaching);
         let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
         let gone = stands && self.machine.is_none();
         self.reason = reason;

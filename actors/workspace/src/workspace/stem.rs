@@ -4,6 +4,7 @@ use hivekeep_kernel::{CallCx, SessionId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, snapshot};
+use crate::activity::Activity;
 use crate::workspaces::{ForkSource, Held, inherited};
 
 /// A snapshot with memory on behalf of a call that forks it at once.
@@ -47,11 +48,11 @@ impl Workspace {
             Ok(making) => making,
             Err(error) => return drop(reply.send(Err(error))),
         };
-        self.changing = Some("being snapshotted");
+        self.activity = Activity::Snapshotting;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let _detached = self.ops.spawn(async move {
             let made = snapshot::make(&workspace, &plan, making, &cx).await;
-            let _actor_gone = workspace.actor.send(Msg::Unchanged);
+            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
             let _caller_gone = reply.send(made);
         });
     }

@@ -55,7 +55,7 @@ impl Workspace {
 impl Workspace {
     /// The daemon stops and takes the machines with it.
     pub(super) fn stop_for_daemon(&mut self, done: tokio::sync::oneshot::Sender<()>) {
-        let Ok(next) = self.phase.on(Want::Stop) else {
+        let Ok(next) = self.on(Want::StopForDaemon) else {
             let _asker_gone = done.send(());
             return;
         };

@@ -7,6 +7,7 @@ use hivekeep_protocol::{TaskNews, TaskPage, TaskProgress};
 use tokio::sync::{oneshot, watch};
 
 use super::{Line, Workspace};
+use crate::phase::Want;
 
 /// What may be asked for tasks.
 pub enum Ask {
@@ -53,7 +54,7 @@ impl Workspace {
             }
             Ask::Told { after, limit, reply } => {
                 // What cannot be asked has no answers: whoever asks is told why.
-                let may_ask = self.guest_wanted().is_ok();
+                let may_ask = self.on(Want::Guest).is_ok();
                 let page = may_ask.then(|| self.told.answer(after, limit)).flatten();
                 let _asker_gone = reply.send(page);
             }
@@ -68,7 +69,7 @@ impl Workspace {
     }
 
     fn task_way(&self, env: BTreeMap<String, String>) -> Result<Way, ToolError> {
-        self.guest_wanted()?;
+        self.on(Want::Guest)?;
         Ok(Way { line: self.line.subscribe(), env: self.environment(env)? })
     }
 

@@ -4,8 +4,9 @@ use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
 
 use crate::{
+    activity::Activity,
     logs::WorkspaceHandle,
-    phase::Phase,
+    phase::Want,
     records::Record,
     snapshots::Node,
     tools::snapshots::SnapshotResult,
@@ -37,7 +38,7 @@ impl Workspace {
         &mut self,
         name: &str,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
-        self.may_delete()?;
+        self.on(Want::DeleteSnapshot)?;
         let node = self.snapshot_named(name)?.clone();
         let children = self.ledger.snapshots.children(node.id).map(|child| child.name.clone());
         needed_by(&node, children.chain(self.forks_of(&node)).collect())?;
@@ -68,19 +69,10 @@ impl Workspace {
     ) -> Result<Option<impl Future<Output = Result<(), ToolError>> + Send + use<>>, ToolError> {
         let node = self.ledger.snapshots.get(snapshot).filter(|node| node.by_backup);
         let Some(node) = node.cloned() else { return Ok(None) };
-        self.may_delete()?;
+        self.on(Want::DeleteSnapshot)?;
         needed_by(&node, self.forks_of(&node))?;
         let deleted = self.delete(node);
         Ok(Some(async move { deleted.await.map(drop) }))
-    }
-
-    fn may_delete(&self) -> Result<(), ToolError> {
-        self.unchanging()?;
-        match self.phase() {
-            // It may be on its way back to just this one.
-            phase @ (Phase::Starting | Phase::Destroying) => Err(phase.busy()),
-            _ => Ok(()),
-        }
     }
 
     fn forks_of(&self, node: &Node) -> Vec<String> {
@@ -95,13 +87,13 @@ impl Workspace {
     ) -> impl Future<Output = Result<Result<(), String>, ToolError>> + Send + use<> {
         let (workspace, ops) = (self.handle.clone(), self.ops.clone());
         let event = json!({ "snapshot": node.name });
-        self.changing = Some("losing a snapshot");
+        self.activity = Activity::DeletingSnapshot;
         async move {
             let (tell, told) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let record = Record::SnapshotDeleted { snapshot: node.id };
                 let done = workspace.commit(vec![record], Some(("snapshot.deleted", event))).await;
-                let _actor_gone = workspace.actor.send(Msg::Unchanged);
+                let _actor_gone = workspace.actor.send(Msg::Finished(Activity::DeletingSnapshot));
                 let done = match done {
                     Ok(()) => Ok(merged(&workspace).await),
                     Err(error) => Err(error),

@@ -1,0 +1,151 @@
+//! A table of what excludes what: the phase of a workspace, what goes on beside it, and what is
+//! wanted of it. Pure.
+//!
+//! ```text
+//! wanted                                      needs besides its phase
+//! ──────────────────────────────────────────  ────────────────────────────────────────────────
+//! Guest, Network, StopForDaemon, Adopt        nothing
+//! Start, Restart, Stop, Destroy, Discard      no activity on disk or machine, no forward under way
+//! Pause, Resume, Snapshot, DeleteSnapshot,    the same, and no change of the disk that a crash
+//!   Restore                                     cut short
+//! MergeLayers                                 no activity, no change that was cut short
+//! Claim, Reattach                             no activity
+//! ```
+//! An [`Activity`] has the disk or the machine to itself, so there is one at a time. Two things are
+//! none: forwards of ports, of which several change at a time and beside a snapshot, for they touch
+//! neither; and a change of owner, which touches records and quota alone.
+
+use crate::codes;
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+
+use crate::phase::{Phase, Want, being_taken, not_claimable, not_the_pools};
+
+/// Work that has the disk or the machine of a workspace to itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// There is none.
+    #[default]
+    Idle,
+    /// The machine is being paused, or goes on.
+    Pausing,
+    /// A snapshot is being made.
+    Snapshotting,
+    /// A snapshot is being deleted.
+    DeletingSnapshot,
+    /// A merge of two layers, which is complete, is being recorded.
+    MergingLayers,
+    /// `workspace_prepare` makes it, from its first boot to the snapshot.
+    Preparing,
+    /// A machine of the pool is being given to somebody.
+    Claiming,
+    /// A machine that outlived the daemon is taken up: calls to its guest wait.
+    Reattaching,
+}
+
+/// Everything that decides what may be asked of a workspace now.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation {
+    /// The state that clients see.
+    pub phase: Phase,
+    /// The work that goes on.
+    pub activity: Activity,
+    /// A forward of a port is being added or removed.
+    pub forwarding: bool,
+    /// A change of the disk was begun and not ended, as recorded.
+    pub unfinished: bool,
+    /// Another session is taking it over.
+    pub adopting: bool,
+}
+
+impl Situation {
+    /// The phase that a wish leads to.
+    ///
+    /// # Errors
+    /// As [`Phase::on`]; `workspace_busy` for what goes on, `snapshot_unfinished` for a change that
+    /// was cut short, `not_claimable` and `not_owner` for a machine that is being given away.
+    pub fn on(self, want: Want) -> Result<Phase, ToolError> {
+        match want {
+            // What waits for its link is not refused.
+            Want::Guest if self.reattaches() => Ok(self.phase),
+            Want::Start | Want::Restart | Want::Stop | Want::Destroy => {
+                let next = self.phase.on(want)?;
+                self.undisturbed(want).map(|()| next)
+            }
+            _ => {
+                self.undisturbed(want)?;
+                self.phase.on(want)
+            }
+        }
+    }
+
+    /// Whether nothing that goes on stands against a wish, whatever the phase is.
+    ///
+    /// # Errors
+    /// As [`Self::on`], but for those of the phase.
+    pub fn undisturbed(self, want: Want) -> Result<(), ToolError> {
+        match want {
+            Want::Guest | Want::Network | Want::StopForDaemon => Ok(()),
+            Want::Adopt if self.adopting => Err(being_taken()),
+            Want::Adopt => Ok(()),
+            Want::Claim if self.activity == Activity::Claiming => {
+                Err(not_claimable("it is somebody's already"))
+            }
+            Want::Discard if self.activity == Activity::Claiming => Err(not_the_pools()),
+            // While it is being removed, that is what is told.
+            Want::Discard if self.phase == Phase::Destroying => Ok(()),
+            Want::Claim | Want::Reattach => self.idle(),
+            Want::Start | Want::Restart | Want::Stop | Want::Destroy | Want::Discard => {
+                self.unforwarded().and_then(|()| self.idle())
+            }
+            Want::MergeLayers => self.idle().and_then(|()| self.finished()),
+            Want::Pause
+            | Want::Resume
+            | Want::Snapshot { .. }
+            | Want::DeleteSnapshot
+            | Want::Restore => {
+                self.unforwarded().and_then(|()| self.idle()).and_then(|()| self.finished())
+            }
+        }
+    }
+
+    fn reattaches(self) -> bool {
+        self.activity == Activity::Reattaching && self.phase == Phase::Starting
+    }
+
+    fn unforwarded(self) -> Result<(), ToolError> {
+        if self.forwarding { Err(being("having its ports forwarded")) } else { Ok(()) }
+    }
+
+    fn idle(self) -> Result<(), ToolError> {
+        Err(being(match self.activity {
+            // A machine that is given away or taken up is stopped and removed like any other.
+            Activity::Idle | Activity::Claiming | Activity::Reattaching => return Ok(()),
+            Activity::Pausing => "being paused or resumed",
+            Activity::Snapshotting => "being snapshotted",
+            Activity::DeletingSnapshot => "losing a snapshot",
+            Activity::MergingLayers => "having its layers merged",
+            Activity::Preparing => "being prepared",
+        }))
+    }
+
+    fn finished(self) -> Result<(), ToolError> {
+        if !self.unfinished {
+            return Ok(());
+        }
+        let message =
+            "an earlier snapshot or restore was cut short; the workspace's next start ends it";
+        Err(ToolError::new(Layer::Actor, codes::SNAPSHOT_UNFINISHED, message)
+            .next("call workspace_start, after workspace_stop if the workspace runs"))
+    }
+}
+
+fn being(what: &str) -> ToolError {
+    ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, format!("the workspace is {what}"))
+        .next("try again when that is done")
+        .retry_after(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests;
