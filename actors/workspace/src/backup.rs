@@ -31,7 +31,7 @@ use crate::{
     directory::Card,
     phase::Phase,
     shared::Shared,
-    workspace::{self, BackupAsk},
+    workspace::{self, BackupMsg},
 };
 
 /// Disks frozen at a time.
@@ -150,7 +150,7 @@ impl Drop for Frozen {
 }
 
 async fn freeze(card: &Card, name: &str) -> Result<SnapshotId, ToolError> {
-    let ask = |reply| BackupAsk::Freeze { name: name.to_owned(), reply };
+    let ask = |reply| BackupMsg::Freeze { name: name.to_owned(), reply };
     patiently(card, BUSY, ask).await
 }
 
@@ -162,7 +162,7 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
         async move {
             // One that is gone took its snapshots with it.
             let card = card?;
-            let ask = |reply| BackupAsk::Release { snapshot, reply };
+            let ask = |reply| BackupMsg::Release { snapshot, reply };
             let left = patiently(&card, BUSY_AT_END, ask).await.err()?;
             tracing::warn!(workspace = %card.name, %left, "a snapshot of a backup stays");
             Some(())
@@ -175,7 +175,7 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
 async fn patiently<T: Send + 'static>(
     card: &Card,
     patience: Duration,
-    ask: impl Fn(tokio::sync::oneshot::Sender<Result<T, ToolError>>) -> BackupAsk,
+    ask: impl Fn(tokio::sync::oneshot::Sender<Result<T, ToolError>>) -> BackupMsg,
 ) -> Result<T, ToolError> {
     let until = Instant::now() + patience;
     loop {

@@ -10,10 +10,9 @@ use hivekeep_kernel::{
 use crate::{
     codes,
     name::Name,
-    phase::Phase,
-    pool::Pooled,
-    records::{Planned, Spec},
-    workspace::{MachineProcess, Msg},
+    phase::{MachineProcess, Phase},
+    records::{Planned, Pooled, Spec},
+    workspace::Msg,
 };
 
 /// What is known of a workspace at a glance.
@@ -35,7 +34,7 @@ pub(crate) struct Card {
     pub(crate) address: Address<Msg>,
 }
 
-/// Cards by id and ids by name. Cheap to clone. Written by the keeper (who adds
+/// Cards by id and ids by name. Cheap to clone. Written by the manager (who adds
 /// and removes) and by each workspace (its own card), read by anyone.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {

@@ -8,7 +8,7 @@ use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::{logs::WorkspaceHandle, records::Record, workspace::Line};
+use crate::{handle::WorkspaceHandle, records::Record, workspace::LinkState};
 
 /// A job whose end was not told is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ type Found = Option<JobSummary>;
 pub(crate) struct Seed {
     pub(crate) job: JobId,
     pub(crate) workspace: WorkspaceHandle,
-    pub(crate) line: watch::Receiver<Line>,
+    pub(crate) link_state: watch::Receiver<LinkState>,
 }
 
 /// A job.
@@ -129,8 +129,14 @@ impl Job {
 
 /// `None` when the guest cannot be asked now; `Some(None)` when it has no such job.
 async fn look(mut seed: Seed) -> Option<Found> {
-    let link = match seed.line.wait_for(|line| matches!(line, Line::Up(_))).await.ok()?.clone() {
-        Line::Up(link) => link,
+    let link = match seed
+        .link_state
+        .wait_for(|link_state| matches!(link_state, LinkState::Up(_)))
+        .await
+        .ok()?
+        .clone()
+    {
+        LinkState::Up(link) => link,
         _ => return None,
     };
     let poll =

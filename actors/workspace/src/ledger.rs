@@ -93,7 +93,7 @@ impl Change {
     }
 
     /// Files that exist, or may, because of it.
-    fn pieces(&self) -> Vec<Artifact> {
+    fn artifacts(&self) -> Vec<Artifact> {
         match self {
             Self::Snapshot { node, frozen, top, .. } => {
                 let memory = node.memory.as_ref().map(|_| Artifact::Memory(node.id));
@@ -305,19 +305,19 @@ impl Ledger {
     }
 
     /// Every file of disks and snapshots that must be kept for this workspace.
-    pub(crate) fn pieces(&self) -> BTreeSet<Artifact> {
+    pub(crate) fn artifacts(&self) -> BTreeSet<Artifact> {
         // A creation that failed is never tried again; only its logs are kept.
         if self.failed.is_some() {
             return BTreeSet::new();
         }
-        let mut pieces = self.snapshots.pieces();
-        pieces.extend(self.disk.pieces());
-        pieces.extend(self.change.iter().flat_map(Change::pieces));
-        pieces.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
+        let mut artifacts = self.snapshots.artifacts();
+        artifacts.extend(self.disk.artifacts());
+        artifacts.extend(self.change.iter().flat_map(Change::artifacts));
+        artifacts.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
-        pieces.extend(begins.map(|fork| Artifact::Memory(fork.snapshot)));
-        pieces
+        artifacts.extend(begins.map(|fork| Artifact::Memory(fork.snapshot)));
+        artifacts
     }
 
     /// Whether it counts against its owner's quota: failed ones hold nothing.

@@ -13,10 +13,14 @@
 //! what they boot from (`hivekeep_image`).
 
 mod activity;
+pub mod api;
 pub mod backup;
-pub mod codes;
+mod claims;
 mod directory;
 mod family;
+mod folders;
+mod fork_source;
+mod handle;
 mod job;
 pub mod ledger;
 mod logs;
@@ -32,6 +36,8 @@ mod shared;
 pub mod snapshots;
 pub mod tasks;
 pub mod tools;
+mod traffic;
+mod transfer_quota;
 mod workspace;
 mod workspaces;
 
@@ -39,9 +45,8 @@ pub use directory::Directory;
 pub use family::WorkspaceFamily;
 pub use hivekeep_git::{GitOptions, HostCredential};
 pub use open::{DISKS, LAYERS, guest_binary, image_dir, transfer_dir};
-pub use options::Options;
-pub use pool::{ClassOptions, MadeOf, PoolOptions, Pooled, Role};
-pub use shared::{Folders, Shared};
+pub use options::{ClassOptions, Options, PoolOptions};
+pub use shared::Shared;
 pub use tasks::TasksHandle;
 pub use tools::catalogue;
 pub use workspaces::{Msg, Workspaces};

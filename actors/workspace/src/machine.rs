@@ -7,7 +7,7 @@ use hivekeep_kernel::{Address, Context, Entity, Fault, Room};
 use hivekeep_machine::{Driver, MachineHandle};
 use tokio::sync::watch;
 
-use crate::workspace::{self, Line};
+use crate::workspace::{self, LinkState};
 
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ pub(crate) struct Seed {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) handle: MachineHandle,
     pub(crate) workspace: Address<workspace::Msg>,
-    pub(crate) line: watch::Receiver<Line>,
+    pub(crate) link_state: watch::Receiver<LinkState>,
     pub(crate) room: Room,
     /// Where its disk is.
     pub(crate) disks: PathBuf,
@@ -62,12 +62,12 @@ impl Entity for Machine {
 /// that answers runs, so only one that does not is asked after: QEMU serves one client at a time.
 /// The machine goes on once there is room above the floor.
 async fn mind_its_disk(seed: Seed) {
-    let Seed { driver, handle, workspace, mut line, room, disks } = seed;
+    let Seed { driver, handle, workspace, mut link_state, room, disks } = seed;
     let Some(snapshots) = driver.snapshots() else { return };
-    let silent = |line: &Line| !matches!(line, Line::Up(_));
-    while line.wait_for(silent).await.is_ok() {
+    let silent = |link_state: &LinkState| !matches!(link_state, LinkState::Up(_));
+    while link_state.wait_for(silent).await.is_ok() {
         tokio::time::sleep(LOOK_EVERY).await;
-        let answers = !silent(&line.borrow());
+        let answers = !silent(&link_state.borrow());
         if answers || !snapshots.is_disk_full(&handle).await.unwrap_or(false) {
             continue;
         }

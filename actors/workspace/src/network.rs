@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
-    ports::{Attachment, GroupChange, NetworkMode, NetworkView, NetworkWish},
+    ports::{Attachment, GroupChange, NetworkMode, NetworkPolicy, NetworkView, NetworkWish},
 };
 use hivekeep_machine::Isolation;
 
 use crate::{
-    codes,
+    api::network::{Forwarded, NetworkKind, NetworkState},
     shared::Shared,
-    tools::network::{Forwarded, NetworkKind, NetworkState},
 };
 
 /// A network that is still testing itself is described without its mode after this.
@@ -146,4 +145,36 @@ fn asks_for_nothing(wish: &NetworkWish) -> bool {
         && allow_inter_vm != &Some(true)
         && egress_allow.as_ref().is_none_or(Vec::is_empty)
         && !matches!(group, Some(GroupChange::Join(_)))
+}
+
+/// What forks ask of the network when they say nothing: all of their source's policy but for its
+/// group, which is a team's to give. Forwards are the source's own.
+pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
+    let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
+    let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
+        view.policy;
+    NetworkWish {
+        allow_internet: Some(allow_internet),
+        allow_inter_vm: Some(allow_inter_vm),
+        allowed_ports: Some(allowed_ports),
+        egress_allow: Some(egress_allow),
+        group: None,
+    }
+}
+
+/// What of a creation's wish holds for a place that is given later: not the group. Whoever had
+/// none, or left the network in none, is put into none, whatever has that name by now.
+pub(crate) fn later(wish: &NetworkWish) -> NetworkWish {
+    NetworkWish { group: None, ..wish.clone() }
+}
+
+/// One wish in place of another one, as far as it goes.
+pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
+    NetworkWish {
+        allow_internet: wish.allow_internet.or(other.allow_internet),
+        allow_inter_vm: wish.allow_inter_vm.or(other.allow_inter_vm),
+        allowed_ports: wish.allowed_ports.or(other.allowed_ports),
+        egress_allow: wish.egress_allow.or(other.egress_allow),
+        group: wish.group.or(other.group),
+    }
 }

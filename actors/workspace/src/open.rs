@@ -18,8 +18,8 @@ use hivekeep_runtime::Daemon;
 use crate::{
     Options,
     logs::Logs,
-    shared::{Folders, Shared},
-    workspace::TransferQuota,
+    transfer_quota::TransferQuota,
+    {folders::WorkspaceFolders, shared::Shared},
 };
 
 /// The folder of disks in the state folder: one a workspace.
@@ -81,7 +81,7 @@ impl Shared {
         let network = daemon.ports.need::<dyn Network>()?;
         let hivekeep_runtime::Folders { state: state_dir, run: run_dir, logs: log_dir } =
             &daemon.folders;
-        let folders = Folders {
+        let folders = WorkspaceFolders {
             disks: state_dir.join(DISKS),
             layers: state_dir.join(LAYERS),
             memories: state_dir.join("memories"),
@@ -89,11 +89,11 @@ impl Shared {
             logs: log_dir.join("machines"),
             transfers: transfer_dir(&options, state_dir),
         };
-        let Folders { disks, layers, memories, run, logs, transfers } = &folders;
+        let WorkspaceFolders { disks, layers, memories, run, logs, transfers } = &folders;
         for folder in [disks, layers, memories, run, logs, transfers] {
             make(folder)?;
         }
-        let folders = Folders { transfers: canonical(&folders.transfers)?, ..folders };
+        let folders = WorkspaceFolders { transfers: canonical(&folders.transfers)?, ..folders };
         let transfers = folders.transfers.clone();
         tokio::task::spawn_blocking(move || remove_cut_downloads(&transfers, 16))
             .await
@@ -109,60 +109,54 @@ impl Shared {
         options.driver.sandbox = options.sandbox.clone();
         let found = find_drivers(&options, &folders, images.clone()).await?;
         let roots = [folders.disks.clone(), folders.logs.clone()];
-        let sweeper = Sweeper::new(found.ground, folders.run.clone(), &roots);
-        let Daemon { journal, redact, sessions, room, census, closing, .. } = daemon.clone();
+        let sweeper = Sweeper::new(found.host_env, folders.run.clone(), &roots);
         let disks = folders.disks.clone();
         Ok(Arc::new(Self {
+            daemon: daemon.clone(),
             transfers: TransferQuota::of_mb(options.transfer_max_total_mb),
             options,
             git,
             folders,
-            events: journal.events(),
-            logs: Logs::new(journal, disks),
-            hide: redact,
-            sessions,
+            logs: Logs::new(daemon.journal.clone(), disks),
             network,
-            room,
             images,
             drivers: found.drivers,
             sweeper,
-            census,
             directory: Default::default(),
-            holds: Default::default(),
+            ref_counts: Default::default(),
             merges: tokio::sync::Semaphore::new(1),
-            young: Default::default(),
+            fresh: Default::default(),
             traffic: Default::default(),
-            closing,
             booted: Default::default(),
         }))
     }
 }
 
 struct Found {
-    ground: HostEnv,
+    host_env: HostEnv,
     drivers: Vec<Arc<dyn Driver>>,
 }
 
 /// Probing takes a fraction of a second and blocks.
 async fn find_drivers(
     options: &Options,
-    folders: &Folders,
+    folders: &WorkspaceFolders,
     images: ImageStore,
 ) -> Result<Found, ToolError> {
     let (options, run) = (options.driver.clone(), folders.run.clone());
     let overlays = overlays(images, tokio::runtime::Handle::current());
     let look = move || {
-        let ground = HostEnv::open(options, &run);
+        let host_env = HostEnv::open(options, &run);
         let mut drivers: Vec<Arc<dyn Driver>> = Vec::new();
-        match VmDriver::open(ground.clone(), &probe_kvm(), overlays) {
+        match VmDriver::open(host_env.clone(), &probe_kvm(), overlays) {
             Ok(vm) => drivers.push(Arc::new(vm)),
             Err(error) => tracing::warn!(%error, "no virtual machines on this host"),
         }
-        match SandboxDriver::open(ground.clone()) {
+        match SandboxDriver::open(host_env.clone()) {
             Ok(sandbox) => drivers.push(Arc::new(sandbox)),
             Err(error) => tracing::warn!(%error, "no sandboxes on this host"),
         }
-        Found { ground, drivers }
+        Found { host_env, drivers }
     };
     tokio::task::spawn_blocking(look).await.map_err(|error| ToolError::internal(error.to_string()))
 }

@@ -1,5 +1,7 @@
 //! What can be configured about workspaces.
 
+mod pool;
+
 use std::path::PathBuf;
 
 use hivekeep_kernel::{Backoff, GiveUp, Restart, RestartPolicy};
@@ -8,7 +10,7 @@ use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::pool::PoolOptions;
+pub use pool::{ClassOptions, PoolOptions};
 
 /// Section `[workspace]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

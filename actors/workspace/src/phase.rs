@@ -48,6 +48,18 @@ pub enum Phase {
     Destroying,
 }
 
+/// What is known of the machine's process on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineProcess {
+    /// There is none.
+    None,
+    /// It is there and its end will be noticed.
+    Running,
+    /// One was started and its end is not proven: it may still run.
+    Unknown,
+}
+
 /// What may be asked of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {

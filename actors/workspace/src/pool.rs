@@ -10,54 +10,30 @@
 //! once. The template is made anew when what it was made from changes.
 
 mod made_of;
-mod options;
 mod stock;
-mod traffic;
 mod work;
 
 use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{Address, Context, Entity, Fault, SessionId, ToolError, WorkspaceId};
 use hivekeep_machine::Support;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub use made_of::MadeOf;
 pub(crate) use made_of::made_of;
-pub use options::{ClassOptions, PoolOptions};
 use stock::{Order, Outcome, Shelf, Stock};
-pub(crate) use traffic::{Passing, Traffic};
 
 use crate::{
+    api::pool::{PoolClass, PoolMachine, PoolReport, Production},
     phase::Phase,
-    records::Spec,
+    records::{MadeOf, Pooled, Role, Spec},
     shared::Shared,
-    tools::pool::{PoolClass, PoolMachine, PoolReport, Production},
+    traffic::Passing,
     workspace, workspaces,
 };
 
 /// How often it is looked whether images or programs have changed.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// What the records say of a workspace that is the pool's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pooled {
-    /// What it is there for.
-    pub role: Role,
-    /// What it was made from.
-    pub made_of: MadeOf,
-}
-
-/// What a machine of the pool is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// To be given away.
-    Member,
-    /// To be copied.
-    Template,
-}
 
 /// What the pool can be told.
 pub enum Msg {
@@ -110,14 +86,14 @@ enum End {
 #[derive(Clone)]
 pub struct Seed {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) keeper: Address<workspaces::Msg>,
+    pub(crate) manager: Address<workspaces::Msg>,
 }
 
 /// The pool.
 pub struct Pool {
     me: Context<Msg>,
     shared: Arc<Shared>,
-    keeper: Address<workspaces::Msg>,
+    manager: Address<workspaces::Msg>,
     /// Operates machines that nobody owns.
     session: SessionId,
     stock: Stock,
@@ -132,7 +108,7 @@ impl Entity for Pool {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let Seed { shared, keeper } = seed;
+        let Seed { shared, manager } = seed;
         let options = &shared.options;
         let classes = options.pool.classes.iter().map(|class| {
             let spec = class.spec(options);
@@ -153,7 +129,7 @@ impl Entity for Pool {
         }
         let session = SessionId::new();
         let mut pool =
-            Self { me, shared, keeper, session, stock, waiting: false, crowd: Vec::new() };
+            Self { me, shared, manager, session, stock, waiting: false, crowd: Vec::new() };
         if !pool.stock.shelves.is_empty() {
             pool.doubt_later();
         }
@@ -171,7 +147,7 @@ impl Entity for Pool {
             }
             Msg::Spoilt { spec, id, reason } => {
                 tracing::warn!(workspace = %id, %reason, "a machine of the pool was of no use");
-                self.shared.tell("pool.failed", id, json!({ "reason": reason }));
+                self.shared.publish("pool.failed", id, json!({ "reason": reason }));
                 self.stock.spoilt(&spec, id);
             }
             Msg::Evict(reply) => self.evict(reply),
@@ -192,7 +168,7 @@ impl Pool {
                 if let Outcome::Failed(reason) | Outcome::Unfit(_, reason) = &outcome {
                     self.me.address.probe().set_error(reason.clone());
                     tracing::warn!(%reason, "the pool could not be filled");
-                    self.shared.tell("pool.failed", "pool", json!({ "reason": reason }));
+                    self.shared.publish("pool.failed", "pool", json!({ "reason": reason }));
                 }
                 let made = match &outcome {
                     Outcome::Member(id, _) => Some(*id),
@@ -203,7 +179,7 @@ impl Pool {
                 let card = made.and_then(|id| self.shared.directory.any(id));
                 if let Some(card) = card {
                     self.stock.phase(card.id, card.phase);
-                    self.shared.tell("pool.ready", card.id, json!({ "image": card.spec.image }));
+                    self.shared.publish("pool.ready", card.id, json!({ "image": card.spec.image }));
                 }
                 drop(making);
                 std::mem::take(&mut self.crowd).into_iter().for_each(|reply| self.evict(reply));
@@ -238,7 +214,7 @@ impl Pool {
         for order in orders {
             let work = work::Work {
                 shared: self.shared.clone(),
-                keeper: self.keeper.clone(),
+                manager: self.manager.clone(),
                 session: self.session,
             };
             let address = self.me.address.clone();
@@ -275,10 +251,10 @@ impl Pool {
             let _asker_gone = reply.send(false);
             return;
         };
-        let (shared, keeper, session) = (self.shared.clone(), self.keeper.clone(), self.session);
+        let (shared, manager, session) = (self.shared.clone(), self.manager.clone(), self.session);
         let address = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
-            let gone = work::Work { shared, keeper, session }.discard(id).await;
+            let gone = work::Work { shared, manager, session }.discard(id).await;
             let _asker_gone = reply.send(gone);
             let _gone = address.send(Msg::Done(Done(End::Discard { id, gone })));
         });
@@ -304,7 +280,7 @@ impl Pool {
             PoolClass {
                 image: shelf.spec.image.clone(),
                 isolation: shelf.spec.isolation,
-                resources: crate::tools::lifecycle::Size::of(&shelf.spec),
+                resources: crate::api::lifecycle::Size::of(&shelf.spec),
                 wanted: shelf.wanted,
                 ready: shelf.ready(),
                 at_work: shelf.busy,

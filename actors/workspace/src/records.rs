@@ -4,6 +4,7 @@
 //! touched, or a fact learnt after. Records are JSON; new kinds and new optional
 //! fields may be added, none may change its meaning.
 
+mod pooled;
 mod recipe;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -17,12 +18,12 @@ use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use pooled::{MadeOf, Pooled, Role};
 pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
 use crate::{
     name::Name,
-    pool::Pooled,
     snapshots::{Merge, Node},
 };
 

@@ -1,41 +1,23 @@
 //! What all workspaces of a daemon share.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use hivekeep_image::ImageStore;
-use hivekeep_kernel::{
-    Census, Layer, Room, ToolError, WorkspaceId,
-    ports::{Network, Sessions},
-};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId, ports::Network};
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
-use hivekeep_runtime::Redact;
-use hivekeep_store::{Events, NewEvent};
+use hivekeep_runtime::Daemon;
+use hivekeep_store::NewEvent;
 use serde_json::Value;
 
 use crate::{
-    Options, directory::Directory, logs::Logs, pool::Traffic, snapshots::RefCounts,
-    workspace::TransferQuota,
+    Options, directory::Directory, folders::WorkspaceFolders, logs::Logs, snapshots::RefCounts,
+    traffic::Traffic, transfer_quota::TransferQuota,
 };
-
-/// Where workspaces keep things.
-#[derive(Debug, Clone)]
-pub struct Folders {
-    /// Disks; a folder a workspace.
-    pub disks: PathBuf,
-    /// Layers of disks that snapshots froze, or that stand on one.
-    pub layers: PathBuf,
-    /// Memory of snapshots; a folder a snapshot.
-    pub memories: PathBuf,
-    /// Sockets of running machines; a folder a workspace.
-    pub run: PathBuf,
-    /// Consoles; a folder a workspace.
-    pub logs: PathBuf,
-    /// The host's side of file_transfer.
-    pub transfers: PathBuf,
-}
 
 /// Everything outside one workspace that it works with.
 pub struct Shared {
+    /// Everything of the daemon that is not this family's own.
+    pub(crate) daemon: Daemon,
     /// What downloads may take on the host.
     pub(crate) transfers: TransferQuota,
     /// Configuration.
@@ -43,40 +25,28 @@ pub struct Shared {
     /// What the git tools answer to servers.
     pub git: crate::GitOptions,
     /// Places.
-    pub folders: Folders,
+    pub folders: WorkspaceFolders,
     /// Records of the workspaces.
     pub(crate) logs: Logs,
-    /// The event bus.
-    pub events: Events,
-    /// For what guests say and events pass on.
-    pub hide: Redact,
-    /// Who owns what.
-    pub sessions: Arc<dyn Sessions>,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
-    /// Free space on the host.
-    pub room: Room,
     /// Images.
     pub images: ImageStore,
     /// The drivers, one a kind of isolation that this host can do.
     pub drivers: Vec<Arc<dyn Driver>>,
     /// Finds what a crash left behind.
     pub(crate) sweeper: Sweeper,
-    /// Vital signs.
-    pub census: Census,
     /// Who is there.
     pub directory: Directory,
     /// Who needs which files of disks and snapshots.
-    pub(crate) holds: RefCounts,
+    pub(crate) ref_counts: RefCounts,
     /// Turns at merging layers.
     pub(crate) merges: tokio::sync::Semaphore,
     /// Planned in this daemon's life and not yet taken up by an actor.
-    pub(crate) young: dashmap::DashSet<WorkspaceId>,
+    pub(crate) fresh: dashmap::DashSet<WorkspaceId>,
     /// Creations that people wait for.
     pub(crate) traffic: Traffic,
-    /// Fires when an ordered stop of the daemon begins.
-    pub(crate) closing: tokio_util::sync::CancellationToken,
-    /// The keeper has started before in this daemon's life.
+    /// The manager has started before in this daemon's life.
     pub(crate) booted: std::sync::atomic::AtomicBool,
 }
 
@@ -101,13 +71,13 @@ impl Shared {
     /// `daemon_stopping` once an ordered stop has begun: a machine that comes up behind it would
     /// outlive the daemon.
     pub(crate) fn may_start(&self) -> Result<(), ToolError> {
-        if self.closing.is_cancelled() { Err(ToolError::daemon_stopping()) } else { Ok(()) }
+        if self.daemon.closing.is_cancelled() { Err(ToolError::daemon_stopping()) } else { Ok(()) }
     }
 
     /// Whether a workspace was just planned: true once. Any later incarnation of
     /// its actor finds a creation that was cut short.
-    pub(crate) fn take_young(&self, id: WorkspaceId) -> bool {
-        self.young.remove(&id).is_some()
+    pub(crate) fn take_fresh(&self, id: WorkspaceId) -> bool {
+        self.fresh.remove(&id).is_some()
     }
 
     /// True once in a daemon's life.
@@ -116,8 +86,8 @@ impl Shared {
     }
 
     /// Tells the event bus; a full queue loses the event and says so later.
-    pub(crate) fn tell(&self, kind: &str, subject: impl ToString, data: Value) {
+    pub(crate) fn publish(&self, kind: &str, subject: impl ToString, data: Value) {
         let event = NewEvent { kind: kind.to_owned(), subject: subject.to_string(), data };
-        let _counted_when_lost = self.events.publish_later(event);
+        let _counted_when_lost = self.daemon.journal.events().publish_later(event);
     }
 }

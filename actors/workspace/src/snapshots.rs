@@ -40,7 +40,7 @@ impl Disk {
     }
 
     /// Every layer in the folder of layers.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Artifact> + '_ {
+    pub(crate) fn artifacts(&self) -> impl Iterator<Item = Artifact> + '_ {
         self.layers.iter().chain(&self.top).map(|layer| Artifact::Layer(*layer))
     }
 }
@@ -78,7 +78,7 @@ pub struct Memory {
 
 impl Node {
     /// What must be kept for as long as the snapshot exists.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Artifact> + '_ {
+    pub(crate) fn artifacts(&self) -> impl Iterator<Item = Artifact> + '_ {
         let memory = self.memory.as_ref().map(|_| Artifact::Memory(self.id));
         self.layers.iter().map(|layer| Artifact::Layer(*layer)).chain(memory)
     }
@@ -155,8 +155,8 @@ impl Tree {
     }
 
     /// Everything that some snapshot needs.
-    pub(crate) fn pieces(&self) -> BTreeSet<Artifact> {
-        self.nodes.values().flat_map(Node::pieces).collect()
+    pub(crate) fn artifacts(&self) -> BTreeSet<Artifact> {
+        self.nodes.values().flat_map(Node::artifacts).collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! The tools of this crate: a family a file, each a declaration and its handlers.
+//! A listing of the tools of this crate: one file per family, with rows and the handlers that choose
+//! by the input. Their types are in [`crate::api`].
 
 pub mod diagnostics;
 pub mod execution;
@@ -26,7 +27,7 @@ pub(crate) const OF_WORKSPACE: &[&hivekeep_kernel::ToolGroup<crate::workspace::W
     &diagnostics::FAMILY,
 ];
 
-/// Families served by the keeper of all workspaces.
+/// Families served by the manager of all workspaces.
 pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::ToolGroup<crate::workspaces::Workspaces>] = &[
     &lifecycle::ALL,
     &parallel::FAMILY,

@@ -14,12 +14,13 @@ mod destroy;
 mod env;
 mod exec;
 mod files;
+mod fork_source;
 mod git;
+mod guest_events;
 mod halt;
-mod hearing;
 mod identity;
 mod jobs;
-mod line;
+mod link_state;
 mod merge;
 mod network;
 mod policy;
@@ -27,14 +28,14 @@ pub(crate) mod prepare;
 mod recover;
 mod rewind;
 mod snapshot;
-mod standing;
-mod stem;
+mod status;
 mod take_down;
 mod tasks;
 mod transfer;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use hivekeep_kernel::{
     Address, CallCx, ChildNews, Children, Context, Entity, Fault, JobId, Layer, Owned, SessionId,
     ToolCall, ToolError, WorkspaceId, children::Outcome, serve, supervise::Meter, workers::Workers,
@@ -44,25 +45,23 @@ use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 use tokio::sync::{oneshot, watch};
 
 pub(crate) use adoption::Adopt;
-pub(crate) use backup::Ask as BackupAsk;
+pub(crate) use backup::BackupMsg;
 pub(crate) use bring_up::unknown_image;
 pub(crate) use claim::Claim;
 pub(crate) use exec::ExecRequest;
-pub(crate) use line::{Line, usable};
-pub use standing::MachineProcess;
-pub(crate) use stem::SnapshotRequest;
-pub(crate) use tasks::{Ask as TaskAsk, Way};
-pub(crate) use transfer::TransferQuota;
+pub(crate) use fork_source::SnapshotRequest;
+pub(crate) use link_state::{LinkState, usable};
+pub(crate) use tasks::{GuestAccess, TaskMsg};
 
 use crate::{
     activity::{Activity, Situation},
+    handle::WorkspaceHandle,
     job,
     ledger::Ledger,
-    logs::WorkspaceHandle,
     phase::{Phase, Want},
     shared::Shared,
     snapshots,
-    tasks::{Pace, Told},
+    tasks::{Pace, ResultCache},
     tools,
 };
 
@@ -78,17 +77,17 @@ pub enum Msg {
     Launched(Box<MachineHandle>),
     /// A machine runs: keep it and a link into it. The token is that of a copy of another
     /// machine's memory, until it has become itself.
-    Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<Line>>),
+    Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<LinkState>>),
     /// The guest knows its own token from now on.
     OwnToken,
     /// An activity came to its end.
     Finished(Activity),
     /// Of `workspace_prepare`.
-    Prepare(prepare::Ask),
+    Prepare(prepare::PrepareMsg),
     /// Of a backup.
-    Backup(BackupAsk),
+    Backup(BackupMsg),
     /// Of layers that become one.
-    Merge(merge::Ask),
+    Merge(merge::MergeMsg),
     /// Make a snapshot with memory on behalf of a call that forks it.
     Snapshot(Box<SnapshotRequest>),
     /// What do forks of a snapshot begin from?
@@ -98,7 +97,7 @@ pub enum Msg {
         /// Name of the snapshot.
         snapshot: String,
         /// The answer.
-        reply: oneshot::Sender<Result<crate::workspaces::ForkSource, ToolError>>,
+        reply: oneshot::Sender<Result<crate::fork_source::ForkSource, ToolError>>,
     },
     /// Let go of the machine: its end is expected. Answers which one it was.
     Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
@@ -117,9 +116,9 @@ pub enum Msg {
     /// News of the link.
     Link(LinkNews),
     /// News from the guest.
-    Heard(hearing::Heard),
+    GuestEvent(guest_events::GuestEventIn),
     /// Of the guest's tasks.
-    Tasks(TaskAsk),
+    Tasks(TaskMsg),
     /// Take over.
     Adopt(Adopt),
     /// A take-over came to its end.
@@ -150,6 +149,14 @@ impl From<ToolCall> for Msg {
     }
 }
 
+/// The actor of all workspaces, as one of them tells it of itself.
+pub(crate) trait Manager: Send + Sync {
+    /// The workspace has removed itself. Resolves when its name is free again.
+    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()>;
+    /// The phase of a machine of the pool.
+    fn phase(&self, id: WorkspaceId, phase: Phase);
+}
+
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub struct Seed {
@@ -157,15 +164,15 @@ pub struct Seed {
     pub id: WorkspaceId,
     /// What it works with.
     pub shared: Arc<Shared>,
-    /// Its keeper, told when it is gone.
-    pub keeper: Address<crate::workspaces::Msg>,
+    /// Told when it is gone, or the pool's.
+    pub(crate) manager: Arc<dyn Manager>,
 }
 
 /// A workspace.
 pub struct Workspace {
     me: Context<Msg>,
     handle: WorkspaceHandle,
-    keeper: Address<crate::workspaces::Msg>,
+    manager: Arc<dyn Manager>,
     /// The durable state as the last message of a commit found it: the same all through a handler.
     ledger: Ledger,
     phase: Phase,
@@ -178,11 +185,11 @@ pub struct Workspace {
     /// The machine that was last seen to end; its record may be under way.
     ended: Option<ProcessId>,
     jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
-    line: watch::Sender<Line>,
+    link_state: watch::Sender<LinkState>,
     /// Moves when the guest's tasks may have changed.
     task_hints: watch::Sender<u64>,
-    /// Results that it told without being asked.
-    told: Told,
+    /// Results that its guest told without being asked.
+    results: ResultCache,
     /// How often its link came or went.
     links: u64,
     pace: Pace,
@@ -206,18 +213,18 @@ impl Entity for Workspace {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let Seed { id, shared, keeper } = seed;
+        let Seed { id, shared, manager } = seed;
         let ledger = shared.logs.begin(id).await.map_err(|error| Fault::new(error.to_text()))?;
         let children =
-            Children::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+            Children::new(me.address.probe().path(), shared.daemon.census.clone(), me.cell.clone());
         let crashes = Meter::new(shared.options.machine_policy());
         let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
-        let (line, _) = watch::channel(Line::Absent);
+        let (link_state, _) = watch::channel(LinkState::Absent);
         let (token, _) = watch::channel(ledger.plan.token.clone());
         let mut workspace = Self {
             me,
             handle,
-            keeper,
+            manager,
             ledger,
             phase: Phase::Creating,
             reason: None,
@@ -226,9 +233,9 @@ impl Entity for Workspace {
             unrecorded: None,
             ended: None,
             jobs: Default::default(),
-            line,
+            link_state,
             task_hints: watch::channel(0).0,
-            told: Told::default(),
+            results: ResultCache::default(),
             links: 0,
             pace: Pace::default(),
             token,
@@ -257,7 +264,7 @@ impl Entity for Workspace {
             Msg::Launched(handle) => self.unrecorded = Some(handle),
             Msg::Attach(handle, token, reply) => {
                 self.attach(*handle, token)?;
-                let _asker_gone = reply.send(self.line.subscribe());
+                let _asker_gone = reply.send(self.link_state.subscribe());
             }
             Msg::Detach(reply) => {
                 self.detach("told to let go of the machine");
@@ -272,7 +279,7 @@ impl Entity for Workspace {
             Msg::Merge(ask) => self.merging(ask),
             Msg::Snapshot(request) => self.snapshot_for(*request),
             Msg::ForkSource { session, snapshot, reply } => {
-                let _asker_gone = reply.send(self.stem(session, &snapshot));
+                let _asker_gone = reply.send(self.fork_source(session, &snapshot));
             }
             Msg::Settled(phase, reason) => self.settle(phase, reason)?,
             Msg::FollowJobs => self.follow_jobs()?,
@@ -281,7 +288,7 @@ impl Entity for Workspace {
             Msg::DiskFull(process) => self.disk_full(process),
             Msg::Answers(process) => self.answers(process),
             Msg::Link(news) => self.link_news(news)?,
-            Msg::Heard(heard) => self.heard(heard),
+            Msg::GuestEvent(event) => self.guest_event(event),
             Msg::Tasks(ask) => self.task_ask(ask),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,
@@ -302,8 +309,10 @@ impl Entity for Workspace {
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
         match self.children.hear(news)? {
             Outcome::GaveUp { name, reason } => {
-                self.handle
-                    .tell("actor.gave_up", serde_json::json!({ "actor": name, "reason": reason }));
+                self.handle.publish(
+                    "actor.gave_up",
+                    serde_json::json!({ "actor": name, "reason": reason }),
+                );
             }
             Outcome::Gone { name, .. } => {
                 if let Ok(job) = name.parse() {
@@ -329,7 +338,7 @@ impl Workspace {
             // It is somebody's now, as far as it was the pool's.
             self.finished(Activity::Claiming);
         }
-        let free = shared.holds.replace(self.handle.id, self.ledger.pieces());
+        let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
         if !free.is_empty() {
             let work = async move { snapshots::files::remove(&shared.folders, free).await };
             let _detached = self.ops.spawn(work);

@@ -1,21 +1,21 @@
-//! The keeper of all workspaces: makes them, finds them, keeps their actors alive.
+//! The manager of all workspaces: makes them, finds them, keeps their actors alive.
 
 mod adopt;
 mod boot;
 mod claim;
-mod claims;
 mod create;
 mod fork;
-mod hatch;
 mod merge;
 mod network;
 mod parallel;
 mod prepare;
 mod room;
+mod spawn;
 mod stop_all;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{
     Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, SessionId, ToolCall,
     ToolError, WorkspaceId, children::Outcome, serve,
@@ -23,29 +23,23 @@ use hivekeep_kernel::{
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use claims::Claims;
 pub(crate) use create::make_one;
-pub(crate) use fork::{ForkSource, Held, plan as plan_fork};
-pub(crate) use network::{inherited, later, over};
 
 use crate::{
+    api::lifecycle::{Size, WorkspaceRow},
     phase::Phase,
     pool::{self, Pool},
     records::Planned,
     shared::Shared,
-    tools::{
-        self,
-        lifecycle::{Size, WorkspaceRow},
-    },
-    workspace,
+    tools, workspace,
 };
 
-/// What the keeper can be told.
+/// What the manager can be told.
 pub enum Msg {
     /// A routed call.
     Tool(ToolCall),
     /// A planned workspace is durable: give it an actor.
-    Hatch(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
+    Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
     /// A workspace has removed itself.
     Gone {
         /// Which.
@@ -65,13 +59,32 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// The pool's place below the keeper.
+/// Time for this actor to take note of an end.
+const NOTED: Duration = Duration::from_secs(5);
+
+impl workspace::Manager for Address<Msg> {
+    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()> {
+        let manager = self.clone();
+        async move {
+            // One that is gone finds nothing of it when it comes back.
+            let _noted = manager.ask(NOTED, |done| Msg::Gone { id, done }).await;
+        }
+        .boxed()
+    }
+
+    fn phase(&self, id: WorkspaceId, phase: Phase) {
+        // One that is gone starts the pool anew, which then looks itself.
+        let _gone = self.send(Msg::Pool(pool::Msg::Phase { id, phase }));
+    }
+}
+
+/// The pool's place below this actor.
 const POOL: &str = "pool";
 
 /// What an incarnation is made from.
 pub type Seed = Arc<Shared>;
 
-/// The keeper.
+/// The manager.
 pub struct Workspaces {
     me: Context<Msg>,
     shared: Arc<Shared>,
@@ -87,9 +100,9 @@ impl Entity for Workspaces {
 
     async fn start(shared: Arc<Shared>, me: Context<Msg>) -> Result<Self, Fault> {
         let children =
-            Children::new(me.address.probe().path(), shared.census.clone(), me.cell.clone());
+            Children::new(me.address.probe().path(), shared.daemon.census.clone(), me.cell.clone());
         let pool = children.address(POOL, "pool", RestartPolicy::ENTITY);
-        let mut keeper = Self {
+        let mut manager = Self {
             me,
             shared,
             children,
@@ -97,15 +110,16 @@ impl Entity for Workspaces {
             merges: Default::default(),
             pool,
         };
-        keeper.boot().await?;
+        manager.boot().await?;
         // After the workspaces, among which it finds its own.
-        let seed = pool::Seed { shared: keeper.shared.clone(), keeper: keeper.me.address.clone() };
-        keeper.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &keeper.pool, seed)?;
-        let halt = stop_all::halt(keeper.shared.closing.clone(), keeper.pool.clone());
-        let _detached = keeper.me.workers.spawn(halt);
-        let (shared, probe) = (keeper.shared.clone(), keeper.me.address.probe().clone());
-        let _detached = keeper.me.workers.spawn(room::tell(shared, probe));
-        Ok(keeper)
+        let seed =
+            pool::Seed { shared: manager.shared.clone(), manager: manager.me.address.clone() };
+        manager.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &manager.pool, seed)?;
+        let halt = stop_all::halt(manager.shared.daemon.closing.clone(), manager.pool.clone());
+        let _detached = manager.me.workers.spawn(halt);
+        let (shared, probe) = (manager.shared.clone(), manager.me.address.probe().clone());
+        let _detached = manager.me.workers.spawn(room::tell(shared, probe));
+        Ok(manager)
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
@@ -117,7 +131,7 @@ impl Entity for Workspaces {
                 let workers = self.me.workers.clone();
                 serve::serve(self, tools::OF_WORKSPACES, &workers, call);
             }
-            Msg::Hatch(plan, reply) => self.hatch_for(*plan, reply),
+            Msg::Spawn(plan, reply) => self.spawn_for(*plan, reply),
             Msg::Gone { id, done } => {
                 self.shared.directory.remove(id);
                 self.children.stop(&id.to_string(), "destroyed");
@@ -136,7 +150,7 @@ impl Entity for Workspaces {
             // every creation boots.
             tracing::error!(actor = %name, %reason, "an actor was given up");
             if let Ok(id) = name.parse::<WorkspaceId>() {
-                self.shared.tell("actor.gave_up", id, json!({ "reason": reason }));
+                self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
             }
         }
         Ok(())

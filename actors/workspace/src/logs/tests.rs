@@ -3,6 +3,7 @@
 use hivekeep_kernel::SessionId;
 use hivekeep_machine::Isolation;
 use hivekeep_store::Options;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::{name::Name, records::Spec};

@@ -2,23 +2,9 @@
 
 use hivekeep_image::ImageName;
 use hivekeep_kernel::{ToolError, ports::NetworkMode};
-use serde::{Deserialize, Serialize};
 
-use super::Spec;
+use super::{MadeOf, Spec};
 use crate::{shared::Shared, workspace::unknown_image};
-
-/// A digest of everything besides its size that a machine of the pool was made from: the image's
-/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two
-/// machines with one digest cannot be told apart by where they come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeOf(String);
-
-#[cfg(test)]
-impl MadeOf {
-    pub(super) fn test(word: &str) -> Self {
-        Self(word.to_owned())
-    }
-}
 
 /// What a machine would be made from now. Reads file stamps; the image's content is read the
 /// first time only.

@@ -7,15 +7,17 @@ use hivekeep_kernel::{
 };
 use tokio::time::Instant;
 
-use super::{MadeOf, Order, Outcome, Passing, Pooled, Role, Spec, made_of};
+use super::{MadeOf, Order, Outcome, Pooled, Role, Spec, made_of};
 use crate::{
     codes,
     directory::Card,
+    fork_source::ForkSource,
     phase::Phase,
     records::Planned,
     shared::Shared,
+    traffic::Passing,
     workspace::{self, SnapshotRequest},
-    workspaces::{self, ForkSource, make_one, plan_fork},
+    workspaces::{self, make_one},
 };
 
 /// Name of a template's snapshot.
@@ -34,7 +36,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// What a piece of work needs.
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
-    pub(super) keeper: Address<workspaces::Msg>,
+    pub(super) manager: Address<workspaces::Msg>,
     pub(super) session: SessionId,
 }
 
@@ -88,7 +90,7 @@ impl Work {
         let settled = |phase| !matches!(phase, Phase::Creating | Phase::Starting | Phase::Stopping);
         let stopped = async {
             let card = self.wait(id, settled).await?;
-            self.stem(&card).await?;
+            self.fork_source(&card).await?;
             if card.phase != Phase::Stopped {
                 card.address.ask(PATIENCE, workspace::Msg::Stop).await?;
                 self.wait(id, |phase| phase == Phase::Stopped).await?;
@@ -106,18 +108,18 @@ impl Work {
             let Some(template) = template else { return Ok(None) };
             let card = self.shared.directory.any(template);
             let gone = || ToolError::internal("the machine is gone");
-            self.stem(&card.ok_or_else(gone)?).await.map(Some)
+            self.fork_source(&card.ok_or_else(gone)?).await.map(Some)
         };
-        let stem = match (copied.await, template) {
-            (Ok(stem), _) => stem,
+        let source = match (copied.await, template) {
+            (Ok(source), _) => source,
             (Err(error), Some(template)) => return Outcome::Unfit(template, error.to_text()),
             (Err(error), None) => return Outcome::Failed(error.to_text()),
         };
-        let plan = self.plan(spec, &made_of, Role::Member).and_then(|plan| match &stem {
+        let plan = self.plan(spec, &made_of, Role::Member).and_then(|plan| match &source {
             None => Ok(plan),
-            Some(stem) => {
+            Some(source) => {
                 let Planned { id, name, spec, pool, .. } = plan;
-                let fork = plan_fork(stem, &self.cx(), id, name, spec, true)?;
+                let fork = source.plan(&self.cx(), id, name, spec, true)?;
                 // As if it had been made from nothing, whatever the template's policy is by now.
                 Ok(Planned { pool, network: NetworkWish::default(), ..fork })
             }
@@ -154,7 +156,7 @@ impl Work {
     /// Makes a machine; nothing is left of one that could not be made.
     async fn make(&self, plan: Planned) -> Result<(), ToolError> {
         let id = plan.id;
-        let made = make_one(&self.shared, &self.keeper, &self.cx(), plan).await;
+        let made = make_one(&self.shared, &self.manager, &self.cx(), plan).await;
         if made.is_err() {
             self.discard(id).await;
         }
@@ -171,7 +173,7 @@ impl Work {
         Ok(())
     }
 
-    async fn stem(&self, card: &Card) -> Result<ForkSource, ToolError> {
+    async fn fork_source(&self, card: &Card) -> Result<ForkSource, ToolError> {
         let (session, snapshot) = (card.planned_by, SNAPSHOT.to_owned());
         let asking = |reply| workspace::Msg::ForkSource { session, snapshot, reply };
         card.address.ask(PATIENCE, asking).await?

@@ -12,8 +12,7 @@ use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
 use super::{Artifact, Merge, Node, RefCounts};
-use crate::codes;
-use crate::shared::Folders;
+use crate::folders::WorkspaceFolders;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
 pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
@@ -30,7 +29,7 @@ pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
 /// # Errors
 /// `disk_missing`, `snapshot_memory_missing`.
 pub(crate) async fn whole(
-    folders: &Folders,
+    folders: &WorkspaceFolders,
     node: &Node,
     with_memory: bool,
 ) -> Result<(), ToolError> {
@@ -93,7 +92,7 @@ pub(crate) async fn unlink(path: PathBuf) {
 
 /// Makes one layer of two. Ends early when it is not wanted any more, or when this is dropped.
 pub(crate) async fn merge(
-    folders: &Folders,
+    folders: &WorkspaceFolders,
     merge: Merge,
     wanted: &CancellationToken,
 ) -> Result<(), ToolError> {
@@ -107,23 +106,23 @@ pub(crate) async fn merge(
 }
 
 /// Removes files that nobody needs. What cannot be removed is left to the next start.
-pub(crate) async fn remove(folders: &Folders, pieces: Vec<Artifact>) {
-    for piece in pieces {
-        let path = piece.path(folders);
+pub(crate) async fn remove(folders: &WorkspaceFolders, artifacts: Vec<Artifact>) {
+    for artifact in artifacts {
+        let path = artifact.path(folders);
         let shown = path.display().to_string();
         if let Err(error) = blocking(move || remove_tree(&path), shown).await {
-            tracing::warn!(?piece, %error, "a file of a snapshot stays until the next start");
+            tracing::warn!(?artifact, %error, "a file of a snapshot stays until the next start");
         }
     }
 }
 
 /// Removes every layer and memory that nobody needs; returns their names. Blocks.
-pub(crate) fn sweep(folders: &Folders, holds: &RefCounts) -> io::Result<Vec<String>> {
+pub(crate) fn sweep(folders: &WorkspaceFolders, holds: &RefCounts) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for folder in [&folders.layers, &folders.memories] {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
-            if piece_of(&path).is_some_and(|piece| holds.held(piece)) {
+            if artifact_of(&path).is_some_and(|artifact| holds.held(artifact)) {
                 continue;
             }
             remove_tree(&path)?;
@@ -133,8 +132,8 @@ pub(crate) fn sweep(folders: &Folders, holds: &RefCounts) -> io::Result<Vec<Stri
     Ok(removed)
 }
 
-/// The piece that a file is, if its name is one.
-fn piece_of(path: &Path) -> Option<Artifact> {
+/// The artifact that a file is, if its name is one.
+fn artifact_of(path: &Path) -> Option<Artifact> {
     let name = path.file_name()?.to_str()?;
     let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Artifact::Layer);
     name.parse().ok().map(Artifact::Memory).or_else(layer)

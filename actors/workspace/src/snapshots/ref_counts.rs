@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 use dashmap::DashMap;
 use hivekeep_kernel::{LayerId, SnapshotId, WorkspaceId};
 
-use crate::shared::Folders;
+use crate::folders::WorkspaceFolders;
 
 /// A file or folder that several workspaces may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub(crate) enum Artifact {
 
 impl Artifact {
     /// Where it is.
-    pub(crate) fn path(self, folders: &Folders) -> PathBuf {
+    pub(crate) fn path(self, folders: &WorkspaceFolders) -> PathBuf {
         match self {
             Self::Layer(layer) => folders.layers.join(format!("{layer}.qcow2")),
             Self::Memory(snapshot) => folders.memories.join(snapshot.to_string()),
@@ -28,7 +28,7 @@ impl Artifact {
 
 /// Counts who needs what. Only kept in memory: the workspaces' records say it again at each start.
 ///
-/// A piece is taken for a new workspace while the one that it comes from still holds it, so a count
+/// A artifact is taken for a new workspace while the one that it comes from still holds it, so a count
 /// that fell to zero never rises again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefCounts(Arc<Inner>);
@@ -43,42 +43,42 @@ struct Inner {
 impl RefCounts {
     /// A workspace needs these and nothing else from now on; returns those of before that nobody
     /// needs any more.
-    pub(crate) fn replace(&self, id: WorkspaceId, pieces: BTreeSet<Artifact>) -> Vec<Artifact> {
+    pub(crate) fn replace(&self, id: WorkspaceId, artifacts: BTreeSet<Artifact>) -> Vec<Artifact> {
         let mut held = self.0.held.entry(id).or_default();
-        self.take(pieces.difference(&held).copied());
-        let free = self.release(held.difference(&pieces).copied());
-        *held = pieces;
+        self.take(artifacts.difference(&held).copied());
+        let free = self.release(held.difference(&artifacts).copied());
+        *held = artifacts;
         drop(held);
         self.0.held.remove_if(&id, |_, held| held.is_empty());
         free
     }
 
     /// One more needs them.
-    pub(crate) fn take(&self, pieces: impl IntoIterator<Item = Artifact>) {
-        for piece in pieces {
-            *self.0.counts.entry(piece).or_default() += 1;
+    pub(crate) fn take(&self, artifacts: impl IntoIterator<Item = Artifact>) {
+        for artifact in artifacts {
+            *self.0.counts.entry(artifact).or_default() += 1;
         }
     }
 
     /// One less needs them; returns those that nobody needs any more.
     #[must_use]
-    pub(crate) fn release(&self, pieces: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {
-        let gone = |piece: &Artifact| {
-            if let Some(mut count) = self.0.counts.get_mut(piece) {
+    pub(crate) fn release(&self, artifacts: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {
+        let gone = |artifact: &Artifact| {
+            if let Some(mut count) = self.0.counts.get_mut(artifact) {
                 *count = count.saturating_sub(1);
             }
-            self.0.counts.remove_if(piece, |_, count| *count == 0).is_some()
+            self.0.counts.remove_if(artifact, |_, count| *count == 0).is_some()
         };
-        pieces.into_iter().filter(gone).collect()
+        artifacts.into_iter().filter(gone).collect()
     }
 
     /// Whether anybody needs it.
-    pub(crate) fn held(&self, piece: Artifact) -> bool {
-        self.0.counts.contains_key(&piece)
+    pub(crate) fn held(&self, artifact: Artifact) -> bool {
+        self.0.counts.contains_key(&artifact)
     }
 
     /// How many need it.
-    pub(crate) fn count(&self, piece: Artifact) -> usize {
-        self.0.counts.get(&piece).map_or(0, |count| *count)
+    pub(crate) fn count(&self, artifact: Artifact) -> usize {
+        self.0.counts.get(&artifact).map_or(0, |count| *count)
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::{
     codes,
     shared::Shared,
-    workspace::{self, TaskAsk, Way, usable},
+    workspace::{self, GuestAccess, TaskMsg, usable},
 };
 
 /// A workspace's actor answers at once, unless it is being started anew.
@@ -44,20 +44,20 @@ impl TasksHandle {
     }
 
     /// Waits for the link, while one is being made.
-    async fn way(
+    async fn access(
         &self,
         id: WorkspaceId,
-        ask: impl FnOnce(oneshot::Sender<Result<Way, ToolError>>) -> TaskAsk,
+        ask: impl FnOnce(oneshot::Sender<Result<GuestAccess, ToolError>>) -> TaskMsg,
     ) -> Result<(Delivery, Vec<(String, String)>), ToolError> {
         let ask = |reply| workspace::Msg::Tasks(ask(reply));
-        let way = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
-        let Way { mut line, env } = way?;
+        let access = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
+        let GuestAccess { mut link_state, env } = access?;
         let patience = Duration::from_secs(self.0.options.link_wait_secs);
-        Ok((Delivery::over(usable(&mut line, patience).await?), env))
+        Ok((Delivery::over(usable(&mut link_state, patience).await?), env))
     }
 
     async fn delivery(&self, id: WorkspaceId) -> Result<Delivery, ToolError> {
-        Ok(self.way(id, |reply| TaskAsk::Way { env: BTreeMap::new(), reply }).await?.0)
+        Ok(self.access(id, |reply| TaskMsg::Access { env: BTreeMap::new(), reply }).await?.0)
     }
 }
 
@@ -65,7 +65,7 @@ impl TasksHandle {
 impl Tasks for TasksHandle {
     async fn put(&self, id: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError> {
         let TaskAssignment { message_id, task_id, command, workdir, env, timeout_secs } = task;
-        let (delivery, env) = self.way(id, |reply| TaskAsk::Way { env, reply }).await?;
+        let (delivery, env) = self.access(id, |reply| TaskMsg::Access { env, reply }).await?;
         let put = TaskPut { message_id, task_id, command, workdir, env, timeout_secs };
         delivery.put(put).await
     }
@@ -77,7 +77,7 @@ impl Tasks for TasksHandle {
         limit: u32,
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Told { after, limit, reply });
+        let ask = |reply| workspace::Msg::Tasks(TaskMsg::Cached { after, limit, reply });
         match self.address(id)?.ask(ACTOR_PATIENCE, ask).await? {
             Some(page) => tasks::told(after, limit, page, sent),
             None => self.delivery(id).await?.results(after, limit, sent).await,
@@ -86,8 +86,8 @@ impl Tasks for TasksHandle {
 
     async fn acknowledge(&self, id: WorkspaceId, task_ids: Vec<String>) -> Result<u32, ToolError> {
         let ids = task_ids.clone();
-        let ask = |reply| TaskAsk::Acknowledged { task_ids: ids, reply };
-        self.way(id, ask).await?.0.acknowledge(task_ids).await
+        let ask = |reply| TaskMsg::Acknowledged { task_ids: ids, reply };
+        self.access(id, ask).await?.0.acknowledge(task_ids).await
     }
 
     async fn cancel(&self, id: WorkspaceId, task_id: String) -> Result<TaskState, ToolError> {
@@ -99,7 +99,7 @@ impl Tasks for TasksHandle {
     }
 
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError> {
-        let ask = |reply| workspace::Msg::Tasks(TaskAsk::Hints(reply));
+        let ask = |reply| workspace::Msg::Tasks(TaskMsg::Hints(reply));
         Ok(self.address(id)?.ask(ACTOR_PATIENCE, ask).await?)
     }
 }

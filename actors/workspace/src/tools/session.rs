@@ -1,74 +1,10 @@
 //! Taking over workspaces that nobody holds.
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 
-use crate::{phase::Phase, workspaces::Workspaces};
+use crate::workspaces::Workspaces;
 
-/// Take over a workspace whose session is gone, or all of them. A workspace of
-/// another session that is in use is never taken; with `force` one whose session
-/// has been idle for a minute is.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WorkspaceAdopt {
-    /// Id or name of the workspace; left out, every orphaned one is taken.
-    pub workspace_id: Option<String>,
-    /// Take it from a session that still exists, if that has been idle for 60 s.
-    #[serde(default)]
-    pub force: bool,
-}
-
-/// What was taken over.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Adoption {
-    /// The workspace, when one was named.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace_id: Option<WorkspaceId>,
-    /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<Phase>,
-    /// Its address.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
-    /// Whether the owner changed; false when it was the caller's already.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adopted_one: Option<bool>,
-    /// Whether it was taken from a session that still exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub forced: Option<bool>,
-    /// How many were taken.
-    pub adopted_count: usize,
-    /// Those taken.
-    pub adopted: Vec<Adopted>,
-    /// How many could not be taken.
-    pub error_count: usize,
-    /// Why not.
-    pub errors: Vec<NotAdopted>,
-}
-
-/// One workspace taken over.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Adopted {
-    /// Its id.
-    pub workspace_id: WorkspaceId,
-    /// Its name.
-    pub name: String,
-    /// Its state.
-    pub state: Phase,
-}
-
-/// One workspace not taken over.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct NotAdopted {
-    /// Its id.
-    pub workspace_id: WorkspaceId,
-    /// Code and message.
-    pub error: String,
-}
+use crate::api::session::{Adoption, WorkspaceAdopt};
 
 tools! { pub FAMILY: "session management" for Workspaces, singleton workspaces;
     workspace_adopt: WorkspaceAdopt => Adoption = Workspaces::on_workspace_adopt {

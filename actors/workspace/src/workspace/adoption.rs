@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Workspace;
-use crate::{logs::WorkspaceHandle, phase::Want, records::Record};
+use crate::{handle::WorkspaceHandle, phase::Want, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ async fn take_over(
     force: bool,
     holds: Option<hivekeep_kernel::Resources>,
 ) -> Result<bool, ToolError> {
-    let sessions = &workspace.shared.sessions;
+    let sessions = &workspace.shared.daemon.sessions;
     let forced = match owner {
         None => false,
         Some(owner) => may_take(sessions.standing(owner).await, force)?,

@@ -1,4 +1,4 @@
-//! The machine's keeper and the link's keeper, as children of the workspace.
+//! Children of a workspace that watch its machine and keep its link.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hivekeep_link::{KeeperArgs, LinkNews, LinkSupervisor, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
-use super::{Line, Msg, Workspace};
+use super::{LinkState, Msg, Workspace};
 use crate::{
     machine::{self, Machine},
     phase::Phase,
@@ -30,14 +30,15 @@ impl Workspace {
             .driver(self.ledger.plan.spec.isolation)
             .map_err(|error| Fault::new(error.to_string()))?;
         let endpoint = driver.endpoint(&handle);
-        self.line.send_replace(Line::Connecting("the machine has just been started".to_owned()));
+        self.link_state
+            .send_replace(LinkState::Connecting("the machine has just been started".to_owned()));
 
         let seed = machine::Seed {
             driver,
             handle: handle.clone(),
             workspace: self.me.address.clone(),
-            line: self.line.subscribe(),
-            room: self.handle.shared.room.clone(),
+            link_state: self.link_state.subscribe(),
+            room: self.handle.shared.daemon.room.clone(),
             disks: self.handle.shared.folders.disks.clone(),
         };
         let address = self.children.address(MACHINE, "machine", RestartPolicy::ENTITY);
@@ -58,7 +59,7 @@ impl Workspace {
         let probe = self.children.probe(LINK, "link", RestartPolicy::ENTITY);
         self.children.start_actor(LINK, RestartPolicy::ENTITY, probe, move |supervisor| {
             ractor::ActorRuntime::spawn_linked_instant(None, LinkSupervisor, args(), supervisor)
-                .map(|(keeper, _)| keeper.get_cell())
+                .map(|(link, _)| link.get_cell())
                 .map_err(|error| Fault::new(error.to_string()))
         })?;
         self.machine = Some(handle);
@@ -71,7 +72,7 @@ impl Workspace {
         self.machine = None;
         self.children.stop(MACHINE, why);
         self.children.stop(LINK, why);
-        self.line.send_replace(Line::Absent);
+        self.link_state.send_replace(LinkState::Absent);
         self.sync();
     }
 
@@ -81,7 +82,7 @@ impl Workspace {
         let reason = reason(&exit);
         self.ended = Some(process);
         self.detach("the machine ended");
-        self.line.send_replace(Line::Gone(reason.clone()));
+        self.link_state.send_replace(LinkState::Gone(reason.clone()));
         if self.phase == Phase::Crashed {
             return self.left_ended(process, &exit);
         }
@@ -115,22 +116,25 @@ impl Workspace {
     pub(super) fn disk_full(&mut self, process: ProcessId) {
         let kept = self.machine.as_ref().is_some_and(|machine| machine.process == process);
         // On its way somewhere, that is what is told; and a guest that answers goes on.
-        if !kept || self.phase != Phase::Running || matches!(*self.line.borrow(), Line::Up(_)) {
+        if !kept
+            || self.phase != Phase::Running
+            || matches!(*self.link_state.borrow(), LinkState::Up(_))
+        {
             return;
         }
         let error = host_disk_full();
         tracing::warn!(workspace = %self.handle.id, "{}", error.message);
         self.reason = Some(error.to_text());
         self.set_phase(Phase::HostDiskFull);
-        self.handle.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+        self.handle.publish("workspace.host_disk_full", json!({ "reason": error.message }));
     }
 
     /// The guest answers: there is room again.
     fn goes_on(&mut self) -> Result<(), Fault> {
         self.settle(Phase::Running, None)?;
-        self.handle.tell("workspace.goes_on", json!({}));
-        let line = self.line.borrow().clone();
-        if let Line::Up(link) = line {
+        self.handle.publish("workspace.goes_on", json!({}));
+        let link_state = self.link_state.borrow().clone();
+        if let LinkState::Up(link) = link_state {
             // Its clock stood still as well.
             self.relinked(link);
         }
@@ -143,45 +147,45 @@ impl Workspace {
             return Ok(());
         }
         if matches!(news, LinkNews::Up { .. } | LinkNews::Down { .. }) {
-            self.tasks_untold();
+            self.forget_results();
         }
-        let line = match news {
+        let link_state = match news {
             LinkNews::Up { link, welcome } => {
                 probe.set_state(format!("up, guest {}", bounded(&welcome.guest_version)));
                 self.listen(&link);
                 if self.phase == Phase::Running {
                     self.relinked(link.clone());
                 }
-                Line::Up(link)
+                LinkState::Up(link)
             }
             LinkNews::Down { reason } => {
                 probe.set_error(reason.to_string());
-                Line::Connecting(reason.to_string())
+                LinkState::Connecting(reason.to_string())
             }
-            LinkNews::Unreachable { error } => Line::Connecting(error.to_string()),
+            LinkNews::Unreachable { error } => LinkState::Connecting(error.to_string()),
             LinkNews::Refused { error } => {
                 probe.set_error(error.to_string());
-                Line::Refused(error.to_string())
+                LinkState::Refused(error.to_string())
             }
-            LinkNews::Unresponsive => match &*self.line.borrow() {
-                Line::Up(link) => Line::Unresponsive(link.clone()),
+            LinkNews::Unresponsive => match &*self.link_state.borrow() {
+                LinkState::Up(link) => LinkState::Unresponsive(link.clone()),
                 other => other.clone(),
             },
-            LinkNews::Responsive => match &*self.line.borrow() {
-                Line::Unresponsive(link) => Line::Up(link.clone()),
+            LinkNews::Responsive => match &*self.link_state.borrow() {
+                LinkState::Unresponsive(link) => LinkState::Up(link.clone()),
                 other => other.clone(),
             },
         };
-        if !matches!(line, Line::Up(_)) {
-            probe.set_state(line.word());
+        if !matches!(link_state, LinkState::Up(_)) {
+            probe.set_state(link_state.word());
         }
-        let (is_up, word) = (matches!(line, Line::Up(_)), line.word());
-        let before = self.line.send_replace(line);
+        let (is_up, word) = (matches!(link_state, LinkState::Up(_)), link_state.word());
+        let before = self.link_state.send_replace(link_state);
         // While it starts or stops, that is what is told.
         if self.phase == Phase::Running
-            && std::mem::discriminant(&before) != std::mem::discriminant(&self.line.borrow())
+            && std::mem::discriminant(&before) != std::mem::discriminant(&self.link_state.borrow())
         {
-            self.handle.shared.tell(
+            self.handle.shared.publish(
                 "workspace.link",
                 self.handle.id,
                 json!({ "link": bounded(&word) }),

@@ -7,7 +7,7 @@ use super::{Msg, Workspace, bring_up::internal_cx, snapshot};
 use crate::activity::Activity;
 
 /// What a backup asks.
-pub enum Ask {
+pub enum BackupMsg {
     /// Make a snapshot of the disk; the answer names it.
     Freeze {
         /// Its name.
@@ -25,10 +25,10 @@ pub enum Ask {
 }
 
 impl Workspace {
-    pub(super) fn backup(&mut self, ask: Ask) {
+    pub(super) fn backup(&mut self, ask: BackupMsg) {
         match ask {
-            Ask::Freeze { name, reply } => self.freeze(name, reply),
-            Ask::Release { snapshot, reply } => match self.delete_of_backup(snapshot) {
+            BackupMsg::Freeze { name, reply } => self.freeze(name, reply),
+            BackupMsg::Release { snapshot, reply } => match self.delete_of_backup(snapshot) {
                 Ok(None) => drop(reply.send(Ok(()))),
                 Ok(Some(deleted)) => {
                     let answer = async move { drop(reply.send(deleted.await)) };
@@ -56,7 +56,7 @@ impl Workspace {
                 // The backup was given up meanwhile.
                 let (reply, _) = oneshot::channel();
                 let _actor_gone =
-                    workspace.actor.send(Msg::Backup(Ask::Release { snapshot, reply }));
+                    workspace.actor.send(Msg::Backup(BackupMsg::Release { snapshot, reply }));
             }
         });
     }

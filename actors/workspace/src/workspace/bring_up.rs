@@ -12,16 +12,14 @@ use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, identity, network};
+use super::{LinkState, Msg, Workspace, identity, network};
 use crate::{
-    codes,
+    api::lifecycle::WorkspaceStarted,
+    handle::WorkspaceHandle,
     ledger::Change,
-    logs::WorkspaceHandle,
     phase::{Phase, Want},
-    pool::Role,
-    records::{Planned, Record},
+    records::{Planned, Record, Role},
     snapshots::{Artifact, Disk, files},
-    tools::lifecycle::WorkspaceStarted,
 };
 
 /// When a restart that came at a bad time is tried again.
@@ -81,7 +79,7 @@ impl Workspace {
         Reply::later(async move {
             match cx.guard(bring_up_again(&workspace, &plan, start, change, &cx)).await {
                 Ok(boot_time_ms) => {
-                    workspace.tell(
+                    workspace.publish(
                         "workspace.started",
                         json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
                     );
@@ -124,7 +122,7 @@ impl Workspace {
         let _detached = self.ops.spawn(async move {
             match bring_up_again(&workspace, &plan, start, change, &cx).await {
                 Ok(boot_time_ms) => {
-                    workspace.tell(
+                    workspace.publish(
                         "workspace.restarted",
                         json!({ "name": plan.name, "boot_time_ms": boot_time_ms }),
                     );
@@ -238,7 +236,7 @@ pub(super) async fn bring_up(
     machine.disk = super::take_down::disk_files(workspace, &start.disk);
     fault_point!("start.before_prepare");
     let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
-    let ((seat, nic), ()) = tokio::try_join!(network::cable(workspace, plan), prepared)?;
+    let ((lease, nic), ()) = tokio::try_join!(network::interface(workspace, plan), prepared)?;
     machine.nic = nic;
     fault_point!("start.after_prepare");
 
@@ -272,15 +270,15 @@ pub(super) async fn bring_up(
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
     let copy = token.is_some();
-    let mut line =
+    let mut link_state =
         workspace.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
     if copy {
         let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
         snapshots.resume(&handle).await?;
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
-    let settled = network::settled(workspace, seat, &handle);
-    let (link, seat) = tokio::try_join!(first_link(&mut line, boot), settled)?;
+    let settled = network::settled(workspace, lease, &handle);
+    let (link, lease) = tokio::try_join!(first_link(&mut link_state, boot), settled)?;
 
     step(3, "configuring the guest");
     let itself = async {
@@ -295,7 +293,7 @@ pub(super) async fn bring_up(
         Ok(())
     };
     let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
-    tokio::try_join!(itself, network::configure(seat, &link, unplugged))?;
+    tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     step(4, "running");
     Ok(Up { boot_time_ms })
@@ -361,15 +359,21 @@ pub(crate) fn unknown_image(name: &str) -> ToolError {
 }
 
 async fn first_link(
-    line: &mut tokio::sync::watch::Receiver<Line>,
+    link_state: &mut tokio::sync::watch::Receiver<LinkState>,
     boot: Duration,
 ) -> Result<Link, ToolError> {
-    let decided = line.wait_for(|line| {
-        matches!(line, Line::Up(_) | Line::Refused(_) | Line::Gone(_) | Line::Unresponsive(_))
+    let decided = link_state.wait_for(|link_state| {
+        matches!(
+            link_state,
+            LinkState::Up(_)
+                | LinkState::Refused(_)
+                | LinkState::Gone(_)
+                | LinkState::Unresponsive(_)
+        )
     });
     match tokio::time::timeout(boot, decided).await {
-        Ok(Ok(line)) => match &*line {
-            Line::Up(link) | Line::Unresponsive(link) => Ok(link.clone()),
+        Ok(Ok(link_state)) => match &*link_state {
+            LinkState::Up(link) | LinkState::Unresponsive(link) => Ok(link.clone()),
             other => Err(ToolError::new(
                 Layer::Machine,
                 codes::BOOT_FAILED,
@@ -405,7 +409,7 @@ pub(super) async fn fail_creation(workspace: &WorkspaceHandle, plan: &Planned, e
         tracing::error!(workspace = %workspace.id, %error, "a failed creation could not be recorded");
     }
     if let Some(owner) = plan.holder() {
-        workspace.shared.sessions.release(owner, plan.spec.resources());
+        workspace.shared.daemon.sessions.release(owner, plan.spec.resources());
     }
     workspace.shared.directory.release(plan);
     settle(workspace, Phase::Failed, Some(error.to_text())).await;
@@ -416,7 +420,8 @@ pub(super) async fn fail_start(workspace: &WorkspaceHandle, plan: &Planned, erro
     if let Err(left) = super::take_down::kill_machine(workspace, plan).await {
         tracing::error!(workspace = %workspace.id, %left, "a failed start could not be undone");
         // Not recorded as crashed: the record of the machine is what finds it again.
-        workspace.tell("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
+        workspace
+            .publish("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
         let reason = format!("{reason}; and it could not be undone: {left}");
         return settle(workspace, Phase::Crashed, Some(reason)).await;
     }

@@ -8,13 +8,14 @@ use hivekeep_protocol::{Argv, Exec, Exit};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Line, Msg, Workspace, identity};
+use super::{LinkState, Msg, Workspace, identity};
 use crate::{
     activity::Activity,
-    logs::WorkspaceHandle,
+    claims::Claims,
+    handle::WorkspaceHandle,
+    network::{inherited, over},
     phase::{Want, not_claimable, not_the_pools},
     records::{Planned, Record},
-    workspaces::{Claims, inherited, over},
 };
 
 /// Time for the guest to take its new name. One that needs longer is no quick machine.
@@ -55,8 +56,8 @@ impl Workspace {
             return Err(not_claimable("it is somebody's already"));
         }
         self.on(Want::Claim)?;
-        match &*self.line.borrow() {
-            Line::Up(link) => Ok(link.clone()),
+        match &*self.link_state.borrow() {
+            LinkState::Up(link) => Ok(link.clone()),
             other => Err(not_claimable(format!("its link is {}", other.word()))),
         }
     }
@@ -154,7 +155,7 @@ async fn hand_over(
         return Err(Box::new((claims, error)));
     }
     fault_point!("claim.after_claimed");
-    workspace.tell("pool.claimed", json!({ "name": name, "by": wish.owner }));
+    workspace.publish("pool.claimed", json!({ "name": name, "by": wish.owner }));
     Ok(())
 }
 

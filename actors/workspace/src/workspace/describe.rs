@@ -6,16 +6,15 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_link::Wait;
 use hivekeep_protocol::Usage;
 
-use super::{Line, Workspace, take_down};
+use super::{LinkState, Workspace, take_down};
 use crate::{
-    codes,
-    ledger::MachineFact,
-    tools::{
+    api::{
         diagnostics::{LogType, Logs},
         lifecycle::{MachineDetails, Size, WorkspaceDetails},
         network::NetworkState,
         snapshots::ForkedFrom,
     },
+    ledger::MachineFact,
 };
 
 /// A guest that does not answer within this is described without its figures.
@@ -50,7 +49,7 @@ impl Workspace {
             guest_error: None,
             boot_time_ms: ledger.boot_time_ms,
         };
-        let (line, workspace) = (self.line.borrow().clone(), self.handle.clone());
+        let (link_state, workspace) = (self.link_state.borrow().clone(), self.handle.clone());
         let machine = ledger.machine.clone();
         Reply::later(async move {
             let (id, isolation) = (plan.id, plan.spec.isolation);
@@ -68,12 +67,12 @@ impl Workspace {
                 pid: handle.process.pid,
                 accelerator: driver.facts().accelerator,
                 carrier: driver.facts().carrier.as_str().to_owned(),
-                link: line.word(),
+                link: link_state.word(),
                 memory_bytes: driver.memory(&handle).await.ok().map(|memory| memory.rss_bytes),
                 limits,
                 confinement: driver.facts().confinement.clone(),
             });
-            if let Line::Up(link) = line {
+            if let LinkState::Up(link) = link_state {
                 match link.ask(Usage, Wait::at_most(GUEST_PATIENCE)).await {
                     Ok(usage) => {
                         details.disk_used_bytes = Some(usage.root_used_bytes);

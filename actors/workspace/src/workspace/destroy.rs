@@ -1,6 +1,6 @@
 //! Removing everything of a workspace.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::Reservation};
 use hivekeep_machine::LogsOnDiscard;
@@ -8,12 +8,11 @@ use serde_json::json;
 
 use super::{Workspace, take_down};
 use crate::{
-    logs::WorkspaceHandle,
+    api::lifecycle::WorkspaceDestroyed,
+    handle::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Record},
     snapshots::files,
-    tools::lifecycle::WorkspaceDestroyed,
-    workspaces,
 };
 
 impl Workspace {
@@ -33,7 +32,7 @@ impl Workspace {
         })
     }
 
-    /// The work of removing; ends with the keeper stopping this actor.
+    /// The work of removing; ends with the manager stopping this actor.
     pub(super) fn destruction(
         &self,
         event: &'static str,
@@ -47,7 +46,7 @@ impl Workspace {
         reserved: Option<Reservation>,
     ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        let (keeper, ops) = (self.keeper.clone(), self.ops.clone());
+        let (manager, ops) = (self.manager.clone(), self.ops.clone());
         let holds = self.ledger.owner.filter(|_| self.ledger.counts());
         let merger = self.merger.as_ref().map(super::merge::Merger::end);
         async move {
@@ -63,20 +62,15 @@ impl Workspace {
                 super::bring_up::settle(&workspace, Phase::Crashed, Some(error.to_text())).await;
                 return removed;
             }
-            let free = workspace.shared.holds.replace(workspace.id, BTreeSet::new());
+            let free = workspace.shared.ref_counts.replace(workspace.id, BTreeSet::new());
             files::remove(&workspace.shared.folders, free).await;
             let what = plan.spec.resources();
             match (holds, reserved.filter(|reserved| Some(reserved.session()) == holds)) {
                 (Some(_), Some(reserved)) => reserved.put_back(what),
-                (Some(owner), None) => workspace.shared.sessions.release(owner, what),
+                (Some(owner), None) => workspace.shared.daemon.sessions.release(owner, what),
                 (None, _) => {}
             }
-            let _told = keeper
-                .ask(Duration::from_secs(5), |done| workspaces::Msg::Gone {
-                    id: workspace.id,
-                    done,
-                })
-                .await;
+            manager.gone(workspace.id).await;
             Ok(())
         }
     }
@@ -93,6 +87,6 @@ async fn remove(
     fault_point!("destroy.after_discard");
     workspace.shared.network.leave(workspace.id).await?;
     fault_point!("destroy.after_leave");
-    workspace.tell(event, json!({ "name": plan.name }));
+    workspace.publish(event, json!({ "name": plan.name }));
     workspace.shared.logs.forget(workspace.id).await
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hivekeep_kernel::{Reply, ToolError};
 
 use super::Workspace;
-use crate::{records::Record, tools::execution::EnvSet};
+use crate::{api::execution::EnvSet, records::Record};
 
 /// Most bytes of names and values together; they travel with every command.
 const MAX_ENV_BYTES: usize = 256 * 1024;

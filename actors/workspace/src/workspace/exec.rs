@@ -7,9 +7,9 @@ use hivekeep_link::{ExecOutput, Wait};
 use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Workspace, line};
+use super::{Workspace, link_state};
+use crate::api::execution::{Exec, ExecResult};
 use crate::phase::Want;
-use crate::tools::execution::{Exec, ExecResult};
 
 /// Longest command.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
@@ -61,10 +61,10 @@ impl Workspace {
             timeout_ms: input.timeout_secs * 1000,
             max_output_bytes: input.max_output_bytes,
         };
-        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
-            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
             let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
             let wait = Wait { deadline, cancel: cx.cancel.clone() };
             let output =

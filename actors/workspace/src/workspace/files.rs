@@ -7,12 +7,12 @@ use hivekeep_link::{Link, link_error};
 use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
-use super::{Workspace, line};
-use crate::phase::Want;
-use crate::tools::files::{
+use super::{Workspace, link_state};
+use crate::api::files::{
     FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
     FileWritten, MAX_TEXT_BYTES,
 };
+use crate::phase::Want;
 
 impl Workspace {
     /// A link, once there is one, for a call that may be made now.
@@ -24,9 +24,9 @@ impl Workspace {
         cx: &CallCx,
     ) -> Result<impl Future<Output = Result<Link, ToolError>> + Send + use<>, ToolError> {
         self.on(Want::Guest)?;
-        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
-        Ok(async move { cx.guard(line::usable(&mut line, patience)).await })
+        Ok(async move { cx.guard(link_state::usable(&mut link_state, patience)).await })
     }
 
     /// [`Workspace::guest`] for somebody beside this actor.
@@ -59,7 +59,7 @@ impl Workspace {
             let source = Cursor::new(input.content.into_bytes());
             let written = link
                 .await?
-                .upload(&input.path, mode, size, source, line::wait(&cx), |_| {})
+                .upload(&input.path, mode, size, source, link_state::wait(&cx), |_| {})
                 .await
                 .map_err(link_error)?;
             Ok(FileWritten {
@@ -95,7 +95,7 @@ impl Workspace {
                     input.offset,
                     Some(most),
                     &mut bytes,
-                    line::wait(&cx),
+                    link_state::wait(&cx),
                     |_| {},
                 )
                 .await
@@ -132,7 +132,8 @@ impl Workspace {
                 new_string: input.new_string,
                 replace_all: input.replace_all,
             };
-            let edited = link.await?.ask(request, line::wait(&cx)).await.map_err(link_error)?;
+            let edited =
+                link.await?.ask(request, link_state::wait(&cx)).await.map_err(link_error)?;
             Ok(FileEdited {
                 path: input.path,
                 success: true,
@@ -161,7 +162,8 @@ impl Workspace {
                 after: input.after,
                 limit: input.limit,
             };
-            let listed = link.await?.ask(request, line::wait(&cx)).await.map_err(link_error)?;
+            let listed =
+                link.await?.ask(request, link_state::wait(&cx)).await.map_err(link_error)?;
             let entries: Vec<_> = listed
                 .entries
                 .into_iter()

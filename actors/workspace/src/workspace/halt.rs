@@ -5,11 +5,11 @@ use std::time::Duration;
 use hivekeep_kernel::{Reply, ToolError};
 use serde_json::json;
 
-use super::{Workspace, bring_up::settle, identity, line, snapshot::no_snapshots};
+use super::{Workspace, bring_up::settle, identity, link_state, snapshot::no_snapshots};
 use crate::{
     activity::Activity,
+    api::snapshots::Halted,
     phase::{Phase, Want},
-    tools::snapshots::Halted,
 };
 
 /// Time for a guest that goes on to be reached.
@@ -41,9 +41,9 @@ impl Workspace {
         let (workspace, plan, ops) =
             (self.handle.clone(), self.ledger.plan.clone(), self.ops.clone());
         let (from, planned) = (self.phase, plan.clone());
-        let mut line = self.line.subscribe();
+        let mut link_state = self.link_state.subscribe();
         Ok(Reply::later(async move {
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (reply, answer) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let snapshots = driver.snapshots().ok_or_else(no_snapshots);
                 let turned = match (snapshots, to) {
@@ -57,27 +57,27 @@ impl Workspace {
                 settle(&workspace, now, None).await;
                 let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Pausing));
                 if turned.is_ok() {
-                    workspace.tell(
+                    workspace.publish(
                         if to == Phase::Paused { "workspace.paused" } else { "workspace.resumed" },
                         json!({}),
                     );
                 }
                 let clock = async {
-                    let link = line::usable(&mut line, GUEST_PATIENCE).await?;
+                    let link = link_state::usable(&mut link_state, GUEST_PATIENCE).await?;
                     identity::configure(&link, &planned, false).await
                 };
                 let clock_error = match (&turned, to) {
                     (Ok(()), Phase::Running) => clock.await.err().map(|error| error.to_text()),
                     _ => None,
                 };
-                let _caller_gone = tell.send(turned.map(|()| clock_error));
+                let _caller_gone = reply.send(turned.map(|()| clock_error));
             });
-            let told = told.await.map_err(|_| ToolError::internal("the pause's work ended"))?;
+            let answer = answer.await.map_err(|_| ToolError::internal("the pause's work ended"))?;
             Ok(Halted {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
                 state: to,
-                clock_error: told?,
+                clock_error: answer?,
             })
         }))
     }

@@ -10,13 +10,12 @@ use hivekeep_protocol::{
 };
 use serde_json::json;
 
-use super::{Workspace, exec::exit_code, line};
+use super::{Workspace, exec::exit_code, link_state};
 use crate::{
-    codes,
+    api::execution::JobView,
     job::{self, Job},
     phase::Want,
     records::Record,
-    tools::execution::JobView,
 };
 
 /// Bytes of each stream in one poll. Both fit one frame of the link.
@@ -50,23 +49,24 @@ impl Workspace {
             workdir,
             spool_bytes: DEFAULT_SPOOL_BYTES,
         };
-        let (mut line, cx, workspace) = (self.line.subscribe(), cx.clone(), self.handle.clone());
+        let (mut link_state, cx, workspace) =
+            (self.link_state.subscribe(), cx.clone(), self.handle.clone());
         let patience = Duration::from_secs(workspace.shared.options.link_wait_secs);
         let ops = self.ops.clone();
         Ok(Reply::later(async move {
             let _keeps_the_work_alive = ops;
-            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
             // The intent comes first: whatever happens now, the job is known.
             workspace.note(Record::JobWanted { job, command }).await?;
             fault_point!("job.after_intent");
-            if let Err(error) = link.ask(request, line::wait(&cx)).await {
+            if let Err(error) = link.ask(request, link_state::wait(&cx)).await {
                 if let LinkError::Guest(_) = &error {
                     workspace.note(Record::JobRefused { job }).await?;
                 }
                 return Err(link_error(error).detail("job_id", job.to_string()));
             }
             fault_point!("job.after_start");
-            workspace.tell("job.started", json!({ "job_id": job }));
+            workspace.publish("job.started", json!({ "job_id": job }));
             let _actor_follows = workspace.actor.send(super::Msg::FollowJobs);
             Ok(JobView {
                 job_id: job.to_string(),
@@ -88,17 +88,17 @@ impl Workspace {
         stderr_from: u64,
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
-        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
-            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
             let poll = JobPoll {
                 job_id: job.to_string(),
                 stdout_from,
                 stderr_from,
                 max_bytes: POLL_BYTES,
             };
-            let report = link.ask(poll, line::wait(&cx)).await.map_err(link_error)?;
+            let report = link.ask(poll, link_state::wait(&cx)).await.map_err(link_error)?;
             Ok(view(job, report))
         }))
     }
@@ -117,12 +117,12 @@ impl Workspace {
         if !(1..=64).contains(&signal) {
             return Err(ToolError::invalid("signal must be 1 to 64"));
         }
-        let (mut line, cx) = (self.line.subscribe(), cx.clone());
+        let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {
-            let link = cx.guard(line::usable(&mut line, patience)).await?;
+            let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
             let kill = JobKill { job_id: job.to_string(), signal };
-            let killed = link.ask(kill, line::wait(&cx)).await.map_err(link_error)?;
+            let killed = link.ask(kill, link_state::wait(&cx)).await.map_err(link_error)?;
             let running = killed.summary.exit.is_none() && !killed.summary.interrupted;
             let status = match (killed.already_ended, running) {
                 (true, _) => "already_ended",
@@ -147,8 +147,11 @@ impl Workspace {
             }
             let name = job.to_string();
             let address = self.children.address(&name, "job", RestartPolicy::ENTITY);
-            let seed =
-                job::Seed { job, workspace: self.handle.clone(), line: self.line.subscribe() };
+            let seed = job::Seed {
+                job,
+                workspace: self.handle.clone(),
+                link_state: self.link_state.subscribe(),
+            };
             self.children.start::<Job>(&name, RestartPolicy::ENTITY, &address, seed)?;
             self.jobs.insert(job, address);
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Msg, Workspace};
 use crate::{
     activity::Activity,
-    logs::WorkspaceHandle,
+    handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::Record,
     snapshots::{Artifact, Merge, files},
@@ -23,7 +23,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the work asks of the mailbox.
-pub enum Ask {
+pub enum MergeMsg {
     /// Begin, if there is something to do: the end of it is told.
     Begin(oneshot::Sender<Result<Outcome, NotMerged>>),
     /// Which are the next?
@@ -85,18 +85,18 @@ impl NotMerged {
 }
 
 impl Workspace {
-    pub(super) fn merging(&mut self, ask: Ask) {
+    pub(super) fn merging(&mut self, ask: MergeMsg) {
         match ask {
-            Ask::Begin(reply) => drop(reply.send(self.begin_merging())),
-            Ask::Next(reply) => drop(reply.send(self.mergeable().ok())),
-            Ask::May(reply) => {
+            MergeMsg::Begin(reply) => drop(reply.send(self.begin_merging())),
+            MergeMsg::Next(reply) => drop(reply.send(self.mergeable().ok())),
+            MergeMsg::May(reply) => {
                 let may = self.may_record_merge();
                 if may {
                     self.activity = Activity::MergingLayers;
                 }
                 let _work_gone = reply.send(may);
             }
-            Ask::Ended => self.merger = None,
+            MergeMsg::Ended => self.merger = None,
         }
     }
 
@@ -109,7 +109,7 @@ impl Workspace {
         };
         let (wanted, ended) = (CancellationToken::new(), CancellationToken::new());
         self.merger = Some(Merger { wanted: wanted.clone(), ended: ended.clone() });
-        let (tell, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let workspace = self.handle.clone();
         let _detached = self.ops.spawn(async move {
             let _ended = ended.drop_guard();
@@ -117,10 +117,10 @@ impl Workspace {
             if let Err(error) = &merged {
                 tracing::warn!(workspace = %workspace.id, %error, "layers were not merged");
             }
-            let _actor_gone = workspace.actor.send(Msg::Merge(Ask::Ended));
-            let _nobody_asked = tell.send(merged);
+            let _actor_gone = workspace.actor.send(Msg::Merge(MergeMsg::Ended));
+            let _nobody_asked = reply.send(merged);
         });
-        Ok(told)
+        Ok(answer)
     }
 
     fn mergeable(&self) -> Result<Merge, NotMerged> {
@@ -128,7 +128,7 @@ impl Workspace {
         if Merge::find(disk, tree, |_| true).is_none() {
             return Err(NotMerged::Nothing);
         }
-        let holds = &self.handle.shared.holds;
+        let holds = &self.handle.shared.ref_counts;
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         let merge = Merge::find(disk, tree, alone).ok_or(NotMerged::Needed)?;
         match self.phase {
@@ -142,7 +142,7 @@ impl Workspace {
     /// needs them apart.
     fn may_record_merge(&self) -> bool {
         let Some(merge) = self.ledger.merge else { return false };
-        let holds = &self.handle.shared.holds;
+        let holds = &self.handle.shared.ref_counts;
         let alone = |layer| holds.count(Artifact::Layer(layer)) <= 1;
         self.on(Want::MergeLayers).is_ok() && alone(merge.lower) && alone(merge.upper)
     }
@@ -163,7 +163,7 @@ async fn merge_all(
             break;
         }
         count += 1;
-        next = workspace.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::Next(reply))).await?;
+        next = workspace.actor.ask(PATIENCE, |reply| Msg::Merge(MergeMsg::Next(reply))).await?;
     }
     Ok(count)
 }
@@ -179,7 +179,7 @@ async fn merge_two(
     let made = files::merge(&workspace.shared.folders, merge, wanted).await;
     fault_point!("merge.after_merge");
     let may = match &made {
-        Ok(()) => workspace.actor.ask(PATIENCE, |reply| Msg::Merge(Ask::May(reply))).await?,
+        Ok(()) => workspace.actor.ask(PATIENCE, |reply| Msg::Merge(MergeMsg::May(reply))).await?,
         Err(_) => false,
     };
     if !may {

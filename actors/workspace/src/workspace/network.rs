@@ -1,8 +1,8 @@
-//! A machine's place in the network: its cable before it starts, its address once it answers.
+//! A machine's place in the network: its interface before it starts, its address once it answers.
 //!
 //! ```text
 //! join ─── while the plan becomes durable     settled ──── while the machine boots
-//! cable ── while the disk is prepared          SetNetwork ─ beside what the guest is told of itself
+//! interface ─ while the disk is prepared      SetNetwork ─ beside what the guest is told of itself
 //!                                              plug ─────── after that, for a copy of another one
 //! ```
 //! A workspace joins after its plan is on its way into the journal, and leaves before its records
@@ -20,7 +20,11 @@ use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use super::policy::has_its_forwards;
-use crate::{logs::WorkspaceHandle, network::mac_text, records::Planned, workspaces::later};
+use crate::{
+    handle::WorkspaceHandle,
+    network::{later, mac_text},
+    records::Planned,
+};
 
 /// Time for the guest to set its interface and to hear of its gateway, under emulation.
 const GUEST_PATIENCE: Duration = Duration::from_secs(30);
@@ -31,15 +35,18 @@ const GATEWAY_TRIES: u32 = 5;
 const GATEWAY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a machine that starts, or runs, has been promised.
-pub(super) struct Seat {
+pub(super) struct NetworkLease {
     attachment: Attachment,
     /// By a bridge, whose gateway answers.
     bridge: bool,
 }
 
-/// The seat of a workspace; `None` where it has none. One that was made before there was a network
+/// The lease of a workspace; `None` where it has none. One that was made before there was a network
 /// joins now, with what its creation asked for.
-async fn seat(workspace: &WorkspaceHandle, plan: &Planned) -> Result<Option<Seat>, ToolError> {
+async fn lease(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+) -> Result<Option<NetworkLease>, ToolError> {
     if plan.spec.isolation == Isolation::Sandbox {
         return Ok(None);
     }
@@ -53,29 +60,29 @@ async fn seat(workspace: &WorkspaceHandle, plan: &Planned) -> Result<Option<Seat
         Some(view) => view.attachment,
         None => network.join(workspace.id, later(&plan.network)).await?,
     };
-    Ok(Some(Seat { attachment, bridge }))
+    Ok(Some(NetworkLease { attachment, bridge }))
 }
 
-/// The seat of a workspace whose machine is about to be launched, and the interface for it.
+/// The lease of a workspace whose machine is about to be launched, and the interface for it.
 ///
 /// # Errors
-/// When the network does not start, does not take it in, or the machine before holds the cable.
-pub(super) async fn cable(
+/// When the network does not start, does not take it in, or the machine before holds its end.
+pub(super) async fn interface(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-) -> Result<(Option<Seat>, Option<Nic>), ToolError> {
-    let Some(seat) = seat(workspace, plan).await? else { return Ok((None, None)) };
-    let Attachment { mac, .. } = seat.attachment;
+) -> Result<(Option<NetworkLease>, Option<Nic>), ToolError> {
+    let Some(lease) = lease(workspace, plan).await? else { return Ok((None, None)) };
+    let Attachment { mac, .. } = lease.attachment;
     let end = match workspace.shared.network.cable(workspace.id).await? {
         Netdev::Tap(queue) => NicEnd::Tap(queue),
-        Netdev::User(forwards) => NicEnd::User { attachment: seat.attachment, forwards },
+        Netdev::User(forwards) => NicEnd::User { attachment: lease.attachment, forwards },
     };
-    Ok((Some(seat), Some(Nic { mac, end })))
+    Ok((Some(lease), Some(Nic { mac, end })))
 }
 
-/// Waits until the kernel keeps what was promised to the seat of a machine that was launched.
+/// Waits until the kernel keeps what was promised to a machine that was launched.
 ///
-/// A machine whose memory has no interface has no seat: its workspace is out of the network until
+/// A machine whose memory has no interface has no lease: its workspace is out of the network until
 /// its next start.
 ///
 /// # Errors
@@ -83,13 +90,13 @@ pub(super) async fn cable(
 /// interface was promised more than an address.
 pub(super) async fn settled(
     workspace: &WorkspaceHandle,
-    seat: Option<Seat>,
+    lease: Option<NetworkLease>,
     handle: &MachineHandle,
-) -> Result<Option<Seat>, ToolError> {
-    let (Some(seat), network) = (seat, &workspace.shared.network) else { return Ok(None) };
+) -> Result<Option<NetworkLease>, ToolError> {
+    let (Some(lease), network) = (lease, &workspace.shared.network) else { return Ok(None) };
     if handle.nic {
         network.settled(workspace.id).await?;
-        return Ok(Some(seat));
+        return Ok(Some(lease));
     }
     let closed = network
         .view(workspace.id)
@@ -110,28 +117,28 @@ pub(super) async fn settled(
 /// # Errors
 /// `guest_network_failed`; when it cannot be plugged in.
 pub(super) async fn configure(
-    seat: Option<Seat>,
+    lease: Option<NetworkLease>,
     link: &Link,
     unplugged: Option<(&dyn Driver, &MachineHandle)>,
 ) -> Result<(), ToolError> {
-    let Some(seat) = seat else { return Ok(()) };
+    let Some(lease) = lease else { return Ok(()) };
     if let Some((driver, handle)) = unplugged {
-        seat.check(&seat.ask(link).await?)?;
+        lease.check(&lease.ask(link).await?)?;
         driver.plug(handle).await?;
-        if !seat.bridge {
+        if !lease.bridge {
             return Ok(());
         }
     }
     for _ in 0..GATEWAY_TRIES {
-        let set = seat.ask(link).await?;
-        seat.check(&set)?;
+        let set = lease.ask(link).await?;
+        lease.check(&set)?;
         // In user mode nobody plays a gateway that would have to answer.
-        if set.gateway_answers || !seat.bridge {
+        if set.gateway_answers || !lease.bridge {
             return Ok(());
         }
         tokio::time::sleep(GATEWAY_PAUSE).await;
     }
-    let gateway = seat.attachment.gateway;
+    let gateway = lease.attachment.gateway;
     Err(failed(format!(
         "the guest's interface is not as asked: its gateway {gateway} does not answer"
     )))
@@ -151,10 +158,10 @@ pub(super) async fn verify(
     if !handle.nic {
         return Ok(());
     }
-    let seat = settled(workspace, seat(workspace, plan).await?, handle).await?;
+    let lease = settled(workspace, lease(workspace, plan).await?, handle).await?;
     // A crash may have come before it was plugged in, or was told of a forward.
-    let has_a_place = seat.is_some();
-    configure(seat, link, Some((driver, handle))).await?;
+    let has_a_place = lease.is_some();
+    configure(lease, link, Some((driver, handle))).await?;
     match has_a_place {
         true => has_its_forwards(workspace, driver, handle).await,
         false => Ok(()),
@@ -169,7 +176,7 @@ pub(super) async fn leave(workspace: &WorkspaceHandle) {
     }
 }
 
-impl Seat {
+impl NetworkLease {
     async fn ask(&self, link: &Link) -> Result<NetworkSet, ToolError> {
         let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
         let request = SetNetwork {

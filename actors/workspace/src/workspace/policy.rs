@@ -10,11 +10,11 @@ use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
 use crate::{
-    logs::WorkspaceHandle,
+    api::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
+    handle::WorkspaceHandle,
+    network::later,
     phase::{Phase, Want},
     records::Planned,
-    tools::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
-    workspaces::later,
 };
 
 /// Ports of the host below are for its own services.

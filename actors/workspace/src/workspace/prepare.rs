@@ -17,23 +17,23 @@ use tokio::sync::{oneshot, watch};
 pub(crate) use steps::Setup;
 
 use super::{
-    Line, Workspace,
+    LinkState, Workspace,
     bring_up::{self, bring_up, settle},
     snapshot::{self, Making},
 };
 use crate::{
     activity::Activity,
-    logs::WorkspaceHandle,
+    api::prepare::{Internet, PrepareStep, StepKind},
+    handle::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Recipe, Record, Spec},
-    tools::prepare::{Internet, PrepareStep, StepKind},
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
 pub(crate) const GOLDEN: &str = "golden";
 
 /// What a preparation asks of its workspace.
-pub enum Ask {
+pub enum PrepareMsg {
     /// Make it, for the first time.
     Make(Box<Request>),
     /// The setup is done: what is the snapshot made of?
@@ -41,7 +41,7 @@ pub enum Ask {
     /// The preparation failed: remove everything, then answer its call.
     Undo(ToolError, oneshot::Sender<Result<Golden, ToolError>>),
     /// What are you?
-    Standing(oneshot::Sender<Standing>),
+    PreparedState(oneshot::Sender<PreparedState>),
 }
 
 /// A workspace that shall be prepared.
@@ -62,7 +62,7 @@ pub struct Golden {
 }
 
 /// What a preparation of the same name has to know.
-pub struct Standing {
+pub struct PreparedState {
     pub(crate) phase: Phase,
     pub(crate) owner: Option<SessionId>,
     pub(crate) spec: Spec,
@@ -72,11 +72,11 @@ pub struct Standing {
 }
 
 impl Workspace {
-    pub(super) fn preparation(&mut self, ask: Ask) {
+    pub(super) fn preparation(&mut self, ask: PrepareMsg) {
         match ask {
-            Ask::Make(request) => self.prepare(*request),
-            Ask::Freeze(reply) => drop(reply.send(self.golden())),
-            Ask::Undo(error, reply) => {
+            PrepareMsg::Make(request) => self.prepare(*request),
+            PrepareMsg::Freeze(reply) => drop(reply.send(self.golden())),
+            PrepareMsg::Undo(error, reply) => {
                 self.finished(Activity::Preparing);
                 self.set_phase(Phase::Destroying);
                 let work = self.destruction("workspace.prepare_undone");
@@ -90,14 +90,14 @@ impl Workspace {
                 };
                 let _detached = self.ops.spawn(work);
             }
-            Ask::Standing(reply) => drop(reply.send(self.standing())),
+            PrepareMsg::PreparedState(reply) => drop(reply.send(self.prepared_state())),
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn prepared_state(&self) -> PreparedState {
         let plan = &self.ledger.plan;
         let there = |id: &SnapshotId| self.ledger.snapshots.get(*id).is_some();
-        Standing {
+        PreparedState {
             phase: self.phase,
             owner: self.ledger.owner,
             spec: plan.spec.clone(),
@@ -116,11 +116,11 @@ impl Workspace {
         let Request { cx, setup, reply } = request;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let start = bring_up::Start { planned: true, ..self.start_point() };
-        let line = self.line.subscribe();
+        let link_state = self.link_state.subscribe();
         // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
         self.activity = Activity::Preparing;
         let span = cx.span.clone();
-        let work = prepare(workspace, plan, start, line, setup, cx, reply);
+        let work = prepare(workspace, plan, start, link_state, setup, cx, reply);
         let _detached = self.ops.spawn(tracing::Instrument::instrument(work, span));
     }
 }
@@ -129,13 +129,13 @@ async fn prepare(
     workspace: WorkspaceHandle,
     plan: Planned,
     start: bring_up::Start,
-    line: watch::Receiver<Line>,
+    link_state: watch::Receiver<LinkState>,
     setup: Setup,
     cx: CallCx,
     reply: oneshot::Sender<Result<Golden, ToolError>>,
 ) {
-    let mut teller = steps::Teller::new(&cx, setup.len() + 2);
-    teller.begin("starting the machine");
+    let mut reporter = steps::StepReporter::new(&cx, setup.len() + 2);
+    reporter.begin("starting the machine");
     // The steps within a step are not told: what is done never becomes less.
     let quiet = CallCx { progress: Progress::default(), ..cx.clone() };
     let begun = Instant::now();
@@ -151,7 +151,7 @@ async fn prepare(
     };
     fault_point!("prepare.after_boot");
     let boot = step(StepKind::Boot, "start the machine", begun);
-    match furnish(&workspace, &plan, (up, boot), line, &setup, &mut teller, &quiet).await {
+    match furnish(&workspace, &plan, (up, boot), link_state, &setup, &mut reporter, &quiet).await {
         Ok(golden) => {
             let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
             settle(&workspace, Phase::Running, None).await;
@@ -160,7 +160,8 @@ async fn prepare(
         }
         Err(error) => {
             // Ends with the end of the actor, and of this work: the answer is given there.
-            let _actor_gone = workspace.actor.send(super::Msg::Prepare(Ask::Undo(error, reply)));
+            let _actor_gone =
+                workspace.actor.send(super::Msg::Prepare(PrepareMsg::Undo(error, reply)));
         }
     }
 }
@@ -175,21 +176,21 @@ async fn furnish(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     (up, boot): (bring_up::Up, PrepareStep),
-    mut line: watch::Receiver<Line>,
+    mut link_state: watch::Receiver<LinkState>,
     setup: &Setup,
-    teller: &mut steps::Teller<'_>,
+    reporter: &mut steps::StepReporter<'_>,
     quiet: &CallCx,
 ) -> Result<Golden, ToolError> {
     let mut done = vec![boot];
     let network = &*workspace.shared.network;
     let opened = quiet.guard(internet::open(network, workspace.id, setup.allow_internet)).await?;
-    done.extend(steps::run(&mut line, setup, teller).await?);
+    done.extend(steps::run(&mut link_state, setup, reporter).await?);
     fault_point!("prepare.after_setup");
     quiet.guard(internet::close(network, workspace.id, &opened)).await?;
-    teller.begin("making the snapshot `golden`");
+    reporter.begin("making the snapshot `golden`");
     let begun = Instant::now();
     let patience = std::time::Duration::from_secs(10);
-    let freeze = |reply| super::Msg::Prepare(Ask::Freeze(reply));
+    let freeze = |reply| super::Msg::Prepare(PrepareMsg::Freeze(reply));
     let making = quiet.guard(async { Ok(workspace.actor.ask(patience, freeze).await?) }).await?;
     // Not cut short by the caller: a machine that is being saved is no place to stop.
     let made = snapshot::make(workspace, plan, making, quiet).await?;

@@ -10,13 +10,13 @@ use hivekeep_machine::{Gone, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
 use super::{
-    Line, Msg, Workspace, bring_up::settle, identity::configure, network, rewind::settle_change,
-    take_down,
+    LinkState, Msg, Workspace, bring_up::settle, identity::configure, network,
+    rewind::settle_change, take_down,
 };
 use crate::{
     activity::Activity,
+    handle::WorkspaceHandle,
     ledger::{Change, MachineFact},
-    logs::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     snapshots::Disk,
@@ -39,7 +39,7 @@ impl Workspace {
         }
         if !self.ledger.created {
             // The very first incarnation of a new workspace waits for its `Create`.
-            return match (&self.ledger.machine, self.handle.shared.take_young(self.handle.id)) {
+            return match (&self.ledger.machine, self.handle.shared.take_fresh(self.handle.id)) {
                 (MachineFact::Stopped, true) => self.set_phase(Phase::Creating),
                 _ => self.undo("workspace.create_undone"),
             };
@@ -60,7 +60,9 @@ impl Workspace {
             MachineFact::Launched { handle, stopping: true, .. } => {
                 self.set_phase(Phase::Stopping);
                 self.spawn_recovery(|workspace, plan| async move {
-                    take_down::stop(&workspace, &plan, Some(&handle), &Line::Absent).await.map(drop)
+                    take_down::stop(&workspace, &plan, Some(&handle), &LinkState::Absent)
+                        .await
+                        .map(drop)
                 });
             }
             MachineFact::Launched { handle, .. } => {
@@ -189,7 +191,7 @@ async fn leave_alone(
 ) -> Result<(), ToolError> {
     let reason = format!("the machine lives but does not answer: {reason}; it is asked again");
     tracing::warn!(workspace = %workspace.id, reason, "a machine is left as it is");
-    workspace.tell("workspace.silent", json!({ "name": plan.name, "reason": reason }));
+    workspace.publish("workspace.silent", json!({ "name": plan.name, "reason": reason }));
     settle(&workspace, Phase::Crashed, Some(reason)).await;
     let left = || {
         workspace
@@ -235,26 +237,27 @@ async fn take_up(
         None => false,
     };
     let (patience, machine) = (Duration::from_secs(10), handle.clone());
-    let mut line = workspace.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
+    let mut link_state =
+        workspace.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
     if paused {
         // It stands still because it was told to; its guest answers when it goes on.
-        workspace.tell("workspace.reattached", json!({ "name": plan.name }));
+        workspace.publish("workspace.reattached", json!({ "name": plan.name }));
         settle(&workspace, Phase::Paused, None).await;
         return Ok(());
     }
     if disk_full {
-        workspace.tell("workspace.reattached", json!({ "name": plan.name }));
+        workspace.publish("workspace.reattached", json!({ "name": plan.name }));
         let error = host_disk_full();
-        workspace.tell("workspace.host_disk_full", json!({ "reason": error.message }));
+        workspace.publish("workspace.host_disk_full", json!({ "reason": error.message }));
         settle(&workspace, Phase::HostDiskFull, Some(error.to_text())).await;
         return Ok(());
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
-    let link = super::line::usable(&mut line, boot).await?;
+    let link = super::link_state::usable(&mut link_state, boot).await?;
     let networked = network::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
     tokio::try_join!(configure(&link, &plan, false), networked)?;
     workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
-    workspace.tell("workspace.reattached", json!({ "name": plan.name }));
+    workspace.publish("workspace.reattached", json!({ "name": plan.name }));
     settle(&workspace, Phase::Running, None).await;
     Ok(())
 }

@@ -13,13 +13,12 @@ use super::{
     take_down,
 };
 use crate::{
-    codes,
+    api::snapshots::SnapshotResult,
+    handle::WorkspaceHandle,
     ledger::Change,
-    logs::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record},
     snapshots::{Artifact, Disk, Node, files},
-    tools::snapshots::SnapshotResult,
 };
 
 impl Workspace {
@@ -44,12 +43,12 @@ impl Workspace {
         let base = self.ledger.base.clone();
         let ops = self.ops.clone();
         Ok(Reply::later(async move {
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (reply, answer) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let (top, folders) = (LayerId::new(), &workspace.shared.folders);
                 if let Err(error) = files::whole(folders, &node, node.memory.is_some()).await {
                     settle(&workspace, was, None).await;
-                    return drop(tell.send(Err(error)));
+                    return drop(reply.send(Err(error)));
                 }
                 let wanted = Record::RestoreWanted { snapshot: node.id, top };
                 let restored = match workspace.note(wanted).await {
@@ -60,9 +59,9 @@ impl Workspace {
                         Err(error)
                     }
                 };
-                let _caller_gone = tell.send(restored);
+                let _caller_gone = reply.send(restored);
             });
-            told.await.map_err(|_| ToolError::internal("the restore's work ended"))?
+            answer.await.map_err(|_| ToolError::internal("the restore's work ended"))?
         }))
     }
 

@@ -12,7 +12,7 @@ use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 use serde_json::json;
 
 use super::{
-    Line, Msg, Workspace,
+    LinkState, Msg, Workspace,
     bring_up::{images, memory_folder},
     take_down,
 };
@@ -20,11 +20,11 @@ use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
     activity::Activity,
-    logs::WorkspaceHandle,
+    api::snapshots::SnapshotResult,
+    handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record},
     snapshots::{Artifact, Disk, Memory, Node, files},
-    tools::snapshots::SnapshotResult,
 };
 
 /// Longest name of a snapshot.
@@ -44,7 +44,7 @@ pub struct Making {
     /// The disk as it is now, and what it stands on.
     disk: Disk,
     base: Option<PathBuf>,
-    machine: Option<(MachineHandle, Line)>,
+    machine: Option<(MachineHandle, LinkState)>,
     paused: bool,
 }
 
@@ -74,14 +74,14 @@ impl Workspace {
         self.activity = Activity::Snapshotting;
         Ok(Reply::later(async move {
             // Goes on to its end whether or not the caller waits.
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (reply, answer) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let made = make(&workspace, &plan, making, &cx).await;
                 let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
-                let _caller_gone = tell.send(made);
+                let _caller_gone = reply.send(made);
             });
             let made =
-                told.await.map_err(|_| ToolError::internal("the snapshot's work ended"))??;
+                answer.await.map_err(|_| ToolError::internal("the snapshot's work ended"))??;
             let Made { node, pause_ms } = made;
             Ok(SnapshotResult {
                 snapshot_id: Some(node.id),
@@ -131,7 +131,7 @@ impl Workspace {
             disk: self.ledger.disk.clone(),
             base: self.ledger.base.clone(),
             first: top.is_none().then(|| take_down::folders(&self.handle).disk()),
-            machine: handle.map(|handle| (handle, self.line.borrow().clone())),
+            machine: handle.map(|handle| (handle, self.link_state.borrow().clone())),
             paused: self.phase == Phase::Paused,
         }
     }
@@ -190,7 +190,7 @@ pub(super) async fn make(
     cx: &CallCx,
 ) -> Result<Made, ToolError> {
     let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
-    workspace.shared.room.admit(&workspace.shared.folders.layers)?;
+    workspace.shared.daemon.room.admit(&workspace.shared.folders.layers)?;
     let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
     workspace.note(wanted).await?;
     fault_point!("snapshot.after_intent");
@@ -201,12 +201,12 @@ pub(super) async fn make(
         }
         // A top that no start has begun yet is part of this snapshot all the same.
         files::begin(layer(frozen), plan.spec.disk_gb).await?;
-        let Some((handle, line)) = &machine else { return Ok((None, None)) };
+        let Some((handle, link_state)) = &machine else { return Ok((None, None)) };
         save(
             workspace,
             plan,
             handle,
-            line,
+            link_state,
             Saving { node: &node, disk: &disk, base, top, paused },
             cx,
         )
@@ -256,7 +256,7 @@ async fn save(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: &MachineHandle,
-    line: &Line,
+    link_state: &LinkState,
     saving: Saving<'_>,
     cx: &CallCx,
 ) -> Result<(Option<u64>, Option<u64>), ToolError> {
@@ -274,7 +274,7 @@ async fn save(
     // cut, which `disk_synced` says.
     let quiet = match paused {
         true => None,
-        false => Some(Quiet::begin(line, (!with_memory).then_some(MAX_FREEZE), cx).await?),
+        false => Some(Quiet::begin(link_state, (!with_memory).then_some(MAX_FREEZE), cx).await?),
     };
     cx.progress.report(1.0, Some(2.0), "saving");
     let saved = snapshots.save(handle, &own, &SaveRequest { new_top, memory_into }).await;

@@ -8,23 +8,23 @@ use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use hivekeep_protocol::Shutdown;
 use serde_json::json;
 
-use super::{Line, Msg, Workspace, bring_up::settle};
+use super::{LinkState, Msg, Workspace, bring_up::settle};
 use crate::{
-    logs::WorkspaceHandle,
+    api::lifecycle::WorkspaceStopped,
+    handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
     snapshots::{Artifact, Disk},
-    tools::lifecycle::WorkspaceStopped,
 };
 
 impl Workspace {
     /// `workspace_stop`. Goes on to the end whether or not the caller waits.
     pub(crate) fn stop_machine(&mut self, next: Phase) -> Reply<WorkspaceStopped> {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // From the records, not from the keeper of the machine: a stop that failed
+        // From the records, not from the manager of the machine: a stop that failed
         // let go of it and can be tried again.
         let handle = self.ledger.handle().cloned();
-        let line = self.line.borrow().clone();
+        let link_state = self.link_state.borrow().clone();
         let paused = self.phase() == Phase::Paused;
         self.set_phase(next);
         let ops = self.ops.clone();
@@ -34,7 +34,7 @@ impl Workspace {
                 // A guest that stands still cannot shut down.
                 wake(&workspace, &plan, handle).await;
             }
-            let stopped = stop(&workspace, &plan, handle.as_ref(), &line).await;
+            let stopped = stop(&workspace, &plan, handle.as_ref(), &link_state).await;
             let how = match stopped {
                 Ok(how) => how,
                 Err(error) => {
@@ -84,13 +84,13 @@ pub(super) async fn stop(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: Option<&MachineHandle>,
-    line: &Line,
+    link_state: &LinkState,
 ) -> Result<StopHow, ToolError> {
     workspace.note(Record::StopWanted).await?;
     fault_point!("stop.after_intent");
     let how = match handle {
         None => StopHow::AlreadyGone,
-        Some(handle) => end_machine(workspace, plan, handle, line).await?,
+        Some(handle) => end_machine(workspace, plan, handle, link_state).await?,
     };
     fault_point!("stop.after_end");
     let machine = machine_plan(workspace, plan)?;
@@ -106,14 +106,14 @@ async fn end_machine(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     handle: &MachineHandle,
-    line: &Line,
+    link_state: &LinkState,
 ) -> Result<StopHow, ToolError> {
     let driver = workspace.shared.driver(plan.spec.isolation)?;
     let grace = Duration::from_secs(workspace.shared.options.stop_grace_secs);
     let watch = driver.watch(handle);
     let detached = workspace.actor.ask(Duration::from_secs(10), Msg::Detach);
-    let asked = match line {
-        Line::Up(link) => {
+    let asked = match link_state {
+        LinkState::Up(link) => {
             let grace_ms = u64::try_from(grace.as_millis() / 2).unwrap_or(2_000);
             link.ask(Shutdown { grace_ms }, Wait::at_most(Duration::from_secs(2))).await.is_ok()
         }

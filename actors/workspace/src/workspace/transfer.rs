@@ -4,7 +4,6 @@
 //! `RESOLVE_BENEATH`), so that neither `..` nor a symlink leads out of it, also
 //! not one that is put there between a check and its use.
 
-mod quota;
 mod sink;
 
 use std::{
@@ -19,11 +18,10 @@ use rustix::{
     io::Errno,
 };
 
-pub(crate) use self::quota::TransferQuota;
 use self::sink::DiskSink;
-use super::{Workspace, line};
-use crate::codes;
-use crate::tools::files::{Direction, FileTransfer, FileTransferred};
+use super::{Workspace, link_state};
+use crate::api::files::{Direction, FileTransfer, FileTransferred};
+use crate::transfer_quota::{self, TransferQuota};
 
 impl Workspace {
     /// `file_transfer`.
@@ -40,7 +38,8 @@ impl Workspace {
         // What its disk cannot hold is no file of it: a guest could send for ever.
         let most_bytes = self.ledger.plan.spec.disk_gb << 30;
         let (link, cx) = (self.guest(cx)?, cx.clone());
-        let (room, quota) = (self.handle.shared.room.clone(), self.handle.shared.transfers.clone());
+        let (room, quota) =
+            (self.handle.shared.daemon.room.clone(), self.handle.shared.transfers.clone());
         Ok(Reply::later(async move {
             if input.direction == Direction::Download {
                 let (quota, root) = (quota.clone(), root.clone());
@@ -200,7 +199,7 @@ async fn upload(
     let source = tokio::fs::File::from_std(file);
     let told = teller(&cx.progress, size, "uploading");
     let written = link
-        .upload(guest_path, None, size, source, line::wait(cx), told)
+        .upload(guest_path, None, size, source, link_state::wait(cx), told)
         .await
         .map_err(link_error)?;
     fault_point!("transfer.after_upload");
@@ -242,12 +241,13 @@ async fn receive(
     let told = teller(&cx.progress, 0, "downloading");
     // One byte more than there may be tells a file that is too large from one that just fits.
     let limit = Some(most_bytes + 1);
-    let done = link.download(guest_path, 0, limit, &mut sink, line::wait(cx), told).await.map_err(
-        |error| match &error {
-            LinkError::Sink(sink) if quota::is_refusal(sink) => quota.full(),
+    let done = link
+        .download(guest_path, 0, limit, &mut sink, link_state::wait(cx), told)
+        .await
+        .map_err(|error| match &error {
+            LinkError::Sink(sink) if transfer_quota::is_refusal(sink) => quota.full(),
             _ => link_error(error),
-        },
-    )?;
+        })?;
     if done.sent_bytes > most_bytes {
         let message = format!("{guest_path} is longer than its workspace's disk");
         return Err(ToolError::new(Layer::Result, codes::TOO_LARGE, message)

@@ -6,9 +6,9 @@ use hivekeep_kernel::{CallCx, Reply, SessionId, ToolError};
 
 use super::Workspaces;
 use crate::{
+    api::session::{Adopted, Adoption, NotAdopted, WorkspaceAdopt},
     directory::Card,
     shared::Shared,
-    tools::session::{Adopted, Adoption, NotAdopted, WorkspaceAdopt},
     workspace::{self, Adopt},
 };
 
@@ -72,7 +72,7 @@ async fn all(shared: &Arc<Shared>, by: SessionId) -> Result<Adoption, ToolError>
         let orphaned = match card.owner {
             Some(owner) if owner == by => false,
             Some(owner) => {
-                let standing = shared.sessions.standing(owner).await;
+                let standing = shared.daemon.sessions.standing(owner).await;
                 standing.ended || (!standing.attached && standing.calls_in_flight == 0)
             }
             None => true,

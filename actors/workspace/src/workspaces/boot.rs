@@ -1,4 +1,4 @@
-//! What is there when the keeper starts: records first, then the world.
+//! What is there when the manager starts: records first, then the world.
 
 use std::{collections::HashSet, fmt::Display};
 
@@ -27,8 +27,8 @@ impl Workspaces {
         let members = members.map(|ledger| ledger.plan.id).collect();
         let retained = self.shared.network.retain(members).await;
         retained.map_err(|error| Fault::new(error.to_text()))?;
-        // A creation that was under way when an earlier keeper ended is undone.
-        self.shared.young.clear();
+        // A creation that was under way when an earlier manager ended is undone.
+        self.shared.fresh.clear();
         for ledger in &ledgers {
             let plan = &ledger.plan;
             if ledger.failed.is_none() {
@@ -36,9 +36,9 @@ impl Workspaces {
                 claimed.map_err(|error| Fault::new(error.to_string()))?;
             }
             if let (true, true, Some(owner)) = (first_boot, ledger.counts(), ledger.owner) {
-                self.shared.sessions.restore(owner, plan.spec.resources());
+                self.shared.daemon.sessions.restore(owner, plan.spec.resources());
             }
-            self.hatch(plan)?;
+            self.spawn(plan)?;
         }
         if first_boot {
             self.release_backups(&ledgers);
@@ -79,16 +79,16 @@ impl Workspaces {
         let shared = self.shared.clone();
         for ledger in ledgers {
             // What it held before is swept with all that nobody needs.
-            drop(shared.holds.replace(ledger.plan.id, ledger.pieces()));
+            drop(shared.ref_counts.replace(ledger.plan.id, ledger.artifacts()));
         }
-        let sweep = move || files::sweep(&shared.folders, &shared.holds);
+        let sweep = move || files::sweep(&shared.folders, &shared.ref_counts);
         let removed = tokio::task::spawn_blocking(sweep)
             .await
             .map_err(|error| Fault::new(error.to_string()))?
             .map_err(|error| Fault::new(format!("removing what no snapshot needs: {error}")))?;
         for what in removed {
             tracing::warn!(%what, "removed what an interrupted snapshot left");
-            self.shared.tell("leftover.removed", "host", json!({ "what": what }));
+            self.shared.publish("leftover.removed", "host", json!({ "what": what }));
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Workspaces {
                 (Err(error), _) => return Err(fault(error)),
             }
             tracing::warn!(?leftover, "removed what an interrupted operation left");
-            self.shared.tell(
+            self.shared.publish(
                 "leftover.removed",
                 "host",
                 json!({ "what": format!("{leftover:?}") }),

@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{Address, Reply, ToolError, WorkspaceId, fault_point};
 use tokio::sync::oneshot;
 
-use super::{Claims, Msg, Workspaces};
+use super::{Msg, Workspaces};
 use crate::{
+    api::pool::PoolReport,
+    claims::Claims,
     pool::{self, made_of},
     shared::Shared,
-    tools::pool::PoolReport,
     workspace::{self, Claim},
 };
 
@@ -32,7 +33,7 @@ impl Workspaces {
 /// When the machine's actor ended over it, so that it is not known whether it was given away.
 pub(super) async fn take(
     shared: &Arc<Shared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     claims: Claims,
 ) -> Result<Result<WorkspaceId, Claims>, ToolError> {
     let spec = claims.plan().spec.clone();
@@ -43,7 +44,7 @@ pub(super) async fn take(
     let Ok(made_of) = made_of(shared, &spec).await else { return Ok(Err(claims)) };
     let asked = spec.clone();
     let take = |taken| Msg::Pool(pool::Msg::Take { spec: asked, made_of, taken });
-    let Ok(Some((id, address))) = keeper.ask(DECISION, take).await else { return Ok(Err(claims)) };
+    let Ok(Some((id, address))) = manager.ask(DECISION, take).await else { return Ok(Err(claims)) };
     fault_point!("pool.after_taken");
     let (reply, answer) = oneshot::channel();
     address.send(workspace::Msg::Claim(Claim { claims, reply }))?;
@@ -57,6 +58,6 @@ pub(super) async fn take(
         Err(refused) => *refused,
     };
     let reason = error.to_text();
-    let _pool_gone = keeper.send(Msg::Pool(pool::Msg::Spoilt { spec, id, reason }));
+    let _pool_gone = manager.send(Msg::Pool(pool::Msg::Spoilt { spec, id, reason }));
     Ok(Err(claims))
 }

@@ -2,21 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use hivekeep_image::ImageName;
 use hivekeep_kernel::{
     Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
 
-use super::{Claims, Msg, Workspaces, claim, network::plan_and_join};
+use super::{Msg, Workspaces, claim, network::plan_and_join};
 use crate::{
     Options,
+    api::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
+    claims::Claims,
     name::Name,
     phase::Phase,
+    pool,
     records::{Planned, Spec},
     shared::Shared,
-    tools::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     workspace,
 };
+
+/// Time for the pool to give up a machine.
+const EVICTION: Duration = Duration::from_secs(60);
 
 /// Failed creations that are kept for their logs.
 const MAX_FAILED: usize = 20;
@@ -50,7 +56,7 @@ impl Workspaces {
     }
 
     fn make(&self, cx: CallCx, mut claims: Claims) -> Reply<WorkspaceCreated> {
-        let (shared, keeper) = (self.shared.clone(), self.me.address.clone());
+        let (shared, manager) = (self.shared.clone(), self.me.address.clone());
         Reply::later(async move {
             let begun = std::time::Instant::now();
             // From here, so that the pool does not make the next one beside a claim.
@@ -58,9 +64,9 @@ impl Workspaces {
             let Planned { name, spec, network, .. } = claims.plan().clone();
             shared.may_wish(spec.isolation, &network).await?;
             claims.reserve(&cx).await?;
-            let (workspace_id, from_pool) = match claim::take(&shared, &keeper, claims).await? {
+            let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
                 Ok(member) => (member, true),
-                Err(claims) => (make_claimed(&shared, &keeper, &cx, claims).await?.id, false),
+                Err(claims) => (make_claimed(&shared, &manager, &cx, claims).await?.id, false),
             };
             Ok(WorkspaceCreated {
                 workspace_id,
@@ -113,23 +119,23 @@ struct Made {
 /// Whatever stands in the way; then nothing of it is left.
 pub(crate) async fn make_one(
     shared: &Arc<Shared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     cx: &CallCx,
     plan: Planned,
 ) -> Result<u64, ToolError> {
     let mut claims = Claims::of(shared, plan)?;
     claims.reserve(cx).await?;
-    Ok(make_claimed(shared, keeper, cx, claims).await?.boot_time_ms)
+    Ok(make_claimed(shared, manager, cx, claims).await?.boot_time_ms)
 }
 
 async fn make_claimed(
     shared: &Arc<Shared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     cx: &CallCx,
     claims: Claims,
 ) -> Result<Made, ToolError> {
     let _passing = claims.plan().pool.is_none().then(|| shared.traffic.pass());
-    let (plan, address) = hatch_claimed(shared, keeper, claims).await?;
+    let (plan, address) = spawn_claimed(shared, manager, claims).await?;
     let boot_time_ms = ask_to_create(&address, cx).await?;
     tracing::debug!(workspace = %plan.id, boot_time_ms, "created");
     Ok(Made { id: plan.id, boot_time_ms })
@@ -139,9 +145,9 @@ async fn make_claimed(
 ///
 /// # Errors
 /// Whatever stands in the way; then nothing of it is left.
-pub(super) async fn hatch_claimed(
+pub(super) async fn spawn_claimed(
     shared: &Arc<Shared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     mut claims: Claims,
 ) -> Result<(Planned, Address<workspace::Msg>), ToolError> {
     // A fork's wish was looked at before, without what it inherits.
@@ -149,19 +155,24 @@ pub(super) async fn hatch_claimed(
         shared.may_wish(claims.plan().spec.isolation, &claims.plan().network).await?;
     }
     shared.may_start()?;
-    claims.slot(keeper).await?;
+    claims.slot(|| evicted(manager.clone()).boxed()).await?;
     let plan = claims.plan().clone();
     // From here on the workspace's own actor undoes what fails.
     plan_and_join(shared, &plan, || claims.keep()).await?;
     fault_point!("create.after_plan");
     let patience = Duration::from_secs(10);
-    let address = keeper
-        .ask(patience, |reply| Msg::Hatch(Box::new(plan.clone()), reply))
+    let address = manager
+        .ask(patience, |reply| Msg::Spawn(Box::new(plan.clone()), reply))
         .await
         // Unanswered, the plan is taken back.
         .map_err(|error| shared.may_start().err().unwrap_or_else(|| error.into()))?
         .map_err(|fault| ToolError::internal(fault.to_string()))?;
     Ok((plan, address))
+}
+
+/// Has the pool give up a machine; whether it did.
+async fn evicted(manager: Address<Msg>) -> bool {
+    manager.ask(EVICTION, |reply| Msg::Pool(pool::Msg::Evict(reply))).await.unwrap_or(false)
 }
 
 /// Refuses a size beyond what is configured.

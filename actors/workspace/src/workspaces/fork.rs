@@ -1,8 +1,6 @@
 //! `workspace_fork` and `workspace_branch`: new workspaces that begin as another one was.
 
 use std::{
-    collections::BTreeMap,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -12,62 +10,30 @@ use std::{
 
 use futures::StreamExt;
 use hivekeep_kernel::{
-    Address, CallCx, LayerId, Reply, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
+    Address, CallCx, Reply, SessionId, ToolError, WorkspaceId, ports::NetworkWish,
 };
 
-use super::{Msg, Workspaces, create::make_one, network};
+use super::{
+    Msg, Workspaces,
+    create::{self, make_one},
+};
 use crate::{
+    api::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
     directory::Card,
+    fork_source::ForkSource,
     name::Name,
+    network::over,
     phase::Phase,
-    records::{Fork, Planned, Spec},
+    records::Spec,
     shared::Shared,
-    snapshots::{Artifact, Node, files},
-    tools::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
+    snapshots::files,
     workspace,
 };
 
 /// Most forks of one call.
 const MAX_COUNT: u32 = 20;
 /// Time for the source's actor to say what it is forked from.
-const STEM_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What forks begin from. The files that it names are kept until it is dropped.
-pub struct ForkSource {
-    pub(crate) source: WorkspaceId,
-    pub(crate) source_name: Name,
-    pub(crate) spec: Spec,
-    pub(crate) base: PathBuf,
-    pub(crate) node: Node,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) network: NetworkWish,
-    pub(crate) _held: Held,
-}
-
-/// Keeps files of a snapshot while forks of it are being planned.
-pub(crate) struct Held {
-    shared: Arc<Shared>,
-    pieces: Vec<Artifact>,
-}
-
-impl Held {
-    pub(crate) fn new(shared: Arc<Shared>, node: &Node) -> Self {
-        let pieces: Vec<_> = node.pieces().collect();
-        shared.holds.take(pieces.iter().copied());
-        Self { shared, pieces }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let free = self.shared.holds.release(self.pieces.drain(..));
-        // The snapshot was deleted meanwhile and no fork came of it.
-        if let (false, Ok(runtime)) = (free.is_empty(), tokio::runtime::Handle::try_current()) {
-            let shared = self.shared.clone();
-            runtime.spawn(async move { files::remove(&shared.folders, free).await });
-        }
-    }
-}
+const SOURCE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the forks shall be.
 struct Wish {
@@ -109,10 +75,10 @@ impl Workspaces {
                 group: None,
             },
         };
-        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
-            let stem = stem(&source, cx.session, input.snapshot_name).await?;
-            fork(&shared, &keeper, &cx, stem, wish).await
+            let source = fork_source(&source, cx.session, input.snapshot_name).await?;
+            fork(&shared, &manager, &cx, source, wish).await
         }))
     }
 
@@ -137,7 +103,7 @@ impl Workspaces {
             let hex = uuid::Uuid::new_v4().simple().to_string();
             format!("branch-{}", &hex[..8])
         });
-        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let patience = cx.remaining();
             let (session, snapshot) = (cx.session, name.clone());
@@ -152,8 +118,8 @@ impl Workspaces {
                 }))
             };
             let made = source.address.ask(patience, making).await??;
-            let stem = stem(&source, cx.session, name).await?;
-            let forked = fork(&shared, &keeper, &cx, stem, wish).await?;
+            let source = fork_source(&source, cx.session, name).await?;
+            let forked = fork(&shared, &manager, &cx, source, wish).await?;
             Ok(Forked { pause_ms: made.pause_ms, ..forked })
         }))
     }
@@ -176,63 +142,63 @@ fn names(
     }
 }
 
-async fn stem(
+async fn fork_source(
     source: &Card,
     session: SessionId,
     snapshot: String,
 ) -> Result<ForkSource, ToolError> {
     source
         .address
-        .ask(STEM_PATIENCE, |reply| workspace::Msg::ForkSource { session, snapshot, reply })
+        .ask(SOURCE_PATIENCE, |reply| workspace::Msg::ForkSource { session, snapshot, reply })
         .await?
 }
 
 async fn fork(
     shared: &Arc<Shared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     cx: &CallCx,
-    mut stem: ForkSource,
+    mut source: ForkSource,
     wish: Wish,
 ) -> Result<Forked, ToolError> {
-    let with_memory = with_memory(&stem, &wish)?;
-    files::whole(&shared.folders, &stem.node, with_memory).await?;
+    let with_memory = with_memory(&source, &wish)?;
+    files::whole(&shared.folders, &source.node, with_memory).await?;
     let spec = Spec {
-        vcpus: wish.vcpus.unwrap_or(stem.spec.vcpus),
-        memory_mb: wish.memory_mb.unwrap_or(stem.spec.memory_mb),
-        ..stem.spec.clone()
+        vcpus: wish.vcpus.unwrap_or(source.spec.vcpus),
+        memory_mb: wish.memory_mb.unwrap_or(source.spec.memory_mb),
+        ..source.spec.clone()
     };
-    super::create::check_size(&shared.options, &spec)?;
+    create::check_size(&shared.options, &spec)?;
     shared.may_wish(spec.isolation, &wish.network).await?;
-    stem.network = network::over(wish.network, stem.network);
+    source.network = over(wish.network, source.network);
     let common = Forked {
-        source_workspace_id: Some(stem.source),
-        snapshot_name: Some(stem.node.name.clone()),
+        source_workspace_id: Some(source.workspace),
+        snapshot_name: Some(source.node.name.clone()),
         with_memory: Some(with_memory),
         ..Forked::default()
     };
     // Each fork is counted before it is made; the call that wants them only waits.
     cx.slot.give_back();
-    let seed = Seedling { shared, keeper, cx, stem: &stem, spec, with_memory };
+    let forking = Forking { shared, manager, cx, source: &source, spec, with_memory };
     match wish.names {
-        Names::One(name) => seed.one(name, common).await,
-        Names::Several { count, prefix } => seed.several(count, &prefix, common).await,
+        Names::One(name) => forking.one(name, common).await,
+        Names::Several { count, prefix } => forking.several(count, &prefix, common).await,
     }
 }
 
 /// Everything that the forks of one call have in common.
-struct Seedling<'c> {
+struct Forking<'c> {
     shared: &'c Arc<Shared>,
-    keeper: &'c Address<Msg>,
+    manager: &'c Address<Msg>,
     cx: &'c CallCx,
-    stem: &'c ForkSource,
+    source: &'c ForkSource,
     spec: Spec,
     with_memory: bool,
 }
 
-impl Seedling<'_> {
+impl Forking<'_> {
     async fn make(&self, id: WorkspaceId, name: Name) -> Result<u64, ToolError> {
-        let plan = plan(self.stem, self.cx, id, name, self.spec.clone(), self.with_memory)?;
-        make_one(self.shared, self.keeper, self.cx, plan).await
+        let plan = self.source.plan(self.cx, id, name, self.spec.clone(), self.with_memory)?;
+        make_one(self.shared, self.manager, self.cx, plan).await
     }
 
     async fn one(&self, name: Option<String>, common: Forked) -> Result<Forked, ToolError> {
@@ -250,9 +216,9 @@ impl Seedling<'_> {
             state: Some(Phase::Running),
             ip: self.shared.ip(id),
             forked_from: Some(ForkedFrom {
-                source_workspace_id: self.stem.source,
-                source_workspace_name: self.stem.source_name.to_string(),
-                snapshot_name: self.stem.node.name.clone(),
+                source_workspace_id: self.source.workspace,
+                source_workspace_name: self.source.workspace_name.to_string(),
+                snapshot_name: self.source.node.name.clone(),
             }),
             ..common
         })
@@ -312,13 +278,13 @@ fn split<T, E>(outcomes: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     (made, failed)
 }
 
-fn with_memory(stem: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
-    let has = stem.node.memory.is_some();
-    let other_size = wish.vcpus.is_some_and(|vcpus| vcpus != stem.spec.vcpus)
-        || wish.memory_mb.is_some_and(|memory_mb| memory_mb != stem.spec.memory_mb);
+fn with_memory(source: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
+    let has = source.node.memory.is_some();
+    let other_size = wish.vcpus.is_some_and(|vcpus| vcpus != source.spec.vcpus)
+        || wish.memory_mb.is_some_and(|memory_mb| memory_mb != source.spec.memory_mb);
     match wish.with_memory {
         Some(true) if !has => {
-            Err(ToolError::invalid(format!("snapshot `{}` holds no memory", stem.node.name))
+            Err(ToolError::invalid(format!("snapshot `{}` holds no memory", source.node.name))
                 .next("leave with_memory out, or make a snapshot with include_memory"))
         }
         Some(true) if other_size => Err(ToolError::invalid(
@@ -349,31 +315,4 @@ fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<Name>, To
         }
     }
     Ok(names)
-}
-
-/// The plan of a fork that has no slot yet.
-pub(crate) fn plan(
-    stem: &ForkSource,
-    cx: &CallCx,
-    id: WorkspaceId,
-    name: Name,
-    spec: Spec,
-    with_memory: bool,
-) -> Result<Planned, ToolError> {
-    let memory = stem.node.memory.as_ref().filter(|_| with_memory);
-    Ok(Planned {
-        fork: Some(Box::new(Fork {
-            source: stem.source,
-            source_name: stem.source_name.clone(),
-            snapshot: stem.node.id,
-            snapshot_name: stem.node.name.clone(),
-            base: stem.base.clone(),
-            layers: stem.node.layers.clone(),
-            top: LayerId::new(),
-            memory: memory.map(|memory| memory.token.clone()),
-            env: stem.env.clone(),
-        })),
-        network: stem.network.clone(),
-        ..Planned::new(id, name, cx.session, spec)?
-    })
 }

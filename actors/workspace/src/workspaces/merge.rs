@@ -7,9 +7,8 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::{
-    codes,
+    api::merge::{MAX_SOURCES, WorkspaceMerge},
     directory::Card,
-    tools::merge::{MAX_SOURCES, WorkspaceMerge},
     workspace,
 };
 

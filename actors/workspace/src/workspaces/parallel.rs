@@ -6,14 +6,13 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::{
-    codes,
-    directory::Card,
-    tools::{
+    api::{
         execution::{Exec, ExecResult},
         parallel::{
             Commands, ExecParallel, MAX_WORKSPACES, ParallelResult, ParallelRow, ParallelSummary,
         },
     },
+    directory::Card,
     workspace::{self, ExecRequest},
 };
 

@@ -7,18 +7,18 @@ use hivekeep_git::GitUrl;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Isolation, Support};
 
-use super::{Claims, Workspaces, adopt, create};
+use super::{Workspaces, adopt, create};
 use crate::{
-    codes,
+    api::{
+        lifecycle::WorkspaceCreate,
+        prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
+    },
+    claims::Claims,
     directory::Card,
     name::Name,
     phase::Phase,
     records::{Planned, Recipe, Spec, differences},
     shared::Shared,
-    tools::{
-        lifecycle::WorkspaceCreate,
-        prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
-    },
     workspace::{self, prepare as ask},
 };
 
@@ -81,7 +81,7 @@ impl Workspaces {
     ) -> Result<Reply<Prepared>, ToolError> {
         let wish = self.wish(input)?;
         let entered = self.preparing.enter(&wish.name)?;
-        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         if let Ok(card) = self.shared.directory.card(wish.name.as_str()) {
             return Ok(Reply::later(async move {
                 let _entered = entered;
@@ -99,12 +99,12 @@ impl Workspaces {
             let _entered = entered;
             ask::internet::check(&*shared.network, setup.allow_internet).await?;
             claims.reserve(&cx).await?;
-            let (plan, address) = create::hatch_claimed(&shared, &keeper, claims).await?;
+            let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;
             // Planned and counted: from here on it only waits for the new workspace.
             cx.slot.give_back();
             let (reply, answer) = tokio::sync::oneshot::channel();
             let request = ask::Request { cx, setup, reply };
-            address.send(workspace::Msg::Prepare(ask::Ask::Make(Box::new(request))))?;
+            address.send(workspace::Msg::Prepare(ask::PrepareMsg::Make(Box::new(request))))?;
             // The actor answers on every path, also after a cancellation.
             let golden = answer.await.map_err(|_| {
                 ToolError::internal("the new workspace's actor ended; it is being undone")
@@ -207,7 +207,7 @@ async fn reuse(
     card: &Card,
     wish: &Wish,
 ) -> Result<Prepared, ToolError> {
-    let standing = |reply| workspace::Msg::Prepare(ask::Ask::Standing(reply));
+    let standing = |reply| workspace::Msg::Prepare(ask::PrepareMsg::PreparedState(reply));
     let is = card.address.ask(PATIENCE, standing).await?;
     if let Phase::Creating | Phase::Destroying = is.phase {
         return Err(is.phase.busy());

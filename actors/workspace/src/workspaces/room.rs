@@ -12,7 +12,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) async fn tell(shared: Arc<Shared>, probe: Arc<ActorStatus>) {
     let mut low = false;
     loop {
-        let shortage = shared.room.shortage(&shared.folders.disks);
+        let shortage = shared.daemon.room.shortage(&shared.folders.disks);
         let was_low = std::mem::replace(&mut low, shortage.is_some());
         match shortage {
             Some(Shortage { free_bytes, floor_bytes }) => {
@@ -21,12 +21,12 @@ pub(super) async fn tell(shared: Arc<Shared>, probe: Arc<ActorStatus>) {
                 if !was_low {
                     tracing::warn!(free_bytes, floor_bytes, "the host's disk is below its floor");
                     let data = json!({ "free_bytes": free_bytes, "floor_bytes": floor_bytes });
-                    shared.tell("host.disk_low", "host", data);
+                    shared.publish("host.disk_low", "host", data);
                 }
             }
             None if was_low => {
                 probe.set_state("running");
-                shared.tell("host.disk_has_room", "host", json!({}));
+                shared.publish("host.disk_has_room", "host", json!({}));
             }
             None => {}
         }

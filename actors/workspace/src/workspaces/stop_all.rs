@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     directory::Directory,
-    phase::Phase,
+    phase::{MachineProcess, Phase},
     pool,
     shared::Shared,
-    workspace::{self, MachineProcess},
+    workspace,
 };
 
 /// For machines that are on their way to run, and then for one to stop. Whoever waits for all has

@@ -116,7 +116,7 @@ async fn a_stop_of_all_machines_takes_what_a_failed_recovery_left() {
     let (stage, id) = left_by_a_recovery().await;
     stage.driver.refuse_kills(false);
     let patience = std::time::Duration::from_secs(30);
-    stage.daemon.keeper.ask(patience, Msg::StopAll).await.unwrap();
+    stage.daemon.manager.ask(patience, Msg::StopAll).await.unwrap();
     assert!(!stage.driver.is_running(&id));
 }
 
@@ -129,9 +129,9 @@ async fn a_stop_of_all_machines_takes_one_that_is_being_started() {
     let seen = stage.driver.calls().len();
     let start = stage.send("workspace_start", json!({ "workspace_id": id }), |_| {}).unwrap();
     stage.driver.called(&format!("launch {id}"), seen).await;
-    let keeper = stage.daemon.keeper.clone();
+    let manager = stage.daemon.manager.clone();
     let patience = std::time::Duration::from_secs(110);
-    let stopping = tokio::spawn(async move { keeper.ask(patience, Msg::StopAll).await });
+    let stopping = tokio::spawn(async move { manager.ask(patience, Msg::StopAll).await });
     // It is asked while the machine does not run.
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     stage.driver.hold("launch", false);
@@ -150,7 +150,7 @@ async fn once_the_daemon_stops_nothing_is_made_or_started_and_the_rest_goes_on()
     stage.call("workspace_stop", at_it.clone()).await.unwrap();
     let running = stage.create("running").await;
     let launched = stage.driver.calls().len();
-    stage.daemon.shared.closing.cancel();
+    stage.daemon.shared.daemon.closing.cancel();
     let fork = json!({ "workspace_id": halted, "snapshot_name": "s", "new_name": "f" });
     let restore = json!({ "workspace_id": halted, "action": "restore", "name": "s" });
     for (tool, args) in [
@@ -227,17 +227,17 @@ async fn no_actor(daemon_stops: bool) {
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);
     shared.directory.claim(&plan.name, id).unwrap();
     assert_eq!(shared.directory.take_slot(id, 1), Some(0));
-    shared.sessions.reserve(plan.owner, plan.spec.resources()).await.unwrap();
+    shared.daemon.sessions.reserve(plan.owner, plan.spec.resources()).await.unwrap();
     shared.logs.plan(plan.clone()).await.unwrap();
-    let (reply, hatched) = oneshot::channel();
+    let (reply, spawned) = oneshot::channel();
     // Its caller is there only where the daemon stops.
-    let caller = daemon_stops.then_some(hatched);
+    let caller = daemon_stops.then_some(spawned);
     if daemon_stops {
-        shared.closing.cancel();
+        shared.daemon.closing.cancel();
     }
-    stage.daemon.keeper.send(Msg::Hatch(Box::new(plan), reply)).unwrap();
-    if let Some(hatched) = caller {
-        assert!(hatched.await.is_err(), "nothing is given an actor any more");
+    stage.daemon.manager.send(Msg::Spawn(Box::new(plan), reply)).unwrap();
+    if let Some(spawned) = caller {
+        assert!(spawned.await.is_err(), "nothing is given an actor any more");
     }
 
     let begun = tokio::time::Instant::now();

@@ -8,7 +8,7 @@ fn spec() -> Spec {
 }
 
 fn made_of(word: &str) -> MadeOf {
-    MadeOf::test(word)
+    MadeOf(word.to_owned())
 }
 
 fn stock(wanted: usize) -> Stock {

@@ -5,8 +5,7 @@ use hivekeep_kernel::{
     ports::{Network, NetworkMode, NetworkWish},
 };
 
-use crate::codes;
-use crate::tools::prepare::Internet;
+use crate::api::prepare::Internet;
 
 /// What a setup has of the internet, and what the policy said before.
 pub(super) struct Opened {

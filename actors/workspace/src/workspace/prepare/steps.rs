@@ -10,9 +10,8 @@ use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
 use crate::{
-    codes,
-    tools::prepare::{PrepareStep, StepKind},
-    workspace::{Line, exec::exit_code, line},
+    api::prepare::{PrepareStep, StepKind},
+    workspace::{LinkState, exec::exit_code, link_state},
 };
 
 /// Where a repository goes, as commands without a working directory expect it.
@@ -50,13 +49,13 @@ impl Setup {
 }
 
 /// Tells each step as it begins.
-pub(super) struct Teller<'c> {
+pub(super) struct StepReporter<'c> {
     cx: &'c CallCx,
     begun: usize,
     all: usize,
 }
 
-impl<'c> Teller<'c> {
+impl<'c> StepReporter<'c> {
     pub(super) fn new(cx: &'c CallCx, all: usize) -> Self {
         Self { cx, begun: 0, all }
     }
@@ -75,18 +74,18 @@ impl<'c> Teller<'c> {
 /// # Errors
 /// As [`git::clone_anew`], `setup_failed`; what stands in the way to the guest.
 pub(super) async fn run(
-    line: &mut watch::Receiver<Line>,
+    link_state: &mut watch::Receiver<LinkState>,
     setup: &Setup,
-    teller: &mut Teller<'_>,
+    reporter: &mut StepReporter<'_>,
 ) -> Result<Vec<PrepareStep>, ToolError> {
     let mut steps = Vec::new();
-    let mut guest = Guest { line, cx: teller.cx, timeout_secs: setup.timeout_secs };
+    let mut guest = Guest { link_state, cx: reporter.cx, timeout_secs: setup.timeout_secs };
     if let Some(url) = &setup.git_url {
-        teller.begin(&format!("git clone {}", url.plain()));
+        reporter.begin(&format!("git clone {}", url.plain()));
         steps.push(guest.clone(url, setup).await?);
     }
     for (index, command) in setup.commands.iter().enumerate() {
-        teller.begin(&shown(command));
+        reporter.begin(&shown(command));
         steps.push(guest.command(index, command).await?);
     }
     Ok(steps)
@@ -109,7 +108,7 @@ struct Ended {
 }
 
 struct Guest<'l> {
-    line: &'l mut watch::Receiver<Line>,
+    link_state: &'l mut watch::Receiver<LinkState>,
     cx: &'l CallCx,
     timeout_secs: u64,
 }
@@ -137,7 +136,7 @@ impl Guest<'_> {
 
     async fn link(&mut self) -> Result<Link, ToolError> {
         let patience = LINK_PATIENCE.min(self.cx.remaining());
-        self.cx.guard(line::usable(self.line, patience)).await
+        self.cx.guard(link_state::usable(self.link_state, patience)).await
     }
 
     async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use crate::{
     activity::Activity,
-    logs::WorkspaceHandle,
+    api::snapshots::SnapshotResult,
+    handle::WorkspaceHandle,
     phase::Want,
     records::Record,
     snapshots::Node,
-    tools::snapshots::SnapshotResult,
     workspace::{Msg, Workspace, merge},
 };
 
@@ -18,7 +18,7 @@ const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
 async fn merged(workspace: &WorkspaceHandle) -> Result<(), String> {
-    let begin = |reply| Msg::Merge(merge::Ask::Begin(reply));
+    let begin = |reply| Msg::Merge(merge::MergeMsg::Begin(reply));
     let begun = workspace.actor.ask(MERGE_PATIENCE, begin).await;
     let outcome = begun.map_err(|error| error.to_string())?;
     let ended = outcome.map_err(|why| why.words().to_owned())?.await;
@@ -89,7 +89,7 @@ impl Workspace {
         let event = json!({ "snapshot": node.name });
         self.activity = Activity::DeletingSnapshot;
         async move {
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (reply, answer) = tokio::sync::oneshot::channel();
             let _detached = ops.spawn(async move {
                 let record = Record::SnapshotDeleted { snapshot: node.id };
                 let done = workspace.commit(vec![record], Some(("snapshot.deleted", event))).await;
@@ -98,9 +98,9 @@ impl Workspace {
                     Ok(()) => Ok(merged(&workspace).await),
                     Err(error) => Err(error),
                 };
-                let _caller_gone = tell.send(done);
+                let _caller_gone = reply.send(done);
             });
-            told.await.map_err(|_| ToolError::internal("the deletion's work ended"))?
+            answer.await.map_err(|_| ToolError::internal("the deletion's work ended"))?
         }
     }
 }

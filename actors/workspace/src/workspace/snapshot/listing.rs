@@ -6,9 +6,8 @@ use hivekeep_kernel::{Layer, Reply, ToolError};
 
 use super::MAX_NAME;
 use crate::{
-    codes,
+    api::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
     snapshots::{Artifact, Node, files},
-    tools::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
     workspace::Workspace,
 };
 
@@ -17,22 +16,23 @@ impl Workspace {
     pub(crate) fn snapshot_list(&self) -> Reply<SnapshotResult> {
         let (tree, disk) = (self.ledger.snapshots.clone(), self.ledger.disk.clone());
         let (folders, holds) =
-            (self.handle.shared.folders.clone(), self.handle.shared.holds.clone());
+            (self.handle.shared.folders.clone(), self.handle.shared.ref_counts.clone());
         let forks = self.handle.shared.directory.forks_by_snapshot();
         let workspace = self.handle.id;
         Reply::later(async move {
             let measure = move || {
                 let row = |node: &Node| {
-                    let pieces: Vec<_> = node.pieces().collect();
+                    let artifacts: Vec<_> = node.artifacts().collect();
                     let others = tree.nodes().filter(|other| other.id != node.id);
                     let others: BTreeSet<_> =
-                        others.flat_map(Node::pieces).chain(disk.pieces()).collect();
-                    let (own, shared): (Vec<Artifact>, Vec<Artifact>) = pieces
-                        .into_iter()
-                        .partition(|piece| holds.count(*piece) <= 1 && !others.contains(piece));
-                    let bytes = |pieces: Vec<Artifact>| {
-                        let bytes = pieces.iter().map(|piece| {
-                            match files::bytes(&piece.path(&folders)) {
+                        others.flat_map(Node::artifacts).chain(disk.artifacts()).collect();
+                    let (own, shared): (Vec<Artifact>, Vec<Artifact>) =
+                        artifacts.into_iter().partition(|artifact| {
+                            holds.count(*artifact) <= 1 && !others.contains(artifact)
+                        });
+                    let bytes = |artifacts: Vec<Artifact>| {
+                        let bytes = artifacts.iter().map(|artifact| {
+                            match files::bytes(&artifact.path(&folders)) {
                                 // Memory that a backup did not hold.
                                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
                                 bytes => bytes,

@@ -1,13 +1,13 @@
 //! A guest that writes nothing to its disk while that is frozen.
 
+use crate::codes;
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Quiesce, Thaw};
 
-use crate::codes;
-use crate::workspace::Line;
+use crate::workspace::LinkState;
 
 /// Time for the guest to write its cache to its disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);
@@ -25,12 +25,12 @@ pub(super) struct Quiet {
 impl Quiet {
     /// Syncs, and holds back writes for at most `freeze`.
     pub(super) async fn begin(
-        line: &Line,
+        link_state: &LinkState,
         freeze: Option<Duration>,
         cx: &CallCx,
     ) -> Result<Self, ToolError> {
-        let (Line::Up(link) | Line::Unresponsive(link)) = line else {
-            let message = format!("the guest cannot be reached: {}", line.word());
+        let (LinkState::Up(link) | LinkState::Unresponsive(link)) = link_state else {
+            let message = format!("the guest cannot be reached: {}", link_state.word());
             return Err(ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, message).retryable());
         };
         let freeze_ms = freeze.and_then(|freeze| u32::try_from(freeze.as_millis()).ok());

@@ -214,7 +214,7 @@ async fn the_end_of_a_job_is_recorded_once() {
     let over = |job_id: &str| wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
     let (stage, _polls) = ending(move |job_id| report(over(job_id))).await;
     let workspace = stage.create("w").await;
-    let mut events = stage.daemon.shared.events.subscribe(None, 1024);
+    let mut events = stage.daemon.shared.daemon.journal.events().subscribe(None, 1024);
     told_of_an_end(&stage, &workspace).await;
     stage.once(&workspace, |info| info["running_jobs"] == json!([])).await;
     // What is told after a removal comes after whatever was told of the job.

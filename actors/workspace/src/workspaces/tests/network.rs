@@ -15,7 +15,7 @@ use super::{
     stage::{Stage, guest},
     wires::Wires,
 };
-use crate::workspaces::later;
+use crate::network::later;
 
 /// What the guest's interface is not as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -126,7 +126,7 @@ async fn only_what_is_exactly_asked_for_is_given() {
     once_ready(&stage, 1).await;
     for (made_of, given) in [(other, false), (made_of, false)] {
         let take = |taken| pool::Msg::Take { spec: spec.clone(), made_of, taken };
-        let taken = stage.daemon.keeper.ask(PATIENCE, |taken| Msg::Pool(take(taken))).await;
+        let taken = stage.daemon.manager.ask(PATIENCE, |taken| Msg::Pool(take(taken))).await;
         // After the first, what was there is out of date and goes.
         assert_eq!(taken.unwrap().is_some(), given);
     }
@@ -308,7 +308,7 @@ async fn a_failure_is_told_and_tried_again() {
 async fn a_stop_of_the_daemon_stops_its_machines_too_and_makes_no_others() {
     let mut stage = with_ready(2).await;
     let before = machines(&status(&stage).await);
-    stage.daemon.keeper.ask(PATIENCE, Msg::StopAll).await.unwrap();
+    stage.daemon.manager.ask(PATIENCE, Msg::StopAll).await.unwrap();
     assert!(before.iter().all(|id| !stage.driver.is_running(id)));
     let launched = launches(&stage);
     let known = |id: &String| stage.daemon.shared.directory.any(id.parse().unwrap()).is_some();

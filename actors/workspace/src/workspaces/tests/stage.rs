@@ -11,10 +11,10 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_image::fixture::{Fixture, fixture};
 use hivekeep_kernel::{
-    Address, Addressing, CallCx, CallId, Census, Door, Resources, RestartPolicy, Room, SessionId,
-    ToolCall, ToolError,
+    Address, Addressing, CallCx, CallId, Door, Resources, RestartPolicy, Room, SessionId, ToolCall,
+    ToolError,
     entity::spawn_root,
-    ports::{Hold, NetworkMode, Sessions, Standing},
+    ports::{Hold, LateTools, NetworkMode, Sessions, Standing},
 };
 use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
 use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
@@ -30,9 +30,9 @@ use super::wires::Wires;
 use crate::{
     Options,
     logs::Logs,
-    shared::{Folders, Shared},
     tools,
     workspaces::{Msg, Workspaces},
+    {folders::WorkspaceFolders, shared::Shared},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,11 +89,11 @@ pub(super) struct Stage {
     pub(super) daemon: Daemon,
 }
 
-/// The keeper and what it works with.
+/// The manager and what it works with.
 pub(super) struct Daemon {
     pub(super) shared: Arc<Shared>,
     pub(super) quota: Arc<Quota>,
-    pub(super) keeper: Address<Msg>,
+    pub(super) manager: Address<Msg>,
     cell: ractor::ActorCell,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -157,7 +157,7 @@ impl Stage {
         stage
     }
 
-    /// As the doors do, which open when the keeper is there.
+    /// As the doors do, which open when the manager is there.
     async fn opened(&self) {
         self.call("workspace_list", json!({})).await.unwrap();
     }
@@ -213,7 +213,7 @@ impl Stage {
             Some(workspace) => {
                 self.daemon.shared.directory.card(&workspace)?.address.send(call.into())?;
             }
-            None => self.daemon.keeper.send(call.into())?,
+            None => self.daemon.manager.send(call.into())?,
         }
         Ok(answer)
     }
@@ -294,7 +294,7 @@ impl Stage {
 
     /// The word in `hivekeep ps`.
     pub(super) fn word(&self, workspace: &str) -> String {
-        let rows = self.daemon.shared.census.rows().into_iter();
+        let rows = self.daemon.shared.daemon.census.rows().into_iter();
         let path = format!("workspaces/{workspace}");
         rows.filter(|row| row.path == path).map(|row| row.state).collect()
     }
@@ -311,7 +311,7 @@ impl Daemon {
         room: &Room,
     ) -> Self {
         let below = |name: &str| home.path().join(name);
-        let folders = Folders {
+        let folders = WorkspaceFolders {
             disks: below("disks"),
             layers: below("layers"),
             memories: below("memories"),
@@ -324,8 +324,20 @@ impl Daemon {
         }
         let ground = HostEnv::open(Default::default(), &folders.run);
         let quota = Arc::new(Quota::default());
+        let tools = Arc::new(LateTools::default());
+        let context = hivekeep_runtime::Daemon {
+            room: room.clone(),
+            redact: Arc::new(|text| text.replace("s3cret", "[redacted]")),
+            ..hivekeep_runtime::Daemon::for_tests(
+                home.path(),
+                journal.clone(),
+                quota.clone(),
+                tools,
+            )
+        };
         let shared = Arc::new(Shared {
-            transfers: crate::workspace::TransferQuota::of_mb(1024),
+            daemon: context,
+            transfers: crate::transfer_quota::TransferQuota::of_mb(1024),
             options: options.clone(),
             git: Default::default(),
             sweeper: Sweeper::new(
@@ -335,26 +347,21 @@ impl Daemon {
             ),
             folders,
             logs: Logs::new(journal.clone(), below("disks")),
-            events: journal.events(),
-            hide: Arc::new(|text| text.replace("s3cret", "[redacted]")),
-            sessions: quota.clone(),
             network: network.clone(),
-            room: room.clone(),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
-            census: Census::default(),
             directory: Default::default(),
-            holds: Default::default(),
+            ref_counts: Default::default(),
             merges: tokio::sync::Semaphore::new(1),
-            young: Default::default(),
+            fresh: Default::default(),
             traffic: Default::default(),
-            closing: Default::default(),
             booted: Default::default(),
         });
-        let probe = shared.census.probe("workspaces", "workspaces", RestartPolicy::ESSENTIAL);
-        let keeper = Address::vacant(probe);
-        let (cell, ended) = spawn_root::<Workspaces>(&keeper, shared.clone()).await.unwrap();
-        Self { shared, quota, keeper, cell, ended }
+        let probe =
+            shared.daemon.census.probe("workspaces", "workspaces", RestartPolicy::ESSENTIAL);
+        let manager = Address::vacant(probe);
+        let (cell, ended) = spawn_root::<Workspaces>(&manager, shared.clone()).await.unwrap();
+        Self { shared, quota, manager, cell, ended }
     }
 }
 

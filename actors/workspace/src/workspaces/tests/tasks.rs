@@ -211,7 +211,7 @@ async fn progress_is_an_event_without_credentials_and_output_is_read_in_bounds()
     let (stage, _asked) = telling().await;
     let workspace: WorkspaceId = stage.create("w").await.parse().unwrap();
     let tasks = TasksHandle::new(stage.daemon.shared.clone());
-    let mut events = stage.daemon.shared.events.subscribe(None, 64);
+    let mut events = stage.daemon.shared.daemon.journal.events().subscribe(None, 64);
     tasks.put(workspace, task(&[])).await.unwrap();
     let told = async {
         loop {

@@ -5,7 +5,10 @@ use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, snapshot};
 use crate::activity::Activity;
-use crate::workspaces::{ForkSource, Held, inherited};
+use crate::{
+    fork_source::{ForkSource, PinnedFiles},
+    network::inherited,
+};
 
 /// A snapshot with memory on behalf of a call that forks it at once.
 pub struct SnapshotRequest {
@@ -24,19 +27,23 @@ impl Workspace {
     ///
     /// # Errors
     /// `not_owner`, `snapshot_not_found`.
-    pub(super) fn stem(&self, session: SessionId, name: &str) -> Result<ForkSource, ToolError> {
+    pub(super) fn fork_source(
+        &self,
+        session: SessionId,
+        name: &str,
+    ) -> Result<ForkSource, ToolError> {
         self.authorize_session(session)?;
         let node = self.snapshot_named(name)?;
         let base = self.ledger.base.clone();
         Ok(ForkSource {
-            source: self.handle.id,
-            source_name: self.ledger.plan.name.clone(),
+            workspace: self.handle.id,
+            workspace_name: self.ledger.plan.name.clone(),
             spec: self.ledger.plan.spec.clone(),
             base: base.ok_or_else(|| ToolError::internal("a disk without a base"))?,
             node: node.clone(),
             env: self.ledger.env.clone(),
             network: inherited(&self.handle.shared, self.handle.id),
-            _held: Held::new(self.handle.shared.clone(), node),
+            _pinned: PinnedFiles::new(self.handle.shared.clone(), node),
         })
     }
 

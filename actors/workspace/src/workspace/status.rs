@@ -4,24 +4,14 @@
 
 use hivekeep_kernel::Fault;
 use hivekeep_machine::{MachineExit, ProcessId};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Msg, Workspace};
-use crate::{activity::Activity, phase::Phase, pool, records::Record, workspaces};
-
-/// What is known of the machine's process on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MachineProcess {
-    /// There is none.
-    None,
-    /// It is there and its end will be noticed.
-    Running,
-    /// One was started and its end is not proven: it may still run.
-    Unknown,
-}
+use crate::{
+    activity::Activity,
+    phase::{MachineProcess, Phase},
+    records::Record,
+};
 
 impl Workspace {
     pub(super) fn process(&self) -> MachineProcess {
@@ -43,9 +33,7 @@ impl Workspace {
         }
         self.sync();
         if self.ledger.plan.pool.is_some() {
-            let changed = pool::Msg::Phase { id: self.handle.id, phase };
-            // A keeper that is gone starts the pool anew, which then looks itself.
-            let _keeper_gone = self.keeper.send(workspaces::Msg::Pool(changed));
+            self.manager.phase(self.handle.id, phase);
         }
     }
 

@@ -42,7 +42,7 @@ impl TransferQuota {
     ///
     /// # Errors
     /// `transfer_dir_full`.
-    pub(super) fn admit(&self, root: &Path) -> Result<(), ToolError> {
+    pub(crate) fn admit(&self, root: &Path) -> Result<(), ToolError> {
         let Used { measured, written, .. } = *self.used();
         if measured.is_none_or(|at| at.elapsed() > FRESH) {
             // Not under the lock: downloads that run take it for each chunk.
@@ -55,16 +55,16 @@ impl TransferQuota {
     }
 
     /// A sink whose bytes count.
-    pub(super) fn counting<S>(&self, sink: S) -> Counting<S> {
+    pub(crate) fn counting<S>(&self, sink: S) -> Counting<S> {
         Counting { sink, quota: self.clone() }
     }
 
     /// What was counted may be gone: the next download measures.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.used().measured = None;
     }
 
-    pub(super) fn full(&self) -> ToolError {
+    pub(crate) fn full(&self) -> ToolError {
         let message =
             format!("the transfer directory would hold more than {} MiB", self.most_bytes >> 20);
         ToolError::new(Layer::Quota, codes::TRANSFER_DIR_FULL, message)
@@ -89,7 +89,7 @@ impl TransferQuota {
 }
 
 /// Whether it is the quota's own refusal, and not that of a file system with quotas.
-pub(super) fn is_refusal(error: &io::Error) -> bool {
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }
 
@@ -110,8 +110,8 @@ fn taken_below(root: &Path) -> u64 {
 }
 
 /// Counts what is written; refuses what is too much.
-pub(super) struct Counting<S> {
-    pub(super) sink: S,
+pub(crate) struct Counting<S> {
+    pub(crate) sink: S,
     quota: TransferQuota,
 }
 

@@ -1,6 +1,6 @@
 //! Giving a planned workspace its actor, or undoing the plan when it gets none.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{Address, Fault, RestartPolicy};
 use serde_json::json;
@@ -10,20 +10,20 @@ use super::Workspaces;
 use crate::{
     directory::Card,
     ledger::Ledger,
-    phase::Phase,
+    phase::{MachineProcess, Phase},
     records::Planned,
-    workspace::{self, MachineProcess, Workspace},
+    workspace::{self, Workspace},
 };
 
 /// What a creation is answered: where its workspace is.
-pub(super) type Hatched = oneshot::Sender<Result<Address<workspace::Msg>, Fault>>;
+pub(super) type SpawnReply = oneshot::Sender<Result<Address<workspace::Msg>, Fault>>;
 
 impl Workspaces {
     /// Gives a plan its actor on behalf of a creation. The plan is durable: if the
     /// creation ends here, its record, name, slot and quota go with it.
-    pub(super) fn hatch_for(&mut self, plan: Planned, reply: Hatched) {
+    pub(super) fn spawn_for(&mut self, plan: Planned, reply: SpawnReply) {
         if self.shared.directory.knows(plan.id) {
-            // A keeper before this one recorded it; this one found and is undoing it.
+            // A manager before this one recorded it; this one found and is undoing it.
             let _asker_gone = reply.send(Err(Fault::new("the creation is being undone")));
             return;
         }
@@ -31,8 +31,8 @@ impl Workspaces {
         if reply.is_closed() || self.shared.may_start().is_err() {
             return self.unplan(plan);
         }
-        self.shared.holds.replace(plan.id, Ledger::new(plan.clone()).pieces());
-        match self.hatch(&plan) {
+        self.shared.ref_counts.replace(plan.id, Ledger::new(plan.clone()).artifacts());
+        match self.spawn(&plan) {
             Ok(address) => {
                 if reply.send(Ok(address.clone())).is_err() {
                     let _stops_by_itself = address.send(workspace::Msg::Abandon);
@@ -40,7 +40,7 @@ impl Workspaces {
             }
             Err(fault) => {
                 // Nothing was made of it yet.
-                drop(self.shared.holds.replace(plan.id, BTreeSet::new()));
+                drop(self.shared.ref_counts.replace(plan.id, BTreeSet::new()));
                 self.unplan(plan);
                 let _asker_gone = reply.send(Err(fault));
             }
@@ -48,7 +48,7 @@ impl Workspaces {
     }
 
     /// Starts a workspace's actor and lists it.
-    pub(super) fn hatch(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
+    pub(super) fn spawn(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
         let (id, name) = (plan.id, plan.id.to_string());
         let address = self.children.address(&name, "workspace", RestartPolicy::ENTITY);
         self.shared.directory.insert(Card {
@@ -64,8 +64,11 @@ impl Workspaces {
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });
-        let seed =
-            workspace::Seed { id, shared: self.shared.clone(), keeper: self.me.address.clone() };
+        let seed = workspace::Seed {
+            id,
+            shared: self.shared.clone(),
+            manager: Arc::new(self.me.address.clone()),
+        };
         self.children.start::<Workspace>(&name, RestartPolicy::ENTITY, &address, seed)?;
         Ok(address)
     }
@@ -82,13 +85,13 @@ impl Workspaces {
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
                 return;
             }
-            shared.take_young(plan.id);
+            shared.take_fresh(plan.id);
             shared.directory.remove(plan.id);
             shared.directory.release(&plan);
             if let Some(owner) = plan.holder() {
-                shared.sessions.release(owner, plan.spec.resources());
+                shared.daemon.sessions.release(owner, plan.spec.resources());
             }
-            shared.tell("workspace.create_undone", plan.id, json!({ "name": plan.name }));
+            shared.publish("workspace.create_undone", plan.id, json!({ "name": plan.name }));
         });
     }
 }

@@ -23,7 +23,7 @@ const AT_ONCE: u32 = 256;
 const EVERY: Duration = Duration::from_millis(1);
 
 /// An event that was told over a link.
-pub struct Heard {
+pub struct GuestEventIn {
     /// Which link of the workspace's it was.
     links: u64,
     event: GuestEvent,
@@ -35,11 +35,11 @@ impl Workspace {
     /// Passes the guest's events on to the mailbox while this link lasts.
     pub(super) fn listen(&self, link: &Link) {
         let (events, address, links) = (link.events(), self.me.address.clone(), self.links);
-        let send = move |heard| address.send(Msg::Heard(heard)).is_ok();
+        let send = move |event| address.send(Msg::GuestEvent(event)).is_ok();
         let _detached = self.me.workers.spawn(pass_on(events, links, send));
     }
 
-    pub(super) fn heard(&mut self, Heard { links, event, _room }: Heard) {
+    pub(super) fn guest_event(&mut self, GuestEventIn { links, event, _room }: GuestEventIn) {
         match event {
             GuestEvent::JobEnded(summary) => self.job_ended_in_guest(&summary.job_id),
             GuestEvent::TasksChanged => self.tasks_changed(),
@@ -50,13 +50,13 @@ impl Workspace {
 }
 
 /// Sends each event until nobody takes them or the link has ended.
-async fn pass_on(mut events: Events, links: u64, send: impl Fn(Heard) -> bool) {
+async fn pass_on(mut events: Events, links: u64, send: impl Fn(GuestEventIn) -> bool) {
     let room = Arc::new(Semaphore::new(WAITING));
     let mut pace = Pace { due: Instant::now() };
     while let Some(event) = events.recv().await {
         tokio::time::sleep(pace.step(Instant::now())).await;
         let Ok(_room) = room.clone().acquire_owned().await else { return };
-        if !send(Heard { links, event, _room }) {
+        if !send(GuestEventIn { links, event, _room }) {
             return;
         }
     }
@@ -128,8 +128,8 @@ mod tests {
         let waiting = || mailbox.lock().unwrap_or_else(PoisonError::into_inner).len();
         let passing = tokio::spawn(pass_on(link.events(), 1, {
             let mailbox = mailbox.clone();
-            move |heard| {
-                mailbox.lock().unwrap_or_else(PoisonError::into_inner).push(heard);
+            move |event| {
+                mailbox.lock().unwrap_or_else(PoisonError::into_inner).push(event);
                 true
             }
         }));

@@ -11,7 +11,7 @@ use crate::codes;
 
 /// The way into the guest.
 #[derive(Debug, Clone)]
-pub enum Line {
+pub enum LinkState {
     /// There is no machine.
     Absent,
     /// A link is being made.
@@ -26,7 +26,7 @@ pub enum Line {
     Gone(String),
 }
 
-impl Line {
+impl LinkState {
     /// For people.
     pub(crate) fn word(&self) -> String {
         match self {
@@ -45,17 +45,18 @@ impl Line {
 /// # Errors
 /// `guest_unreachable`, with what stands in the way.
 pub(crate) async fn usable(
-    line: &mut watch::Receiver<Line>,
+    link_state: &mut watch::Receiver<LinkState>,
     patience: Duration,
 ) -> Result<Link, ToolError> {
-    let settled = line.wait_for(|line| !matches!(line, Line::Connecting(_) | Line::Absent));
+    let settled = link_state
+        .wait_for(|link_state| !matches!(link_state, LinkState::Connecting(_) | LinkState::Absent));
     // What stands there after the wait decides, however the wait ended.
     let _over = tokio::time::timeout(patience, settled).await.is_ok();
-    let now = line.borrow().clone();
+    let now = link_state.borrow().clone();
     match now {
-        Line::Up(link) => Ok(link),
+        LinkState::Up(link) => Ok(link),
         // The call is tried: its own deadline decides, not a ping's.
-        Line::Unresponsive(link) => Ok(link),
+        LinkState::Unresponsive(link) => Ok(link),
         other => {
             let message = format!("the guest cannot be reached: {}", other.word());
             Err(ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, message)

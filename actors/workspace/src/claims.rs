@@ -1,14 +1,11 @@
 //! What a creation holds before it is durable: a name, a slot, the session's quota.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use hivekeep_kernel::{Address, CallCx, Layer, ToolError};
+use futures::future::BoxFuture;
+use hivekeep_kernel::{CallCx, Layer, ToolError};
 
-use super::Msg;
-use crate::{codes, pool, records::Planned, shared::Shared};
-
-/// Time for the pool to give up a machine.
-const EVICTION: Duration = Duration::from_secs(60);
+use crate::{records::Planned, shared::Shared};
 
 /// Given back when dropped, unless kept.
 pub(crate) struct Claims {
@@ -23,7 +20,7 @@ impl Claims {
     ///
     /// # Errors
     /// `name_taken`.
-    pub(super) fn of(shared: &Arc<Shared>, plan: Planned) -> Result<Self, ToolError> {
+    pub(crate) fn of(shared: &Arc<Shared>, plan: Planned) -> Result<Self, ToolError> {
         if plan.pool.is_none() {
             shared.directory.claim(&plan.name, plan.id)?;
         }
@@ -35,23 +32,26 @@ impl Claims {
     ///
     /// # Errors
     /// `quota_exceeded`, or `host_disk_full` when the host has too little room for a disk.
-    pub(super) async fn reserve(&mut self, cx: &CallCx) -> Result<(), ToolError> {
-        self.shared.room.admit(&self.shared.folders.disks)?;
+    pub(crate) async fn reserve(&mut self, cx: &CallCx) -> Result<(), ToolError> {
+        self.shared.daemon.room.admit(&self.shared.folders.disks)?;
         let Some(owner) = self.plan.holder() else { return Ok(()) };
         let what = self.plan.spec.resources();
         match cx.reserved.as_ref().filter(|reserved| reserved.session() == owner) {
             Some(reserved) => reserved.draw(what).await?,
-            None => self.shared.sessions.reserve(owner, what).await?,
+            None => self.shared.daemon.sessions.reserve(owner, what).await?,
         }
         self.quota = true;
         Ok(())
     }
 
-    /// Takes a slot. When there is none, a machine of the pool makes room for somebody's.
+    /// Takes a slot. When there is none, `evict` has a machine of the pool make room for somebody's.
     ///
     /// # Errors
     /// `too_many_workspaces`.
-    pub(super) async fn slot(&mut self, keeper: &Address<Msg>) -> Result<(), ToolError> {
+    pub(crate) async fn slot(
+        &mut self,
+        evict: impl Fn() -> BoxFuture<'static, bool> + Send,
+    ) -> Result<(), ToolError> {
         let most = self.shared.options.max_workspaces;
         loop {
             if let Some(slot) = self.shared.directory.take_slot(self.plan.id, most) {
@@ -59,7 +59,7 @@ impl Claims {
                 return Ok(());
             }
             // A slot that became free may be taken by another call before this one looks.
-            if self.plan.pool.is_some() || !evicted(keeper).await {
+            if self.plan.pool.is_some() || !evict().await {
                 return Err(none_free(most));
             }
         }
@@ -81,10 +81,6 @@ impl Claims {
     }
 }
 
-async fn evicted(keeper: &Address<Msg>) -> bool {
-    keeper.ask(EVICTION, |reply| Msg::Pool(pool::Msg::Evict(reply))).await.unwrap_or(false)
-}
-
 fn none_free(most: usize) -> ToolError {
     ToolError::new(
         Layer::Quota,
@@ -103,7 +99,7 @@ impl Drop for Claims {
         }
         self.shared.directory.release(&self.plan);
         if let (true, Some(owner)) = (self.quota, self.plan.holder()) {
-            self.shared.sessions.release(owner, self.plan.spec.resources());
+            self.shared.daemon.sessions.release(owner, self.plan.spec.resources());
         }
     }
 }

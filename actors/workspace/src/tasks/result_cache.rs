@@ -9,11 +9,11 @@ const MOST: usize = 8;
 
 /// What one guest told over its present link.
 #[derive(Debug, Default)]
-pub(crate) struct Told(VecDeque<TaskNews>);
+pub(crate) struct ResultCache(VecDeque<TaskNews>);
 
-impl Told {
+impl ResultCache {
     /// Keeps what is an answer; anything else is worth no more than a hint.
-    pub(crate) fn hear(&mut self, news: TaskNews) {
+    pub(crate) fn keep(&mut self, news: TaskNews) {
         let [result] = &news.page.results[..] else { return };
         let last = self.0.back().map_or(0, number);
         if news.page.more || result.number <= news.after || result.number <= last {
@@ -103,41 +103,41 @@ mod tests {
 
     #[test]
     fn what_follows_one_another_is_one_answer_and_a_gap_is_asked_for() {
-        let mut told = Told::default();
-        assert_eq!(told.answer(0, 20), None);
+        let mut cache = ResultCache::default();
+        assert_eq!(cache.answer(0, 20), None);
         for (after, number) in [(0, 1), (1, 2), (2, 3), (4, 5)] {
-            told.hear(news(after, number));
+            cache.keep(news(after, number));
         }
-        assert_eq!(numbers(told.answer(0, 20)), Some((vec![1, 2, 3], false)));
-        assert_eq!(told.answer(0, 20).map(|page| page.running), Some(3), "as of the last");
-        assert_eq!(numbers(told.answer(0, 2)), Some((vec![1, 2], true)));
-        assert_eq!(numbers(told.answer(3, 20)), None, "4 was not told");
-        assert_eq!(numbers(told.answer(4, 20)), Some((vec![5], false)));
-        assert_eq!(numbers(told.answer(5, 20)), None);
-        told.acknowledged(&["t1".into(), "t3".into()]);
-        assert_eq!(numbers(told.answer(0, 20)), None, "who begins anew asks");
-        assert_eq!(numbers(told.answer(1, 20)), Some((vec![2], false)));
-        told.clear();
-        assert_eq!(told.answer(1, 20), None);
+        assert_eq!(numbers(cache.answer(0, 20)), Some((vec![1, 2, 3], false)));
+        assert_eq!(cache.answer(0, 20).map(|page| page.running), Some(3), "as of the last");
+        assert_eq!(numbers(cache.answer(0, 2)), Some((vec![1, 2], true)));
+        assert_eq!(numbers(cache.answer(3, 20)), None, "4 was not cache");
+        assert_eq!(numbers(cache.answer(4, 20)), Some((vec![5], false)));
+        assert_eq!(numbers(cache.answer(5, 20)), None);
+        cache.acknowledged(&["t1".into(), "t3".into()]);
+        assert_eq!(numbers(cache.answer(0, 20)), None, "who begins anew asks");
+        assert_eq!(numbers(cache.answer(1, 20)), Some((vec![2], false)));
+        cache.clear();
+        assert_eq!(cache.answer(1, 20), None);
     }
 
     #[test]
     fn what_is_no_answer_is_not_kept_and_what_is_kept_is_bounded() {
-        let mut told = Told::default();
+        let mut cache = ResultCache::default();
         let (mut none, mut two, mut more) = (news(0, 1), news(0, 1), news(0, 1));
         none.page.results.clear();
         two.page.results.push(result(2));
         more.page.more = true;
         for lie in [none, two, more, news(3, 3), news(4, 3)] {
-            told.hear(lie);
-            assert!(told.0.is_empty());
+            cache.keep(lie);
+            assert!(cache.0.is_empty());
         }
         for number in 1..100 {
-            told.hear(news(number - 1, number));
+            cache.keep(news(number - 1, number));
         }
-        told.hear(news(0, 5));
-        assert_eq!(told.0.len(), MOST);
-        assert_eq!(numbers(told.answer(97, 20)), Some((vec![98, 99], false)));
+        cache.keep(news(0, 5));
+        assert_eq!(cache.0.len(), MOST);
+        assert_eq!(numbers(cache.answer(97, 20)), Some((vec![98, 99], false)));
     }
 
     proptest! {
@@ -147,21 +147,21 @@ mod tests {
             steps in proptest::collection::vec((0u8..4, any::<bool>()), 0..40),
             after in 0u64..20,
         ) {
-            let (mut told, mut kept, mut last) = (Told::default(), Vec::new(), 0);
+            let (mut cache, mut kept, mut last) = (ResultCache::default(), Vec::new(), 0);
             for (step, lucky) in steps {
                 if step < 3 {
                     let before = kept.last().copied().unwrap_or(0);
                     last += 1;
                     kept.push(last);
                     if lucky {
-                        told.hear(news(before, last));
+                        cache.keep(news(before, last));
                     }
                 } else if !kept.is_empty() {
                     let gone = kept.remove(if lucky { 0 } else { kept.len() - 1 });
-                    told.acknowledged(&[format!("t{gone}")]);
+                    cache.acknowledged(&[format!("t{gone}")]);
                 }
             }
-            if let Some((numbers, more)) = numbers(told.answer(after, 20)) {
+            if let Some((numbers, more)) = numbers(cache.answer(after, 20)) {
                 let would: Vec<_> = kept.into_iter().filter(|number| *number > after).collect();
                 prop_assert!(!numbers.is_empty() && would.starts_with(&numbers), "{would:?}");
                 prop_assert!(!more);

@@ -6,8 +6,8 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Spec;
-use crate::Options;
+use super::Options;
+use crate::records::Spec;
 
 /// Most machines of one class.
 const MAX_READY: u32 = 100;

@@ -1,0 +1,168 @@
+//! Running commands and background jobs in one workspace.
+
+use std::collections::BTreeMap;
+
+use hivekeep_kernel::JobId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Run a shell command in a running workspace and wait for it. A command that
+/// exits with another code than 0 is a success of the tool. Processes it leaves
+/// behind are ended with it; for those use exec_background.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// Id or name of the workspace.
+    pub workspace_id: String,
+    /// Script for /bin/sh.
+    pub command: String,
+    /// Wall-clock limit in seconds, 1 to 86400; at its end the whole process tree is killed.
+    #[serde(default = "default_timeout_secs")]
+    pub timeout_secs: u64,
+    /// Directory to run in; default /workspace.
+    pub workdir: Option<String>,
+    /// Environment variables for this command, over those of set_env.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Bytes of stdout, and of stderr, to return; output beyond is counted and dropped with a notice.
+    #[serde(default = "default_output_bytes")]
+    pub max_output_bytes: u64,
+}
+
+pub(crate) fn default_timeout_secs() -> u64 {
+    120
+}
+
+pub(crate) fn default_output_bytes() -> u64 {
+    256 * 1024
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ExecResult {
+    /// Exit status; 128 and the signal's number when a signal ended it.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// What it wrote to stdout, cut with a notice.
+    pub stdout: String,
+    /// What it wrote to stderr, cut with a notice.
+    pub stderr: String,
+    /// Bytes it wrote to stdout.
+    pub stdout_bytes: u64,
+    /// Bytes it wrote to stderr.
+    pub stderr_bytes: u64,
+    /// Whether either was cut.
+    pub truncated: bool,
+    /// Processes it left behind, which were killed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub killed_stragglers: u32,
+    /// Wall-clock time in the guest.
+    pub elapsed_ms: u64,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// Start, poll or kill a background job of a workspace. Jobs outlive the call,
+/// the client and the daemon. Polling consumes nothing and works while the job
+/// runs and after it ended.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecBackground {
+    /// Id or name of the workspace.
+    pub workspace_id: String,
+    /// What to do.
+    pub action: JobAction,
+    /// start: script for /bin/sh.
+    pub command: Option<String>,
+    /// start: directory to run in; default /workspace.
+    pub workdir: Option<String>,
+    /// start: environment variables, over those of set_env.
+    pub env: Option<BTreeMap<String, String>>,
+    /// poll, kill: the job.
+    pub job_id: Option<JobId>,
+    /// kill: signal number, 1 to 64; default 9.
+    pub signal: Option<i32>,
+    /// poll: return stdout from this byte on; default 0. Pass the last stdout_next to read only what is new.
+    pub stdout_from: Option<u64>,
+    /// poll: return stderr from this byte on; default 0.
+    pub stderr_from: Option<u64>,
+}
+
+/// What to do with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobAction {
+    /// Start one.
+    Start,
+    /// Look at one.
+    Poll,
+    /// Signal one.
+    Kill,
+}
+
+/// A job, as far as the action shows it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct JobView {
+    /// The job.
+    #[schemars(with = "String")]
+    pub job_id: String,
+    /// start: `started`; kill: `killed`, `signalled` (it still runs) or `already_ended`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// poll, kill: whether it still runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<bool>,
+    /// poll: exit status; null while it runs; 128 and the signal's number when a signal ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// kill: the signal sent. poll: the signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// poll: the machine went down under it; how it would have ended is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<bool>,
+    /// poll: stdout from the asked byte on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// poll: stderr from the asked byte on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    /// poll: where to continue reading stdout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_next: Option<u64>,
+    /// poll: where to continue reading stderr.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_next: Option<u64>,
+    /// poll: bytes it wrote to stdout so far, kept or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_bytes: Option<u64>,
+    /// poll: bytes it wrote to stderr so far, kept or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_bytes: Option<u64>,
+}
+
+/// Set environment variables that every later command and job of the workspace
+/// gets, across stops and restarts. A null value removes the variable.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetEnv {
+    /// Id or name of the workspace.
+    pub workspace_id: String,
+    /// Values by name. PATH, IFS, ENV, BASH_ENV and LD_* are refused.
+    pub vars: BTreeMap<String, Option<String>>,
+}
+
+/// What was set.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct EnvSet {
+    /// Variables set or removed by this call.
+    pub count: usize,
+    /// `set`.
+    pub status: String,
+    /// Variables that the workspace has now.
+    pub total: usize,
+}

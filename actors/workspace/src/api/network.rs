@@ -1,0 +1,191 @@
+//! What a workspace may reach, who may reach it, and ports of the host that lead to it.
+
+use std::net::Ipv4Addr;
+
+use hivekeep_kernel::{
+    WorkspaceId,
+    ports::{self, NetworkGroup, Transport},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Set what a workspace may reach and who may reach it, or show it: without a
+/// change it answers what is in force. What is left out stays as it is. Narrowing
+/// ends running connections. Open port forwards stay.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkPolicy {
+    /// Id or name of the workspace. It may be running, paused, stopped or crashed.
+    pub workspace_id: String,
+    /// Let it reach public addresses of the internet. Private, link-local and cloud metadata addresses and the host itself stay closed.
+    pub allow_internet: Option<bool>,
+    /// Let it and other workspaces that allow it too reach each other.
+    pub allow_inter_vm: Option<bool>,
+    /// The TCP and UDP ports on which other workspaces get in, where `allow_inter_vm` or their group lets them; an empty list is every port.
+    pub allowed_ports: Option<Vec<u16>>,
+    /// What else it may reach, in place of the list before: names (`example.net`, `*.debian.org`), addresses or blocks, private ones included, each with ports if need be (`10.1.2.3:5432/tcp`, `example.org:443`).
+    pub egress_allow: Option<Vec<String>>,
+}
+
+/// The policy in force.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyInForce {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// All of it.
+    pub network_policy: ports::NetworkPolicy,
+    /// Whether this call changed it.
+    pub changed: bool,
+    /// Always true: it decides about each packet from this answer on, or this would be an error.
+    pub applied: bool,
+    /// Always true: what the kernel keeps was compared with it, or this would be an error.
+    pub verified: bool,
+    /// From the call to this answer.
+    pub took_ms: u64,
+}
+
+/// Lead ports of the host to a workspace, end that, or list what leads to it.
+/// Forwards last until they are removed or the workspace is destroyed, over its
+/// stops, changes of its policy and restarts of the daemon.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortForward {
+    /// Id or name of the workspace. It may be running, paused, stopped or crashed.
+    pub workspace_id: String,
+    /// What to do.
+    pub action: ForwardAction,
+    /// The port in the workspace. list: only what leads to this one; 0 is all.
+    pub guest_port: u16,
+    /// add: the port of the host, 1024 or above; default: a free one. remove: only the forward from this one; default: all that lead to `guest_port`.
+    pub host_port: Option<u16>,
+    /// What the ports carry.
+    #[serde(default = "tcp")]
+    pub protocol: Transport,
+}
+
+fn tcp() -> Transport {
+    Transport::Tcp
+}
+
+/// What to do with forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ForwardAction {
+    /// Lead a port of the host to the workspace.
+    Add,
+    /// End that.
+    Remove,
+    /// Show what leads to it.
+    List,
+}
+
+/// What became of the action.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ForwardResult {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// add, remove: the port in the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_port: Option<u16>,
+    /// add: the port of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_port: Option<u16>,
+    /// add: the address of the host that has the port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<Ipv4Addr>,
+    /// add, remove: what the ports carry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Transport>,
+    /// remove: what was ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Vec<Forwarded>>,
+    /// list: what leads to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forwards: Option<Vec<Forwarded>>,
+}
+
+impl ForwardResult {
+    pub(crate) fn of(workspace_id: WorkspaceId) -> Self {
+        Self {
+            workspace_id,
+            guest_port: None,
+            host_port: None,
+            host_ip: None,
+            protocol: None,
+            removed: None,
+            forwards: None,
+        }
+    }
+}
+
+/// One forwarded port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Forwarded {
+    /// On the host.
+    pub host_port: u16,
+    /// In the workspace.
+    pub guest_port: u16,
+    /// Where the host listens; 0.0.0.0 is all its addresses.
+    pub host_ip: Ipv4Addr,
+    /// What the ports carry.
+    pub protocol: Transport,
+}
+
+impl Forwarded {
+    pub(crate) fn of(forward: &ports::PortForward) -> Self {
+        let ports::PortForward { transport, host_ip, host_port, guest_port } = *forward;
+        Self { host_port, guest_port, host_ip, protocol: transport }
+    }
+}
+
+/// How a workspace is connected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkKind {
+    /// By the daemon's bridge, where every policy can be kept.
+    Bridge,
+    /// By QEMU's own network stack: closed but for its forwards.
+    User,
+    /// The daemon gives guests no network.
+    #[default]
+    Off,
+    /// This kind of workspace has none.
+    None,
+    /// Not known yet: the network is testing itself.
+    Starting,
+}
+
+/// A workspace's network.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkState {
+    /// How it is connected.
+    pub mode: NetworkKind,
+    /// Why it is not connected by a bridge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The internet.
+    pub allow_internet: bool,
+    /// Other workspaces that allow it too.
+    pub allow_inter_vm: bool,
+    /// Ports on which those get in; empty is every port.
+    pub allowed_ports: Vec<u16>,
+    /// What else it may reach.
+    pub egress_allow: Vec<String>,
+    /// The group whose members it reaches and who reach it, such as its team.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<NetworkGroup>,
+    /// Ports of the host forwarded to it.
+    pub port_forwards: Vec<Forwarded>,
+    /// Its address and the length of its network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Its interface's own address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// The next hop to everything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Who answers names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<String>,
+}

@@ -1,0 +1,81 @@
+//! A snapshot as forks begin from it, with a pin on its files.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
+
+use crate::{
+    name::Name,
+    records::{Fork, Planned, Spec},
+    shared::Shared,
+    snapshots::{Artifact, Node, files},
+};
+
+/// What forks begin from. The files that it names are kept until it is dropped.
+pub struct ForkSource {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) workspace_name: Name,
+    pub(crate) spec: Spec,
+    pub(crate) base: PathBuf,
+    pub(crate) node: Node,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) network: NetworkWish,
+    pub(crate) _pinned: PinnedFiles,
+}
+
+impl ForkSource {
+    /// The plan of a fork that has no slot yet.
+    ///
+    /// # Errors
+    /// When the host has no randomness.
+    pub(crate) fn plan(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        name: Name,
+        spec: Spec,
+        with_memory: bool,
+    ) -> Result<Planned, ToolError> {
+        let memory = self.node.memory.as_ref().filter(|_| with_memory);
+        Ok(Planned {
+            fork: Some(Box::new(Fork {
+                source: self.workspace,
+                source_name: self.workspace_name.clone(),
+                snapshot: self.node.id,
+                snapshot_name: self.node.name.clone(),
+                base: self.base.clone(),
+                layers: self.node.layers.clone(),
+                top: LayerId::new(),
+                memory: memory.map(|memory| memory.token.clone()),
+                env: self.env.clone(),
+            })),
+            network: self.network.clone(),
+            ..Planned::new(id, name, cx.session, spec)?
+        })
+    }
+}
+
+/// Keeps files of a snapshot while forks of it are being planned.
+pub(crate) struct PinnedFiles {
+    shared: Arc<Shared>,
+    artifacts: Vec<Artifact>,
+}
+
+impl PinnedFiles {
+    pub(crate) fn new(shared: Arc<Shared>, node: &Node) -> Self {
+        let artifacts: Vec<_> = node.artifacts().collect();
+        shared.ref_counts.take(artifacts.iter().copied());
+        Self { shared, artifacts }
+    }
+}
+
+impl Drop for PinnedFiles {
+    fn drop(&mut self) {
+        let free = self.shared.ref_counts.release(self.artifacts.drain(..));
+        // The snapshot was deleted meanwhile and no fork came of it.
+        if let (false, Ok(runtime)) = (free.is_empty(), tokio::runtime::Handle::try_current()) {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { files::remove(&shared.folders, free).await });
+        }
+    }
+}

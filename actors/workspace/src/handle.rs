@@ -1,0 +1,68 @@
+//! A handle on one workspace, as work beside its mailbox has it.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Address, ToolError, WorkspaceId};
+use hivekeep_runtime::log::Decision;
+use hivekeep_store::NewEvent;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::{records::Record, shared::Shared, workspace};
+
+/// Time for an actor to take up what is durable.
+const TAKEN_UP: Duration = Duration::from_secs(10);
+
+/// One workspace as work on it has it: its records are durable first, then known to its actor.
+/// Outlives incarnations of the actor.
+#[derive(Clone)]
+pub(crate) struct WorkspaceHandle {
+    pub(crate) id: WorkspaceId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) actor: Address<workspace::Msg>,
+}
+
+impl WorkspaceHandle {
+    /// Decides records, with an event in the same commit, and waits until the actor has taken up
+    /// what is durable. Dropping the wait stops nothing.
+    ///
+    /// # Errors
+    /// When they could not be made durable; then nothing was acknowledged.
+    pub(crate) async fn commit(
+        &self,
+        records: Vec<Record>,
+        event: Option<(&str, Value)>,
+    ) -> Result<(), ToolError> {
+        let mut records = records.into_iter();
+        let first = records.next().ok_or_else(|| ToolError::internal("a commit of nothing"))?;
+        let mut decision = records.fold(Decision::record(first), Decision::and);
+        if let Some((kind, data)) = event {
+            let (kind, subject) = (kind.to_owned(), self.id.to_string());
+            decision = decision.event(NewEvent { kind, subject, data });
+        }
+        let (written, outcome) = oneshot::channel();
+        let (taken_up, known) = oneshot::channel();
+        let actor = self.actor.clone();
+        self.shared.logs.decide(self.id, decision, move |durable| {
+            if durable.is_ok() {
+                // An actor that is gone begins with it when it comes back.
+                let _gone = actor.send(workspace::Msg::Recorded(taken_up));
+            }
+            // Nobody may wait for it any more.
+            let _asker_gone = written.send(durable);
+        })?;
+        outcome.await.map_err(|_| ToolError::internal("a record without an outcome"))??;
+        let _known = tokio::time::timeout(TAKEN_UP, known).await;
+        Ok(())
+    }
+
+    /// Commits one record without an event.
+    pub(crate) async fn note(&self, record: Record) -> Result<(), ToolError> {
+        self.commit(vec![record], None).await
+    }
+
+    /// Tells the event bus of this workspace.
+    pub(crate) fn publish(&self, kind: &str, data: Value) {
+        self.shared.publish(kind, self.id, data);
+    }
+}
