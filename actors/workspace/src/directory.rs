@@ -8,10 +8,9 @@ use hivekeep_kernel::{
 };
 
 use crate::{
-    codes,
-    name::Name,
+    name::WorkspaceName,
     phase::{MachineProcess, Phase},
-    records::{Planned, Pooled, Spec},
+    records::{Planned, Pooled, WorkspaceSpec},
     workspace::Msg,
 };
 
@@ -19,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Card {
     pub(crate) id: WorkspaceId,
-    pub(crate) name: Name,
+    pub(crate) name: WorkspaceName,
     pub(crate) phase: Phase,
     pub(crate) process: MachineProcess,
     pub(crate) owner: Option<SessionId>,
@@ -27,7 +26,7 @@ pub(crate) struct Card {
     pub(crate) planned_by: SessionId,
     /// Set while it is the pool's.
     pub(crate) pool: Option<Pooled>,
-    pub(crate) spec: Spec,
+    pub(crate) spec: WorkspaceSpec,
     pub(crate) slot: u32,
     /// The snapshot that it is a fork of.
     pub(crate) fork_of: Option<SnapshotId>,
@@ -37,18 +36,18 @@ pub(crate) struct Card {
 /// Cards by id and ids by name. Cheap to clone. Written by the manager (who adds
 /// and removes) and by each workspace (its own card), read by anyone.
 #[derive(Debug, Clone, Default)]
-pub struct Directory {
+pub struct WorkspaceDirectory {
     cards: Arc<DashMap<WorkspaceId, Card>>,
-    names: Arc<DashMap<Name, WorkspaceId>>,
+    names: Arc<DashMap<WorkspaceName, WorkspaceId>>,
     slots: Arc<DashMap<u32, WorkspaceId>>,
 }
 
-impl Directory {
+impl WorkspaceDirectory {
     /// Claims a name.
     ///
     /// # Errors
     /// `name_taken`.
-    pub(crate) fn claim(&self, name: &Name, id: WorkspaceId) -> Result<(), ToolError> {
+    pub(crate) fn claim(&self, name: &WorkspaceName, id: WorkspaceId) -> Result<(), ToolError> {
         match self.names.entry(name.clone()) {
             dashmap::Entry::Occupied(taken) if *taken.get() != id => {
                 let message = format!("a workspace named `{name}` exists");
@@ -64,14 +63,14 @@ impl Directory {
     }
 
     /// A claimed name is another workspace's from now on.
-    pub(crate) fn hand_over(&self, name: &Name, from: WorkspaceId, to: WorkspaceId) {
+    pub(crate) fn hand_over(&self, name: &WorkspaceName, from: WorkspaceId, to: WorkspaceId) {
         if let Some(mut holder) = self.names.get_mut(name).filter(|holder| **holder == from) {
             *holder = to;
         }
     }
 
     /// Whether a workspace has, or is being given, this name.
-    pub(crate) fn is_taken(&self, name: &Name) -> bool {
+    pub(crate) fn is_taken(&self, name: &WorkspaceName) -> bool {
         self.names.contains_key(name)
     }
 
@@ -172,7 +171,7 @@ impl Directory {
     /// `workspace_not_found`.
     pub(crate) fn card(&self, id_or_name: &str) -> Result<Card, ToolError> {
         let id = id_or_name.parse().ok().or_else(|| {
-            let name: Name = id_or_name.parse().ok()?;
+            let name: WorkspaceName = id_or_name.parse().ok()?;
             self.names.get(&name).map(|id| *id)
         });
         id.and_then(|id| self.any(id)).filter(|card| card.pool.is_none()).ok_or_else(|| {
@@ -187,7 +186,7 @@ impl Directory {
     }
 }
 
-impl serve::Directory for Directory {
+impl serve::Directory for WorkspaceDirectory {
     fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError> {
         Ok(Arc::new(self.card(id_or_name)?.address))
     }

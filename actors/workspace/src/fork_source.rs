@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
 
 use crate::{
-    name::Name,
-    records::{Fork, Planned, Spec},
+    name::WorkspaceName,
+    records::{Fork, Planned, WorkspaceSpec},
     shared::Shared,
-    snapshots::{Artifact, Node, files},
+    snapshots::{Artifact, SnapshotNode, files},
 };
 
 /// What forks begin from. The files that it names are kept until it is dropped.
 pub struct ForkSource {
     pub(crate) workspace: WorkspaceId,
-    pub(crate) workspace_name: Name,
-    pub(crate) spec: Spec,
+    pub(crate) workspace_name: WorkspaceName,
+    pub(crate) spec: WorkspaceSpec,
     pub(crate) base: PathBuf,
-    pub(crate) node: Node,
+    pub(crate) node: SnapshotNode,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) network: NetworkWish,
     pub(crate) _pinned: PinnedFiles,
@@ -32,8 +32,8 @@ impl ForkSource {
         &self,
         cx: &CallCx,
         id: WorkspaceId,
-        name: Name,
-        spec: Spec,
+        name: WorkspaceName,
+        spec: WorkspaceSpec,
         with_memory: bool,
     ) -> Result<Planned, ToolError> {
         let memory = self.node.memory.as_ref().filter(|_| with_memory);
@@ -62,7 +62,7 @@ pub(crate) struct PinnedFiles {
 }
 
 impl PinnedFiles {
-    pub(crate) fn new(shared: Arc<Shared>, node: &Node) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, node: &SnapshotNode) -> Self {
         let artifacts: Vec<_> = node.artifacts().collect();
         shared.ref_counts.take(artifacts.iter().copied());
         Self { shared, artifacts }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     records::{Planned, Record},
-    snapshots::{Artifact, Disk, Merge, Node, Tree},
+    snapshots::{Artifact, DiskLayers, Merge, SnapshotNode, Tree},
 };
 
 /// The durable state of one workspace.
@@ -46,13 +46,13 @@ pub struct Ledger {
     pub up_at: Option<DateTime<Utc>>,
     /// The layers of its disk.
     #[serde(default)]
-    pub disk: Disk,
+    pub disk: DiskLayers,
     /// Its snapshots.
     #[serde(default)]
     pub snapshots: Tree,
     /// A change of disk or snapshots that was begun and not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub change: Option<Change>,
+    pub change: Option<DiskChange>,
     /// Two layers that are being made one. Nothing else waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
@@ -61,11 +61,11 @@ pub struct Ledger {
 /// A change of the disk that a crash may have cut short.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Change {
+pub enum DiskChange {
     /// See [`Record::SnapshotWanted`].
     Snapshot {
         /// The snapshot to be.
-        node: Box<Node>,
+        node: Box<SnapshotNode>,
         /// The top's name once it is frozen.
         frozen: LayerId,
         /// The top after that.
@@ -84,9 +84,9 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl DiskChange {
     /// What the disk is once a change that was cut short has been settled.
-    pub(crate) fn apply_to(&self, disk: &mut Disk) {
+    pub(crate) fn apply_to(&self, disk: &mut DiskLayers) {
         if let Self::Snapshot { frozen, top, .. } = self {
             disk.freeze(*frozen, *top);
         }
@@ -218,7 +218,7 @@ impl Ledger {
     /// The state right after the plan.
     pub fn new(plan: Planned) -> Self {
         let fork = plan.fork.as_deref();
-        let disk = fork.map(|fork| Disk { layers: fork.layers.clone(), top: Some(fork.top) });
+        let disk = fork.map(|fork| DiskLayers { layers: fork.layers.clone(), top: Some(fork.top) });
         let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
         Self {
             owner: plan.holder(),
@@ -244,13 +244,14 @@ impl Ledger {
         match record {
             Record::SnapshotWanted { node, frozen, top, paused } => {
                 let first = self.disk.top.is_none();
-                self.change = Some(Change::Snapshot { node, frozen, top, first, paused });
+                self.change = Some(DiskChange::Snapshot { node, frozen, top, first, paused });
             }
             Record::RestoreWanted { snapshot, top } => {
-                self.change = Some(Change::Restore { snapshot, top });
+                self.change = Some(DiskChange::Restore { snapshot, top });
             }
             Record::SnapshotMade { memory_bytes } => {
-                if let Some(Change::Snapshot { mut node, frozen, top, .. }) = self.change.take() {
+                if let Some(DiskChange::Snapshot { mut node, frozen, top, .. }) = self.change.take()
+                {
                     self.disk.freeze(frozen, top);
                     if let (Some(memory), Some(bytes)) = (&mut node.memory, memory_bytes) {
                         memory.bytes = bytes;
@@ -260,14 +261,14 @@ impl Ledger {
                 }
             }
             Record::SnapshotFailed { switched } => {
-                if let (Some(Change::Snapshot { frozen, top, .. }), true) =
+                if let (Some(DiskChange::Snapshot { frozen, top, .. }), true) =
                     (self.change.take(), switched)
                 {
                     self.disk.freeze(frozen, top);
                 }
             }
             Record::Restored { with_memory, discard_newer } => {
-                if let Some(Change::Restore { snapshot, top }) = self.change.take() {
+                if let Some(DiskChange::Restore { snapshot, top }) = self.change.take() {
                     self.restored(snapshot, top, with_memory);
                     let newer = self.snapshots.newer_than(snapshot);
                     newer.into_iter().filter(|_| discard_newer).for_each(|newer| {
@@ -296,7 +297,7 @@ impl Ledger {
         self.machine = MachineFact::Stopped;
         self.jobs.clear();
         if let Some(node) = self.snapshots.get(snapshot) {
-            self.disk = Disk { layers: node.layers.clone(), top: Some(top) };
+            self.disk = DiskLayers { layers: node.layers.clone(), top: Some(top) };
             if with_memory {
                 self.jobs.clone_from(&node.jobs);
             }
@@ -312,7 +313,7 @@ impl Ledger {
         }
         let mut artifacts = self.snapshots.artifacts();
         artifacts.extend(self.disk.artifacts());
-        artifacts.extend(self.change.iter().flat_map(Change::artifacts));
+        artifacts.extend(self.change.iter().flat_map(DiskChange::artifacts));
         artifacts.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);

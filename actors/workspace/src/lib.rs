@@ -7,8 +7,10 @@
 //!             ├─ workspace …
 //!             └─ pool       keeps some workspaces ready for whoever asks next
 //! ```
-//! [`records`] is what is durable, [`ledger`] what it adds up to, [`phase`] what
-//! may be asked when; all three are pure. Crates of their own start and end machines
+//! [`records`] is what is written, [`ledger`] what it adds up to, [`phase`] and `activity` what may be
+//! asked when; all are pure. `logs` has the records of all workspaces, `shared` what they have in
+//! common, `handle` what work on one of them needs. Types of tools' inputs and results are in [`api`],
+//! the rows that list them in [`tools`]. Crates of their own start and end machines
 //! (`hivekeep_machine`), talk into them (`hivekeep_link`), run their git (`hivekeep_git`) and make
 //! what they boot from (`hivekeep_image`).
 
@@ -41,7 +43,7 @@ mod transfer_quota;
 mod workspace;
 mod workspaces;
 
-pub use directory::Directory;
+pub use directory::WorkspaceDirectory;
 pub use family::WorkspaceFamily;
 pub use hivekeep_git::{GitOptions, HostCredential};
 pub use open::{DISKS, LAYERS, guest_binary, image_dir, transfer_dir};

@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// The logs of a daemon's workspaces, by id.
-pub(crate) struct Logs {
+pub(crate) struct WorkspaceLogs {
     journal: Journal,
     /// Where this daemon's disks are.
     disks: PathBuf,
     open: DashMap<WorkspaceId, Log<Ledger>>,
 }
 
-impl Logs {
+impl WorkspaceLogs {
     pub(crate) fn new(journal: Journal, disks: PathBuf) -> Self {
         Self { journal, disks, open: DashMap::new() }
     }
@@ -135,7 +135,7 @@ impl Logs {
 /// The workspaces of a journal that nobody writes. Blocks.
 ///
 /// # Errors
-/// As [`Logs::open_all`].
+/// As [`WorkspaceLogs::open_all`].
 pub(crate) fn ledgers(journal: &Journal) -> Result<Vec<Ledger>, LogError> {
     let loaded = sound(log::load_all(journal)?)?;
     Ok(loaded.into_iter().map(|(_, loaded)| loaded.state).collect())

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, de};
 /// A workspace's unique name: 1 to 63 of `a-z`, `0-9` and `-`, with a letter or
 /// digit at both ends (RFC 1123). No name looks like an id, since ids hold `_`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Name(String);
+pub struct WorkspaceName(String);
 
 /// A text that is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct Name(String);
 )]
 pub struct NameError(String);
 
-impl Name {
+impl WorkspaceName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -31,7 +31,7 @@ impl Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for WorkspaceName {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
         let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -48,13 +48,13 @@ impl FromStr for Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for WorkspaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for WorkspaceName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
@@ -67,18 +67,18 @@ mod tests {
     #[test]
     fn names_are_dns_labels() {
         for good in ["a", "a-b", "0", "build-7", &"x".repeat(63)] {
-            assert!(good.parse::<Name>().is_ok(), "{good}");
+            assert!(good.parse::<WorkspaceName>().is_ok(), "{good}");
         }
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a b", "ä", "../x", &"x".repeat(64)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad}");
+            assert!(bad.parse::<WorkspaceName>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn default_names_are_names_and_differ() {
         let (a, b) = (hivekeep_kernel::WorkspaceId::new(), hivekeep_kernel::WorkspaceId::new());
-        let (a, b) = (Name::default_for(a), Name::default_for(b));
+        let (a, b) = (WorkspaceName::default_for(a), WorkspaceName::default_for(b));
         assert_ne!(a, b);
-        assert!(a.as_str().parse::<Name>().is_ok());
+        assert!(a.as_str().parse::<WorkspaceName>().is_ok());
     }
 }

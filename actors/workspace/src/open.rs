@@ -17,7 +17,7 @@ use hivekeep_runtime::Daemon;
 
 use crate::{
     Options,
-    logs::Logs,
+    logs::WorkspaceLogs,
     transfer_quota::TransferQuota,
     {folders::WorkspaceFolders, shared::Shared},
 };
@@ -117,7 +117,7 @@ impl Shared {
             options,
             git,
             folders,
-            logs: Logs::new(daemon.journal.clone(), disks),
+            logs: WorkspaceLogs::new(daemon.journal.clone(), disks),
             network,
             images,
             drivers: found.drivers,

@@ -26,7 +26,7 @@ use stock::{Order, Outcome, Shelf, Stock};
 use crate::{
     api::pool::{PoolClass, PoolMachine, PoolReport, Production},
     phase::Phase,
-    records::{MadeOf, Pooled, Role, Spec},
+    records::{MadeOf, Pooled, Role, WorkspaceSpec},
     shared::Shared,
     traffic::Passing,
     workspace, workspaces,
@@ -40,7 +40,7 @@ pub enum Msg {
     /// Give a machine away that is exactly so.
     Take {
         /// Its image, isolation and size.
-        spec: Spec,
+        spec: WorkspaceSpec,
         /// What it has to be made from.
         made_of: MadeOf,
         /// Where it is, if there is one.
@@ -49,7 +49,7 @@ pub enum Msg {
     /// One that was given away is of no use: remove it.
     Spoilt {
         /// Its image, isolation and size.
-        spec: Spec,
+        spec: WorkspaceSpec,
         /// Which.
         id: WorkspaceId,
         /// What was wrong with it.
@@ -69,11 +69,11 @@ pub enum Msg {
     /// The daemon stops its machines: make and remove nothing any more.
     Halt,
     /// A piece of work came to its end.
-    Done(Done),
+    Done(WorkDone),
 }
 
 /// The end of a piece of the pool's own work.
-pub struct Done(End);
+pub struct WorkDone(End);
 
 enum End {
     Work { at: usize, outcome: Outcome, making: Option<Passing> },
@@ -154,7 +154,7 @@ impl Entity for Pool {
             Msg::Phase { id, phase } => self.stock.phase(id, phase),
             Msg::Report(reply) => drop(reply.send(self.report())),
             Msg::Halt => self.stock.halt(),
-            Msg::Done(Done(end)) => self.ended(end),
+            Msg::Done(WorkDone(end)) => self.ended(end),
         }
         self.go_on();
         Ok(())
@@ -225,7 +225,7 @@ impl Pool {
                         if !gone {
                             tokio::time::sleep(work::DISCARD_AGAIN_IN).await;
                         }
-                        let _gone = address.send(Msg::Done(Done(End::Discard { id, gone })));
+                        let _gone = address.send(Msg::Done(WorkDone(End::Discard { id, gone })));
                     });
                     continue;
                 }
@@ -237,7 +237,7 @@ impl Pool {
             let (spec, known) = (shelf.spec.clone(), shelf.made_of.clone());
             let _detached = self.me.workers.spawn(async move {
                 let (outcome, making) = work.outcome(order, spec, known).await;
-                let _gone = address.send(Msg::Done(Done(End::Work { at, outcome, making })));
+                let _gone = address.send(Msg::Done(WorkDone(End::Work { at, outcome, making })));
             });
         }
     }
@@ -256,7 +256,7 @@ impl Pool {
         let _detached = self.me.workers.spawn(async move {
             let gone = work::Work { shared, manager, session }.discard(id).await;
             let _asker_gone = reply.send(gone);
-            let _gone = address.send(Msg::Done(Done(End::Discard { id, gone })));
+            let _gone = address.send(Msg::Done(WorkDone(End::Discard { id, gone })));
         });
     }
 
@@ -264,7 +264,7 @@ impl Pool {
         let address = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
             tokio::time::sleep(wait).await;
-            let _gone = address.send(Msg::Done(Done(end)));
+            let _gone = address.send(Msg::Done(WorkDone(end)));
         });
     }
 
@@ -306,7 +306,7 @@ impl Pool {
 }
 
 /// A name for a machine of the pool, which its guest bears until somebody takes it.
-fn name(id: WorkspaceId) -> Result<crate::name::Name, ToolError> {
+fn name(id: WorkspaceId) -> Result<crate::name::WorkspaceName, ToolError> {
     let hex = id.uuid().simple().to_string();
     format!("pool-{}", &hex[hex.len() - 8..])
         .parse()

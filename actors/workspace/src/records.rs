@@ -23,8 +23,8 @@ pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
 use crate::{
-    name::Name,
-    snapshots::{Merge, Node},
+    name::WorkspaceName,
+    snapshots::{Merge, SnapshotNode},
 };
 
 /// One entry of the stream `workspace/<id>`.
@@ -119,7 +119,7 @@ pub enum Record {
     /// A snapshot shall be made: the disk's top is frozen and another begun.
     SnapshotWanted {
         /// The snapshot to be.
-        node: Box<Node>,
+        node: Box<SnapshotNode>,
         /// The top's name once it is frozen.
         frozen: LayerId,
         /// The top after that.
@@ -169,7 +169,7 @@ pub enum Record {
         /// Whose.
         owner: SessionId,
         /// Its name from now on.
-        name: Name,
+        name: WorkspaceName,
         /// When.
         at: DateTime<Utc>,
         /// What its creation asked of the network.
@@ -185,11 +185,11 @@ pub struct Planned {
     /// Its id.
     pub id: WorkspaceId,
     /// Its unique name.
-    pub name: Name,
+    pub name: WorkspaceName,
     /// The session that asked for it.
     pub owner: SessionId,
     /// Size and kind.
-    pub spec: Spec,
+    pub spec: WorkspaceSpec,
     /// When.
     pub at: DateTime<Utc>,
     /// The link's secret; the guest knows only its hash.
@@ -221,9 +221,9 @@ impl Planned {
     /// When the host has no randomness.
     pub(crate) fn new(
         id: WorkspaceId,
-        name: Name,
+        name: WorkspaceName,
         owner: SessionId,
-        spec: Spec,
+        spec: WorkspaceSpec,
     ) -> Result<Self, ToolError> {
         let token =
             LinkToken::generate().map_err(|error| ToolError::internal(error.to_string()))?;
@@ -255,7 +255,7 @@ pub struct Fork {
     /// The workspace that was forked.
     pub source: WorkspaceId,
     /// Its name at that time.
-    pub source_name: Name,
+    pub source_name: WorkspaceName,
     /// The snapshot that was forked.
     pub snapshot: SnapshotId,
     /// Its name at that time.
@@ -275,7 +275,7 @@ pub struct Fork {
 
 /// Size and kind of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spec {
+pub struct WorkspaceSpec {
     /// Name of the image it was made from.
     pub image: String,
     /// How it is isolated.
@@ -288,7 +288,7 @@ pub struct Spec {
     pub disk_gb: u64,
 }
 
-impl Spec {
+impl WorkspaceSpec {
     /// What it counts against a quota.
     pub fn resources(&self) -> Resources {
         Resources::workspace(self.memory_mb, self.disk_gb)

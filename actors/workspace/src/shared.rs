@@ -10,8 +10,8 @@ use hivekeep_store::NewEvent;
 use serde_json::Value;
 
 use crate::{
-    Options, directory::Directory, folders::WorkspaceFolders, logs::Logs, snapshots::RefCounts,
-    traffic::Traffic, transfer_quota::TransferQuota,
+    Options, directory::WorkspaceDirectory, folders::WorkspaceFolders, logs::WorkspaceLogs,
+    snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
 };
 
 /// Everything outside one workspace that it works with.
@@ -27,7 +27,7 @@ pub struct Shared {
     /// Places.
     pub folders: WorkspaceFolders,
     /// Records of the workspaces.
-    pub(crate) logs: Logs,
+    pub(crate) logs: WorkspaceLogs,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
     /// Images.
@@ -37,7 +37,7 @@ pub struct Shared {
     /// Finds what a crash left behind.
     pub(crate) sweeper: Sweeper,
     /// Who is there.
-    pub directory: Directory,
+    pub directory: WorkspaceDirectory,
     /// Who needs which files of disks and snapshots.
     pub(crate) ref_counts: RefCounts,
     /// Turns at merging layers.

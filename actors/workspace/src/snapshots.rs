@@ -25,14 +25,14 @@ use hivekeep_link::LinkToken;
 
 /// What a workspace's disk is made of, over the base of its image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct DiskLayers {
     /// Frozen layers, oldest first.
     pub layers: Vec<LayerId>,
     /// The layer that is written; none: the workspace's first one, in its own disk folder.
     pub top: Option<LayerId>,
 }
 
-impl Disk {
+impl DiskLayers {
     /// The top was frozen as `frozen`, and `top` is written from now on.
     pub(crate) fn freeze(&mut self, frozen: LayerId, top: LayerId) {
         self.layers.push(frozen);
@@ -47,7 +47,7 @@ impl Disk {
 
 /// One snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Node {
+pub struct SnapshotNode {
     /// Its id.
     pub id: SnapshotId,
     /// Unique among the workspace's snapshots.
@@ -57,7 +57,7 @@ pub struct Node {
     /// Layers of its disk, oldest first.
     pub layers: Vec<LayerId>,
     /// Its memory, if it was kept.
-    pub memory: Option<Memory>,
+    pub memory: Option<SnapshotMemory>,
     /// Background jobs that ran in that memory.
     pub jobs: BTreeSet<JobId>,
     /// When it was made.
@@ -69,14 +69,14 @@ pub struct Node {
 
 /// The kept memory of a snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Memory {
+pub struct SnapshotMemory {
     /// Bytes on the host's disk; 0 until it is complete.
     pub bytes: u64,
     /// What the guest in this memory takes for its link's secret.
     pub token: LinkToken,
 }
 
-impl Node {
+impl SnapshotNode {
     /// What must be kept for as long as the snapshot exists.
     pub(crate) fn artifacts(&self) -> impl Iterator<Item = Artifact> + '_ {
         let memory = self.memory.as_ref().map(|_| Artifact::Memory(self.id));
@@ -88,14 +88,14 @@ impl Node {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tree {
     /// By id, which sorts them by age.
-    nodes: BTreeMap<SnapshotId, Node>,
+    nodes: BTreeMap<SnapshotId, SnapshotNode>,
     /// What the workspace's present state descends from.
     pub at: Option<SnapshotId>,
 }
 
 impl Tree {
     /// All, oldest first.
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub fn nodes(&self) -> impl Iterator<Item = &SnapshotNode> {
         self.nodes.values()
     }
 
@@ -110,25 +110,25 @@ impl Tree {
     }
 
     /// By id.
-    pub fn get(&self, id: SnapshotId) -> Option<&Node> {
+    pub fn get(&self, id: SnapshotId) -> Option<&SnapshotNode> {
         self.nodes.get(&id)
     }
 
     /// By name, or by id in text form.
-    pub fn find(&self, name_or_id: &str) -> Option<&Node> {
+    pub fn find(&self, name_or_id: &str) -> Option<&SnapshotNode> {
         let named = self.nodes.values().find(|node| node.name == name_or_id);
         named.or_else(|| self.nodes.get(&name_or_id.parse().ok()?))
     }
 
     /// Adds a snapshot of the present state.
-    pub(crate) fn add(&mut self, mut node: Node) {
+    pub(crate) fn add(&mut self, mut node: SnapshotNode) {
         node.parent = self.at;
         self.at = Some(node.id);
         self.nodes.insert(node.id, node);
     }
 
     /// Removes a snapshot; its children become those of its parent.
-    pub(crate) fn remove(&mut self, id: SnapshotId) -> Option<Node> {
+    pub(crate) fn remove(&mut self, id: SnapshotId) -> Option<SnapshotNode> {
         let node = self.nodes.remove(&id)?;
         for child in self.nodes.values_mut().filter(|child| child.parent == Some(id)) {
             child.parent = node.parent;
@@ -140,7 +140,7 @@ impl Tree {
     }
 
     /// Those whose parent it is.
-    pub fn children(&self, id: SnapshotId) -> impl Iterator<Item = &Node> {
+    pub fn children(&self, id: SnapshotId) -> impl Iterator<Item = &SnapshotNode> {
         self.nodes.values().filter(move |node| node.parent == Some(id))
     }
 
@@ -156,7 +156,7 @@ impl Tree {
 
     /// Everything that some snapshot needs.
     pub(crate) fn artifacts(&self) -> BTreeSet<Artifact> {
-        self.nodes.values().flat_map(Node::artifacts).collect()
+        self.nodes.values().flat_map(SnapshotNode::artifacts).collect()
     }
 }
 

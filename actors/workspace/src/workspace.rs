@@ -1,8 +1,40 @@
-//! One workspace: its phase, its records, the machine and link it keeps.
+//! The actor of one workspace: it decides, workers act, and the log remembers.
 //!
-//! Handlers decide; work (booting, stopping, commands) runs beside the mailbox
-//! and posts its outcome back, so that `workspace_info` answers and a kill works
-//! while a command of ten minutes runs.
+//! # States
+//!
+//! Clients see a [`Phase`]. The handler of a wish judges it by the table in [`crate::activity`] and, if
+//! that lets it pass, moves the phase at once: `Stopped` is `Starting` before anything is started, so
+//! that the next wish is judged by what is under way. The work runs beside the mailbox and ends with
+//! [`Msg::Settled`], which says what came of it. So `workspace_info` answers, and a kill works, while a
+//! command of ten minutes runs.
+//!
+//! ```text
+//!  wish ──▶ Situation::on ──▶ phase, activity ──▶ worker ──▶ records ──▶ the world ──▶ records
+//!               │ refused                            │           (intent)              (fact)
+//!               ▼                                    └──────▶ Settled, Finished ──▶ phase, activity
+//!             answer
+//! ```
+//!
+//! # Who moves what
+//!
+//! - The **phase** moves by wishes ([`Workspace::on`]), by the ends of their work, by the end of the
+//!   machine's process ([`Msg::Exited`]), and by a host's disk that has no room ([`Msg::DiskFull`]).
+//! - The **activity** begins in the handler of a wish that has disk or machine to itself, and ends with
+//!   [`Msg::Finished`] or, for a machine that is taken up, with the phase `Starting`.
+//! - The **durable state** moves with [`Msg::Recorded`] alone: a handler sees one state all through.
+//!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.
+//! - The **link's state** is watched by all who want to reach the guest; a child of this actor keeps it.
+//!
+//! # What can fail
+//!
+//! - A start, a stop or a recovery can leave a process of the machine. The workspace is `Crashed` then,
+//!   the record of the machine stays, and the next start or stop ends that process first
+//!   (`workspace/status.rs`).
+//! - This actor can end at any place. Work that was ordered and must be brought to its end goes on, as
+//!   it holds the actor's workers; the next incarnation begins with the log's state and makes true
+//!   what was acknowledged (`workspace/recover.rs`).
+//! - The daemon can end at any place. Then the intents that have no fact behind them are settled by the
+//!   next start of the workspace, or undone.
 
 mod adoption;
 mod attach;

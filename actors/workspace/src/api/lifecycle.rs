@@ -14,7 +14,7 @@ use crate::{
         snapshots::{ForkedFrom, SnapshotSummary},
     },
     phase::{MachineProcess, Phase},
-    records::{Spec, StopHow},
+    records::{StopHow, WorkspaceSpec},
 };
 
 /// Create and start a new isolated workspace. Returns once a command can be run
@@ -51,7 +51,7 @@ pub struct Size {
 
 impl Size {
     /// The size part of a plan.
-    pub(crate) fn of(spec: &Spec) -> Self {
+    pub(crate) fn of(spec: &WorkspaceSpec) -> Self {
         Self { vcpus: spec.vcpus, memory_mb: spec.memory_mb, disk_gb: spec.disk_gb }
     }
 }

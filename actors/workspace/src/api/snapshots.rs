@@ -5,7 +5,7 @@ use hivekeep_kernel::{SnapshotId, WorkspaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{phase::Phase, records::Fork, snapshots::Node};
+use crate::{phase::Phase, records::Fork, snapshots::SnapshotNode};
 
 /// Create, restore, list or delete snapshots of a workspace. A snapshot keeps the
 /// disk and, asked for, the memory with everything that runs. Restoring goes back
@@ -109,7 +109,7 @@ pub struct SnapshotSummary {
 }
 
 impl SnapshotSummary {
-    pub(crate) fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &SnapshotNode) -> Self {
         Self {
             id: node.id,
             name: node.name.clone(),

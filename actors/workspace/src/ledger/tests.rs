@@ -2,16 +2,16 @@ use hivekeep_link::LinkToken;
 use hivekeep_machine::Isolation;
 
 use super::*;
-use crate::records::{Spec, StopHow};
+use crate::records::{StopHow, WorkspaceSpec};
 use proptest::prelude::*;
 
 fn plan() -> Planned {
     let id = hivekeep_kernel::WorkspaceId::new();
     Planned {
         id,
-        name: crate::name::Name::default_for(id),
+        name: crate::name::WorkspaceName::default_for(id),
         owner: SessionId::new(),
-        spec: Spec {
+        spec: WorkspaceSpec {
             image: "base".to_owned(),
             isolation: Isolation::Vm,
             vcpus: 1,
@@ -61,7 +61,7 @@ fn snapshot_record() -> impl Strategy<Value = Record> {
     let at = Utc::now();
     let ids: Vec<SnapshotId> = (0..3).map(|_| SnapshotId::new()).collect();
     let id = move || prop::sample::select(ids.clone());
-    let node = move |id: SnapshotId| Node {
+    let node = move |id: SnapshotId| SnapshotNode {
         id,
         name: id.to_string(),
         parent: None,

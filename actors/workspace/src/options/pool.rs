@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Options;
-use crate::records::Spec;
+use crate::records::WorkspaceSpec;
 
 /// Most machines of one class.
 const MAX_READY: u32 = 100;
@@ -58,8 +58,8 @@ impl Default for PoolOptions {
 
 impl ClassOptions {
     /// What a machine of this class has.
-    pub(crate) fn spec(&self, options: &Options) -> Spec {
-        Spec {
+    pub(crate) fn spec(&self, options: &Options) -> WorkspaceSpec {
+        WorkspaceSpec {
             image: self.image.clone().unwrap_or_else(|| options.default_image.clone()),
             isolation: self.isolation.unwrap_or(options.isolation),
             vcpus: self.vcpus.unwrap_or(options.default_vcpus),

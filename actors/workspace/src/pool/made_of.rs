@@ -3,7 +3,7 @@
 use hivekeep_image::ImageName;
 use hivekeep_kernel::{ToolError, ports::NetworkMode};
 
-use super::{MadeOf, Spec};
+use super::{MadeOf, WorkspaceSpec};
 use crate::{shared::Shared, workspace::unknown_image};
 
 /// What a machine would be made from now. Reads file stamps; the image's content is read the
@@ -11,7 +11,7 @@ use crate::{shared::Shared, workspace::unknown_image};
 ///
 /// # Errors
 /// When the image is not there or not whole.
-pub(crate) async fn made_of(shared: &Shared, spec: &Spec) -> Result<MadeOf, ToolError> {
+pub(crate) async fn made_of(shared: &Shared, spec: &WorkspaceSpec) -> Result<MadeOf, ToolError> {
     let name: ImageName = spec.image.parse().map_err(|_| unknown_image(&spec.image))?;
     let image = shared.images.resolve(name).await?;
     let driver = shared.driver(spec.isolation)?;

@@ -16,7 +16,7 @@ use std::{
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::{MadeOf, Pooled, Role, Spec};
+use super::{MadeOf, Pooled, Role, WorkspaceSpec};
 use crate::phase::Phase;
 
 /// The wait after a first failure; doubled after each further one.
@@ -88,7 +88,7 @@ pub(super) enum Outcome {
 /// One class.
 #[derive(Debug)]
 pub(super) struct Shelf {
-    pub(super) spec: Spec,
+    pub(super) spec: WorkspaceSpec,
     pub(super) wanted: usize,
     pub(super) members: Vec<Member>,
     pub(super) template: Option<Template>,
@@ -118,7 +118,9 @@ pub(super) struct Stock {
 
 impl Stock {
     /// Empty shelves; each with why its machines cannot be copied, if so.
-    pub(super) fn new(classes: impl IntoIterator<Item = (Spec, usize, Option<String>)>) -> Self {
+    pub(super) fn new(
+        classes: impl IntoIterator<Item = (WorkspaceSpec, usize, Option<String>)>,
+    ) -> Self {
         let shelf = |(spec, wanted, boots_because): (_, _, Option<String>)| Shelf {
             spec,
             wanted,
@@ -136,7 +138,13 @@ impl Stock {
     }
 
     /// A machine that an earlier daemon, or an earlier incarnation of this actor, left.
-    pub(super) fn found(&mut self, id: WorkspaceId, spec: &Spec, pooled: &Pooled, phase: Phase) {
+    pub(super) fn found(
+        &mut self,
+        id: WorkspaceId,
+        spec: &WorkspaceSpec,
+        pooled: &Pooled,
+        phase: Phase,
+    ) {
         let shelf = self.shelves.iter_mut().find(|shelf| shelf.spec == *spec);
         let Pooled { role, made_of } = pooled.clone();
         match (shelf, role) {
@@ -169,7 +177,7 @@ impl Stock {
     }
 
     /// Gives a machine away that is exactly so, and made from exactly that.
-    pub(super) fn take(&mut self, spec: &Spec, made_of: &MadeOf) -> Option<WorkspaceId> {
+    pub(super) fn take(&mut self, spec: &WorkspaceSpec, made_of: &MadeOf) -> Option<WorkspaceId> {
         let shelf = self.shelves.iter_mut().find(|shelf| shelf.spec == *spec)?;
         shelf.learn(made_of.clone());
         // The oldest first, so that none grows old.
@@ -187,7 +195,7 @@ impl Stock {
     }
 
     /// A machine that was given away was of no use after all.
-    pub(super) fn spoilt(&mut self, spec: &Spec, id: WorkspaceId) {
+    pub(super) fn spoilt(&mut self, spec: &WorkspaceSpec, id: WorkspaceId) {
         if let Some(shelf) = self.shelves.iter_mut().find(|shelf| shelf.spec == *spec) {
             shelf.claimed = shelf.claimed.saturating_sub(1);
             shelf.missed += 1;

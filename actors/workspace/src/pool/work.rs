@@ -7,7 +7,7 @@ use hivekeep_kernel::{
 };
 use tokio::time::Instant;
 
-use super::{MadeOf, Order, Outcome, Pooled, Role, Spec, made_of};
+use super::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec, made_of};
 use crate::{
     codes,
     directory::Card,
@@ -47,7 +47,7 @@ impl Work {
     pub(super) async fn outcome(
         &self,
         order: Order,
-        spec: Spec,
+        spec: WorkspaceSpec,
         known: Option<MadeOf>,
     ) -> (Outcome, Option<Passing>) {
         let now = match made_of(&self.shared, &spec).await {
@@ -68,7 +68,7 @@ impl Work {
         (outcome, Some(making))
     }
 
-    async fn template(&self, spec: Spec, made_of: MadeOf) -> Outcome {
+    async fn template(&self, spec: WorkspaceSpec, made_of: MadeOf) -> Outcome {
         let plan = match self.plan(spec, &made_of, Role::Template) {
             Ok(plan) => plan,
             Err(error) => return Outcome::Failed(error.to_text()),
@@ -103,7 +103,12 @@ impl Work {
         }
     }
 
-    async fn member(&self, spec: Spec, made_of: MadeOf, template: Option<WorkspaceId>) -> Outcome {
+    async fn member(
+        &self,
+        spec: WorkspaceSpec,
+        made_of: MadeOf,
+        template: Option<WorkspaceId>,
+    ) -> Outcome {
         let copied = async {
             let Some(template) = template else { return Ok(None) };
             let card = self.shared.directory.any(template);
@@ -212,7 +217,12 @@ impl Work {
         }
     }
 
-    fn plan(&self, spec: Spec, made_of: &MadeOf, role: Role) -> Result<Planned, ToolError> {
+    fn plan(
+        &self,
+        spec: WorkspaceSpec,
+        made_of: &MadeOf,
+        role: Role,
+    ) -> Result<Planned, ToolError> {
         let id = WorkspaceId::new();
         Ok(Planned {
             pool: Some(Pooled { role, made_of: made_of.clone() }),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Spec;
+use super::WorkspaceSpec;
 
 /// What is done in a workspace between its first boot and its snapshot `golden`. The image and
 /// the size are in its [`Spec`].
@@ -17,7 +17,10 @@ pub struct Recipe {
 }
 
 /// Names of the fields in which two recipes differ, as the tool's input has them.
-pub(crate) fn differences(one: (&Spec, &Recipe), other: (&Spec, &Recipe)) -> Vec<&'static str> {
+pub(crate) fn differences(
+    one: (&WorkspaceSpec, &Recipe),
+    other: (&WorkspaceSpec, &Recipe),
+) -> Vec<&'static str> {
     let ((spec, recipe), (other_spec, other_recipe)) = (one, other);
     [
         ("base_image", spec.image != other_spec.image),
@@ -41,7 +44,7 @@ mod tests {
 
     #[test]
     fn each_field_that_differs_is_named() {
-        let spec = Spec {
+        let spec = WorkspaceSpec {
             image: "base".to_owned(),
             isolation: Isolation::Vm,
             vcpus: 1,
@@ -54,7 +57,7 @@ mod tests {
             include_memory: true,
         };
         assert!(differences((&spec, &recipe), (&spec, &recipe)).is_empty());
-        let other_spec = Spec { image: "debian".to_owned(), disk_gb: 2, ..spec.clone() };
+        let other_spec = WorkspaceSpec { image: "debian".to_owned(), disk_gb: 2, ..spec.clone() };
         let turned = Recipe {
             git_url: Some("https://example.org/r".to_owned()),
             setup_commands: vec!["b".to_owned(), "a".to_owned()],

@@ -11,7 +11,7 @@ use hivekeep_machine::layer;
 use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
-use super::{Artifact, Merge, Node, RefCounts};
+use super::{Artifact, Merge, RefCounts, SnapshotNode};
 use crate::folders::WorkspaceFolders;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.
@@ -30,7 +30,7 @@ pub(crate) fn bytes(path: &Path) -> io::Result<u64> {
 /// `disk_missing`, `snapshot_memory_missing`.
 pub(crate) async fn whole(
     folders: &WorkspaceFolders,
-    node: &Node,
+    node: &SnapshotNode,
     with_memory: bool,
 ) -> Result<(), ToolError> {
     let layers: Vec<_> =

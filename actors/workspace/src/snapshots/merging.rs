@@ -9,7 +9,7 @@
 use hivekeep_kernel::LayerId;
 use serde::{Deserialize, Serialize};
 
-use super::{Disk, Tree};
+use super::{DiskLayers, Tree};
 
 /// Two neighbours of a chain, and the layer that they become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,11 @@ pub struct Merge {
 impl Merge {
     /// Two layers that every chain of this workspace has together or not at all, and that are
     /// `alone`: no other workspace needs them.
-    pub(crate) fn find(disk: &Disk, tree: &Tree, alone: impl Fn(LayerId) -> bool) -> Option<Self> {
+    pub(crate) fn find(
+        disk: &DiskLayers,
+        tree: &Tree,
+        alone: impl Fn(LayerId) -> bool,
+    ) -> Option<Self> {
         let chains = || tree.nodes().map(|node| &node.layers).chain([&disk.layers]);
         // Where a layer is, this one stands on it, in every chain.
         let inseparable = |lower: LayerId, upper: LayerId| {

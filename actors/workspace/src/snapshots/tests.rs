@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn node(name: &str, parent: Option<SnapshotId>, layers: &[LayerId]) -> Node {
-    Node {
+fn node(name: &str, parent: Option<SnapshotId>, layers: &[LayerId]) -> SnapshotNode {
+    SnapshotNode {
         id: SnapshotId::new(),
         name: name.to_owned(),
         parent,
@@ -77,7 +77,7 @@ proptest! {
     /// each snapshot is the one that was frozen, and parents exist.
     #[test]
     fn disks_stay_what_they_were(steps in proptest::collection::vec((0..3u8, any::<prop::sample::Index>()), 1..60)) {
-        let (mut tree, mut disk) = (Tree::default(), Disk::default());
+        let (mut tree, mut disk) = (Tree::default(), DiskLayers::default());
         let mut frozen: BTreeMap<SnapshotId, Vec<LayerId>> = BTreeMap::new();
         for (step, index) in steps {
             let ids: Vec<_> = tree.nodes().map(|node| node.id).collect();
@@ -90,7 +90,7 @@ proptest! {
                 }
                 1 if !ids.is_empty() => {
                     let node = tree.get(ids[index.index(ids.len())]).expect("listed");
-                    disk = Disk { layers: node.layers.clone(), top: Some(LayerId::new()) };
+                    disk = DiskLayers { layers: node.layers.clone(), top: Some(LayerId::new()) };
                     tree.at = Some(node.id);
                 }
                 2 if !ids.is_empty() => {
@@ -113,8 +113,8 @@ proptest! {
 }
 
 /// A workspace that made these snapshots one after the other: each its own layer.
-fn line(count: usize) -> (Tree, Disk, Vec<SnapshotId>) {
-    let (mut tree, mut disk, mut ids) = (Tree::default(), Disk::default(), Vec::new());
+fn line(count: usize) -> (Tree, DiskLayers, Vec<SnapshotId>) {
+    let (mut tree, mut disk, mut ids) = (Tree::default(), DiskLayers::default(), Vec::new());
     for nth in 0..count {
         disk.freeze(LayerId::new(), LayerId::new());
         let node = node(&nth.to_string(), None, &disk.layers);
@@ -127,7 +127,7 @@ fn line(count: usize) -> (Tree, Disk, Vec<SnapshotId>) {
 #[test]
 fn layers_that_end_a_snapshot_or_belong_to_others_stay_apart() {
     let (mut tree, disk, ids) = line(3);
-    let find = |tree: &Tree, disk: &Disk| Merge::find(disk, tree, |_| true);
+    let find = |tree: &Tree, disk: &DiskLayers| Merge::find(disk, tree, |_| true);
     assert_eq!(find(&tree, &disk), None);
     tree.remove(ids[1]);
     let merge = find(&tree, &disk).unwrap();
@@ -142,7 +142,7 @@ fn layers_that_end_a_snapshot_or_belong_to_others_stay_apart() {
     assert_eq!(find(&tree, &disk), None);
     tree.remove(branch_id);
     // The disk is elsewhere: the snapshots' own chains count as well.
-    let elsewhere = Disk { layers: vec![disk.layers[0]], top: Some(LayerId::new()) };
+    let elsewhere = DiskLayers { layers: vec![disk.layers[0]], top: Some(LayerId::new()) };
     assert!(find(&tree, &elsewhere).is_some());
 }
 

@@ -16,10 +16,10 @@ use super::{LinkState, Msg, Workspace, identity, network};
 use crate::{
     api::lifecycle::WorkspaceStarted,
     handle::WorkspaceHandle,
-    ledger::Change,
+    ledger::DiskChange,
     phase::{Phase, Want},
     records::{Planned, Record, Role},
-    snapshots::{Artifact, Disk, files},
+    snapshots::{Artifact, DiskLayers, files},
 };
 
 /// When a restart that came at a bad time is tried again.
@@ -147,7 +147,7 @@ pub(super) struct Start {
     /// The base of the disk, once it is made.
     pub(super) base: Option<PathBuf>,
     /// The layers over it.
-    pub(super) disk: Disk,
+    pub(super) disk: DiskLayers,
     /// The snapshot whose memory it goes on from, and the link token in there.
     pub(super) memory: Option<(SnapshotId, LinkToken)>,
     /// The workspace's plan is the intent of this start.
@@ -190,7 +190,7 @@ impl Up {
 
 /// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
 /// journal alone. The top may be missing: a start begins it.
-async fn disk_is_there(workspace: &WorkspaceHandle, disk: &Disk) -> Result<(), ToolError> {
+async fn disk_is_there(workspace: &WorkspaceHandle, disk: &DiskLayers) -> Result<(), ToolError> {
     let frozen =
         disk.layers.iter().map(|layer| Artifact::Layer(*layer).path(&workspace.shared.folders));
     let own = std::iter::once(super::take_down::folders(workspace).disk_dir);
@@ -202,7 +202,7 @@ async fn bring_up_again(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     mut start: Start,
-    change: Option<Change>,
+    change: Option<DiskChange>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
     disk_is_there(workspace, &start.disk).await?;

@@ -26,7 +26,7 @@ use crate::{
     api::prepare::{Internet, PrepareStep, StepKind},
     handle::WorkspaceHandle,
     phase::Phase,
-    records::{Planned, Recipe, Record, Spec},
+    records::{Planned, Recipe, Record, WorkspaceSpec},
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
@@ -35,7 +35,7 @@ pub(crate) const GOLDEN: &str = "golden";
 /// What a preparation asks of its workspace.
 pub enum PrepareMsg {
     /// Make it, for the first time.
-    Make(Box<Request>),
+    Make(Box<PrepareRequest>),
     /// The setup is done: what is the snapshot made of?
     Freeze(oneshot::Sender<Making>),
     /// The preparation failed: remove everything, then answer its call.
@@ -45,7 +45,7 @@ pub enum PrepareMsg {
 }
 
 /// A workspace that shall be prepared.
-pub struct Request {
+pub struct PrepareRequest {
     pub(crate) cx: CallCx,
     pub(crate) setup: Setup,
     /// Answered when it is golden, or gone.
@@ -65,7 +65,7 @@ pub struct Golden {
 pub struct PreparedState {
     pub(crate) phase: Phase,
     pub(crate) owner: Option<SessionId>,
-    pub(crate) spec: Spec,
+    pub(crate) spec: WorkspaceSpec,
     pub(crate) recipe: Option<Recipe>,
     /// Its snapshot, unless that was deleted.
     pub(crate) golden: Option<SnapshotId>,
@@ -112,8 +112,8 @@ impl Workspace {
         self.making(GOLDEN.to_owned(), memory, true)
     }
 
-    fn prepare(&mut self, request: Request) {
-        let Request { cx, setup, reply } = request;
+    fn prepare(&mut self, request: PrepareRequest) {
+        let PrepareRequest { cx, setup, reply } = request;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let start = bring_up::Start { planned: true, ..self.start_point() };
         let link_state = self.link_state.subscribe();

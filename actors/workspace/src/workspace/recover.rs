@@ -16,10 +16,10 @@ use super::{
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
-    ledger::{Change, MachineFact},
+    ledger::{DiskChange, MachineFact},
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
-    snapshots::Disk,
+    snapshots::DiskLayers,
 };
 
 /// Between two questions to a machine that does not answer; each waits a while itself.
@@ -221,7 +221,7 @@ async fn take_up(
     workspace: WorkspaceHandle,
     plan: Planned,
     handle: Box<MachineHandle>,
-    change: Option<(Change, Disk)>,
+    change: Option<(DiskChange, DiskLayers)>,
 ) -> Result<(), ToolError> {
     let driver = workspace.shared.driver(plan.spec.isolation)?;
     let disk_full = match driver.snapshots() {

@@ -15,10 +15,10 @@ use super::{
 use crate::{
     api::snapshots::SnapshotResult,
     handle::WorkspaceHandle,
-    ledger::Change,
+    ledger::DiskChange,
     phase::{Phase, Want},
     records::{Planned, Record},
-    snapshots::{Artifact, Disk, Node, files},
+    snapshots::{Artifact, DiskLayers, SnapshotNode, files},
 };
 
 impl Workspace {
@@ -66,7 +66,7 @@ impl Workspace {
     }
 
     /// Names of the snapshots that `discard_newer` removes.
-    fn discardable(&self, node: &Node) -> Result<Vec<String>, ToolError> {
+    fn discardable(&self, node: &SnapshotNode) -> Result<Vec<String>, ToolError> {
         let tree = &self.ledger.snapshots;
         let forks = self.handle.shared.directory.forks_by_snapshot();
         let mut names = Vec::new();
@@ -92,7 +92,7 @@ impl Workspace {
 async fn restore(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    node: &Node,
+    node: &SnapshotNode,
     (base, top): (Option<PathBuf>, LayerId),
     discarded: Vec<String>,
     cx: &CallCx,
@@ -103,7 +103,7 @@ async fn restore(
     }
     let memory = node.memory.as_ref().map(|memory| (node.id, memory.token.clone()));
     let with_memory = memory.is_some();
-    let disk = Disk { layers: node.layers.clone(), top: Some(top) };
+    let disk = DiskLayers { layers: node.layers.clone(), top: Some(top) };
     let start = Start { base, disk, memory, planned: false };
     let up = bring_up(workspace, plan, start, cx).await;
     let recorded = async {
@@ -137,7 +137,7 @@ async fn restore(
 async fn leave(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    node: &Node,
+    node: &SnapshotNode,
     discard_newer: bool,
 ) -> Result<(), ToolError> {
     fault_point!("restore.after_intent");
@@ -158,13 +158,13 @@ async fn leave(
 pub(super) async fn settle_change(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    change: &Change,
-    disk: &Disk,
+    change: &DiskChange,
+    disk: &DiskLayers,
     machine: Option<&MachineHandle>,
 ) -> Result<(), ToolError> {
     match change {
-        Change::Restore { .. } => workspace.note(Record::RestoreFailed).await,
-        Change::Snapshot { node, frozen, top, paused, first } => {
+        DiskChange::Restore { .. } => workspace.note(Record::RestoreFailed).await,
+        DiskChange::Snapshot { node, frozen, top, paused, first } => {
             let layer = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
             if *first {
                 files::link(take_down::folders(workspace).disk(), layer(*frozen)).await?;
@@ -188,7 +188,7 @@ pub(super) async fn settle_change(
 async fn put_top_on(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    disk: &Disk,
+    disk: &DiskLayers,
     new_top: &Path,
     paused: bool,
     machine: &MachineHandle,
@@ -209,7 +209,7 @@ async fn put_top_on(
 pub(super) async fn settle_failed(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    disk: &Disk,
+    disk: &DiskLayers,
     new_top: PathBuf,
     paused: bool,
     machine: Option<&MachineHandle>,

@@ -24,7 +24,7 @@ use crate::{
     handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record},
-    snapshots::{Artifact, Disk, Memory, Node, files},
+    snapshots::{Artifact, DiskLayers, SnapshotMemory, SnapshotNode, files},
 };
 
 /// Longest name of a snapshot.
@@ -36,13 +36,13 @@ const MAX_LAYERS: usize = 100;
 
 /// What a snapshot is made of, decided in the mailbox.
 pub struct Making {
-    pub(crate) node: Node,
+    pub(crate) node: SnapshotNode,
     frozen: LayerId,
     top: LayerId,
     /// The workspace's first layer has another name until it is frozen.
     first: Option<PathBuf>,
     /// The disk as it is now, and what it stands on.
-    disk: Disk,
+    disk: DiskLayers,
     base: Option<PathBuf>,
     machine: Option<(MachineHandle, LinkState)>,
     paused: bool,
@@ -51,7 +51,7 @@ pub struct Making {
 /// A snapshot that was made.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
-    pub(crate) node: Node,
+    pub(crate) node: SnapshotNode,
     pub(crate) pause_ms: Option<u64>,
 }
 
@@ -114,12 +114,12 @@ impl Workspace {
         let plan = &self.ledger.plan;
         let top = self.ledger.disk.top;
         let handle = self.ledger.handle().filter(|_| live).cloned();
-        let node = Node {
+        let node = SnapshotNode {
             id: SnapshotId::new(),
             name,
             parent: self.ledger.snapshots.at,
             layers: Vec::new(),
-            memory: include_memory.then(|| Memory { bytes: 0, token: plan.token.clone() }),
+            memory: include_memory.then(|| SnapshotMemory { bytes: 0, token: plan.token.clone() }),
             jobs: self.ledger.jobs.clone(),
             at: Utc::now(),
             by_backup: false,
@@ -244,8 +244,8 @@ pub(super) async fn make(
 }
 
 struct Saving<'m> {
-    node: &'m Node,
-    disk: &'m Disk,
+    node: &'m SnapshotNode,
+    disk: &'m DiskLayers,
     base: Option<PathBuf>,
     top: LayerId,
     paused: bool,

@@ -14,7 +14,7 @@ use crate::{
     handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
-    snapshots::{Artifact, Disk},
+    snapshots::{Artifact, DiskLayers},
 };
 
 impl Workspace {
@@ -192,7 +192,7 @@ pub(super) fn machine_plan(
 /// The files of a disk; `None` is the workspace's first layer alone.
 pub(super) fn disk_files(
     workspace: &WorkspaceHandle,
-    disk: &Disk,
+    disk: &DiskLayers,
 ) -> Option<hivekeep_machine::Disk> {
     let file = |layer| Artifact::Layer(layer).path(&workspace.shared.folders);
     let top = file(disk.top?);

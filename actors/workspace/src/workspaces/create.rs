@@ -13,10 +13,10 @@ use crate::{
     Options,
     api::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     claims::Claims,
-    name::Name,
+    name::WorkspaceName,
     phase::Phase,
     pool,
-    records::{Planned, Spec},
+    records::{Planned, WorkspaceSpec},
     shared::Shared,
     workspace,
 };
@@ -42,10 +42,10 @@ impl Workspaces {
         self.shared.driver(spec.isolation)?;
         let id = WorkspaceId::new();
         let name = match input.name {
-            Some(name) => {
-                name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?
-            }
-            None => Name::default_for(id),
+            Some(name) => name
+                .parse::<WorkspaceName>()
+                .map_err(|error| ToolError::invalid(error.to_string()))?,
+            None => WorkspaceName::default_for(id),
         };
         let network =
             NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
@@ -91,11 +91,11 @@ impl Workspaces {
         }
     }
 
-    pub(super) fn spec(&self, input: &WorkspaceCreate) -> Result<Spec, ToolError> {
+    pub(super) fn spec(&self, input: &WorkspaceCreate) -> Result<WorkspaceSpec, ToolError> {
         let options = &self.shared.options;
         let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
         image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
-        let spec = Spec {
+        let spec = WorkspaceSpec {
             image,
             isolation: input.isolation.unwrap_or(options.isolation),
             vcpus: input.vcpus.unwrap_or(options.default_vcpus),
@@ -176,7 +176,7 @@ async fn evicted(manager: Address<Msg>) -> bool {
 }
 
 /// Refuses a size beyond what is configured.
-pub(super) fn check_size(options: &Options, spec: &Spec) -> Result<(), ToolError> {
+pub(super) fn check_size(options: &Options, spec: &WorkspaceSpec) -> Result<(), ToolError> {
     within("vcpus", spec.vcpus.into(), 1, options.max_vcpus.into())?;
     within("memory_mb", spec.memory_mb, 64, options.max_memory_mb)?;
     within("disk_gb", spec.disk_gb, 1, options.max_disk_gb)

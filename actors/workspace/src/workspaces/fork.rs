@@ -21,10 +21,10 @@ use crate::{
     api::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
     directory::Card,
     fork_source::ForkSource,
-    name::Name,
+    name::WorkspaceName,
     network::over,
     phase::Phase,
-    records::Spec,
+    records::WorkspaceSpec,
     shared::Shared,
     snapshots::files,
     workspace,
@@ -162,7 +162,7 @@ async fn fork(
 ) -> Result<Forked, ToolError> {
     let with_memory = with_memory(&source, &wish)?;
     files::whole(&shared.folders, &source.node, with_memory).await?;
-    let spec = Spec {
+    let spec = WorkspaceSpec {
         vcpus: wish.vcpus.unwrap_or(source.spec.vcpus),
         memory_mb: wish.memory_mb.unwrap_or(source.spec.memory_mb),
         ..source.spec.clone()
@@ -191,12 +191,12 @@ struct Forking<'c> {
     manager: &'c Address<Msg>,
     cx: &'c CallCx,
     source: &'c ForkSource,
-    spec: Spec,
+    spec: WorkspaceSpec,
     with_memory: bool,
 }
 
 impl Forking<'_> {
-    async fn make(&self, id: WorkspaceId, name: Name) -> Result<u64, ToolError> {
+    async fn make(&self, id: WorkspaceId, name: WorkspaceName) -> Result<u64, ToolError> {
         let plan = self.source.plan(self.cx, id, name, self.spec.clone(), self.with_memory)?;
         make_one(self.shared, self.manager, self.cx, plan).await
     }
@@ -204,10 +204,10 @@ impl Forking<'_> {
     async fn one(&self, name: Option<String>, common: Forked) -> Result<Forked, ToolError> {
         let id = WorkspaceId::new();
         let name = match name {
-            Some(name) => {
-                name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?
-            }
-            None => Name::default_for(id),
+            Some(name) => name
+                .parse::<WorkspaceName>()
+                .map_err(|error| ToolError::invalid(error.to_string()))?,
+            None => WorkspaceName::default_for(id),
         };
         self.make(id, name.clone()).await?;
         Ok(Forked {
@@ -297,10 +297,10 @@ fn with_memory(source: &ForkSource, wish: &Wish) -> Result<bool, ToolError> {
 }
 
 /// The first numbers that no workspace has.
-fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<Name>, ToolError> {
+fn free_names(shared: &Shared, prefix: &str, count: u32) -> Result<Vec<WorkspaceName>, ToolError> {
     let name = |n: u32| {
         format!("{prefix}-{n}")
-            .parse::<Name>()
+            .parse::<WorkspaceName>()
             .map_err(|error| ToolError::invalid(format!("name_prefix: {error}")))
     };
     let most = u32::try_from(shared.options.max_workspaces).unwrap_or(u32::MAX);

@@ -15,9 +15,9 @@ use crate::{
     },
     claims::Claims,
     directory::Card,
-    name::Name,
+    name::WorkspaceName,
     phase::Phase,
-    records::{Planned, Recipe, Spec, differences},
+    records::{Planned, Recipe, WorkspaceSpec, differences},
     shared::Shared,
     workspace::{self, prepare as ask},
 };
@@ -33,12 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Names that are being prepared now.
 #[derive(Clone, Default)]
-pub(super) struct Preparing(Arc<DashSet<Name>>);
+pub(super) struct Preparing(Arc<DashSet<WorkspaceName>>);
 
 impl Preparing {
     /// # Errors
     /// `prepare_in_progress`.
-    fn enter(&self, name: &Name) -> Result<Entered, ToolError> {
+    fn enter(&self, name: &WorkspaceName) -> Result<Entered, ToolError> {
         if self.0.insert(name.clone()) {
             return Ok(Entered { all: self.clone(), name: name.clone() });
         }
@@ -52,7 +52,7 @@ impl Preparing {
 /// Leaves when dropped.
 struct Entered {
     all: Preparing,
-    name: Name,
+    name: WorkspaceName,
 }
 
 impl Drop for Entered {
@@ -63,8 +63,8 @@ impl Drop for Entered {
 
 /// A recipe, checked.
 struct Wish {
-    name: Name,
-    spec: Spec,
+    name: WorkspaceName,
+    spec: WorkspaceSpec,
     recipe: Recipe,
     setup: ask::Setup,
 }
@@ -103,7 +103,7 @@ impl Workspaces {
             // Planned and counted: from here on it only waits for the new workspace.
             cx.slot.give_back();
             let (reply, answer) = tokio::sync::oneshot::channel();
-            let request = ask::Request { cx, setup, reply };
+            let request = ask::PrepareRequest { cx, setup, reply };
             address.send(workspace::Msg::Prepare(ask::PrepareMsg::Make(Box::new(request))))?;
             // The actor answers on every path, also after a cancellation.
             let golden = answer.await.map_err(|_| {
@@ -126,8 +126,10 @@ impl Workspaces {
     }
 
     fn wish(&self, input: WorkspacePrepare) -> Result<Wish, ToolError> {
-        let name =
-            input.name.parse::<Name>().map_err(|error| ToolError::invalid(error.to_string()))?;
+        let name = input
+            .name
+            .parse::<WorkspaceName>()
+            .map_err(|error| ToolError::invalid(error.to_string()))?;
         let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
         let login = match &git_url {
             Some(url) => self.shared.git.login_for(url, None)?,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    directory::Directory,
+    directory::WorkspaceDirectory,
     phase::{MachineProcess, Phase},
     pool,
     shared::Shared,
@@ -34,7 +34,7 @@ pub(super) async fn halt(closing: CancellationToken, pool: Address<pool::Msg>) {
 
 /// Stops what runs, and what is being made or started as soon as it runs: otherwise a machine that
 /// is launched a moment later would outlive the daemon. Each is told once.
-pub(super) async fn stop_all(directory: &Directory) {
+pub(super) async fn stop_all(directory: &WorkspaceDirectory) {
     let until = Instant::now() + ARRIVAL;
     let mut told = HashSet::new();
     loop {

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Msg;
-use crate::records::{Planned, Spec};
+use crate::records::{Planned, WorkspaceSpec};
 use stage::Stage;
 
 /// A workspace whose machine could be neither taken up nor ended after a restart.
@@ -207,7 +207,7 @@ async fn no_actor(daemon_stops: bool) {
         id,
         name: "w".parse().unwrap(),
         owner: stage.session,
-        spec: Spec {
+        spec: WorkspaceSpec {
             image: "base".to_owned(),
             isolation: Isolation::Vm,
             vcpus: 1,

@@ -6,15 +6,16 @@ use hivekeep_link::LinkToken;
 
 use super::*;
 use crate::{
-    name::Name,
-    records::{Planned, Spec},
-    snapshots::{Memory, Node},
+    name::WorkspaceName,
+    records::{Planned, WorkspaceSpec},
+    snapshots::{SnapshotMemory, SnapshotNode},
 };
 
 fn ledger(isolation: Isolation, layers: &[LayerId]) -> Ledger {
     let id = WorkspaceId::new();
-    let spec = Spec { image: "base".to_owned(), isolation, vcpus: 1, memory_mb: 256, disk_gb: 1 };
-    let plan = Planned::new(id, Name::default_for(id), SessionId::new(), spec).unwrap();
+    let spec =
+        WorkspaceSpec { image: "base".to_owned(), isolation, vcpus: 1, memory_mb: 256, disk_gb: 1 };
+    let plan = Planned::new(id, WorkspaceName::default_for(id), SessionId::new(), spec).unwrap();
     let mut ledger = Ledger::new(plan);
     ledger.disk.layers = layers.to_vec();
     ledger.disk.top = Some(LayerId::new());
@@ -24,12 +25,12 @@ fn ledger(isolation: Isolation, layers: &[LayerId]) -> Ledger {
 
 fn snapshot(ledger: &mut Ledger, layers: &[LayerId], memory: bool) {
     let token = LinkToken::from_bytes([7; 32]);
-    ledger.snapshots.add(Node {
+    ledger.snapshots.add(SnapshotNode {
         id: SnapshotId::new(),
         name: "one".to_owned(),
         parent: None,
         layers: layers.to_vec(),
-        memory: memory.then_some(Memory { bytes: 1, token }),
+        memory: memory.then_some(SnapshotMemory { bytes: 1, token }),
         jobs: BTreeSet::new(),
         at: Utc::now(),
         by_backup: false,

@@ -3,8 +3,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn spec() -> Spec {
-    Spec { image: "base".into(), isolation: Isolation::Vm, vcpus: 1, memory_mb: 256, disk_gb: 1 }
+fn spec() -> WorkspaceSpec {
+    WorkspaceSpec {
+        image: "base".into(),
+        isolation: Isolation::Vm,
+        vcpus: 1,
+        memory_mb: 256,
+        disk_gb: 1,
+    }
 }
 
 fn made_of(word: &str) -> MadeOf {
@@ -40,7 +46,7 @@ fn one_is_made_at_a_time_until_there_are_enough() {
     assert_eq!(stock.take(&spec(), &made_of("a")), Some(first), "the oldest");
     assert_eq!(stock.orders(now), [Order::Member(0, Some(template))]);
     assert_eq!(stock.orders(now), []);
-    assert_eq!(stock.take(&Spec { vcpus: 2, ..spec() }, &made_of("a")), None);
+    assert_eq!(stock.take(&WorkspaceSpec { vcpus: 2, ..spec() }, &made_of("a")), None);
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn what_an_earlier_daemon_left_is_taken_up_or_goes() {
     let mut stock = stock(1);
     let found = |role| Pooled { role, made_of: made_of("a") };
     let ids: Vec<_> = (0..6).map(|_| WorkspaceId::new()).collect();
-    let other = Spec { memory_mb: 1, ..spec() };
+    let other = WorkspaceSpec { memory_mb: 1, ..spec() };
     stock.found(ids[0], &spec(), &found(Role::Template), Phase::Stopped);
     stock.found(ids[1], &spec(), &found(Role::Template), Phase::Stopped);
     stock.found(ids[2], &other, &found(Role::Member), Phase::Running);

@@ -9,7 +9,7 @@ use crate::{
     handle::WorkspaceHandle,
     phase::Want,
     records::Record,
-    snapshots::Node,
+    snapshots::SnapshotNode,
     workspace::{Msg, Workspace, merge},
 };
 
@@ -75,7 +75,7 @@ impl Workspace {
         Ok(Some(async move { deleted.await.map(drop) }))
     }
 
-    fn forks_of(&self, node: &Node) -> Vec<String> {
+    fn forks_of(&self, node: &SnapshotNode) -> Vec<String> {
         let mut forks = self.handle.shared.directory.forks_by_snapshot();
         forks.remove(&node.id).unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl Workspace {
     /// Deletes it, whether or not somebody waits; then merges what it leaves, or says why not.
     fn delete(
         &mut self,
-        node: Node,
+        node: SnapshotNode,
     ) -> impl Future<Output = Result<Result<(), String>, ToolError>> + Send + use<> {
         let (workspace, ops) = (self.handle.clone(), self.ops.clone());
         let event = json!({ "snapshot": node.name });
@@ -105,7 +105,7 @@ impl Workspace {
     }
 }
 
-fn needed_by(node: &Node, dependents: Vec<String>) -> Result<(), ToolError> {
+fn needed_by(node: &SnapshotNode, dependents: Vec<String>) -> Result<(), ToolError> {
     if dependents.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use hivekeep_kernel::{Layer, Reply, ToolError};
 use super::MAX_NAME;
 use crate::{
     api::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
-    snapshots::{Artifact, Node, files},
+    snapshots::{Artifact, SnapshotNode, files},
     workspace::Workspace,
 };
 
@@ -21,11 +21,11 @@ impl Workspace {
         let workspace = self.handle.id;
         Reply::later(async move {
             let measure = move || {
-                let row = |node: &Node| {
+                let row = |node: &SnapshotNode| {
                     let artifacts: Vec<_> = node.artifacts().collect();
                     let others = tree.nodes().filter(|other| other.id != node.id);
                     let others: BTreeSet<_> =
-                        others.flat_map(Node::artifacts).chain(disk.artifacts()).collect();
+                        others.flat_map(SnapshotNode::artifacts).chain(disk.artifacts()).collect();
                     let (own, shared): (Vec<Artifact>, Vec<Artifact>) =
                         artifacts.into_iter().partition(|artifact| {
                             holds.count(*artifact) <= 1 && !others.contains(artifact)
@@ -85,7 +85,7 @@ impl Workspace {
     ///
     /// # Errors
     /// `snapshot_not_found`, with the names there are.
-    pub(crate) fn snapshot_named(&self, name: &str) -> Result<&Node, ToolError> {
+    pub(crate) fn snapshot_named(&self, name: &str) -> Result<&SnapshotNode, ToolError> {
         self.ledger.snapshots.find(name).ok_or_else(|| {
             let shown: String = name.chars().take(MAX_NAME).collect();
             let names: Vec<_> =

@@ -26,14 +26,14 @@ const ALIGNMENT: usize = 4096;
 pub(super) struct DiskSink {
     filling: Part,
     /// `None` while a write has them.
-    idle: Option<(Disk, Part)>,
-    writing: Option<JoinHandle<(Disk, Part, io::Result<()>)>>,
+    idle: Option<(DiskLayers, Part)>,
+    writing: Option<JoinHandle<(DiskLayers, Part, io::Result<()>)>>,
 }
 
 impl DiskSink {
     /// Writes from the beginning of an empty file.
     pub(super) fn new(file: File) -> Self {
-        let disk = Disk { file, written: 0, mode: Mode::Untried };
+        let disk = DiskLayers { file, written: 0, mode: Mode::Untried };
         Self { filling: Part::new(), idle: Some((disk, Part::new())), writing: None }
     }
 
@@ -132,7 +132,7 @@ impl Part {
     }
 }
 
-struct Disk {
+struct DiskLayers {
     file: File,
     written: u64,
     mode: Mode,
@@ -145,7 +145,7 @@ enum Mode {
     Cached,
 }
 
-impl Disk {
+impl DiskLayers {
     fn write(&mut self, part: &Part) -> io::Result<()> {
         match (self.mode, part.room()) {
             (Mode::Untried, 0) if self.set_direct(true).is_ok() => self.mode = Mode::Direct,

@@ -12,7 +12,7 @@ use super::{network, stage::Stage};
 use crate::{
     Options,
     pool::{self, made_of},
-    records::{Record, Spec},
+    records::{Record, WorkspaceSpec},
     workspaces::Msg,
 };
 
@@ -120,7 +120,10 @@ async fn only_what_is_exactly_asked_for_is_given() {
     let made = create(&stage, json!({ "memory_mb": 256, "disk_gb": 1, "vcpus": 2 })).await;
     assert_eq!(made["from_pool"], true);
     // The same size made from something else is not the same.
-    let spec = Spec { image: "base".into(), ..stage.options.pool.classes[0].spec(&stage.options) };
+    let spec = WorkspaceSpec {
+        image: "base".into(),
+        ..stage.options.pool.classes[0].spec(&stage.options)
+    };
     let made_of = made_of(&stage.daemon.shared, &spec).await.unwrap();
     let other = serde_json::from_value(json!("another image")).unwrap();
     once_ready(&stage, 1).await;

@@ -206,7 +206,7 @@ async fn what_makes_no_sense_is_refused_before_anything_is_made() {
     let stage = Stage::open().await;
     let too_many = vec!["true"; 65];
     for (field, value, code) in [
-        ("name", json!("No Name"), "invalid_input"),
+        ("name", json!("No WorkspaceName"), "invalid_input"),
         ("git_url", json!("ext::sh -c id"), "invalid_input"),
         ("git_url", json!("--upload-pack=id"), "invalid_input"),
         ("setup_commands", json!(too_many), "invalid_input"),

@@ -29,7 +29,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::wires::Wires;
 use crate::{
     Options,
-    logs::Logs,
+    logs::WorkspaceLogs,
     tools,
     workspaces::{Msg, Workspaces},
     {folders::WorkspaceFolders, shared::Shared},
@@ -346,7 +346,7 @@ impl Daemon {
                 std::slice::from_ref(&folders.disks),
             ),
             folders,
-            logs: Logs::new(journal.clone(), below("disks")),
+            logs: WorkspaceLogs::new(journal.clone(), below("disks")),
             network: network.clone(),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
