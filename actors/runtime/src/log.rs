@@ -16,6 +16,7 @@
 mod answer;
 mod error;
 mod load;
+mod open;
 mod record;
 mod write;
 
@@ -32,6 +33,7 @@ use tokio::sync::{oneshot, watch};
 
 pub use error::LogError;
 pub use load::{Loaded, Streams, load, load_all, read, read_all};
+pub use open::Logs;
 pub use record::LogRecord;
 
 /// Decisions that wait to be written; for one more the caller is told to come again.
@@ -92,7 +94,7 @@ pub fn stream<S: Sourced>(id: impl fmt::Display) -> Result<StreamId, hivekeep_st
 /// What is decided: records that follow each other, and events told in the same commit.
 #[derive(Debug)]
 pub struct Decision<R> {
-    /// In order; one at least.
+    /// In order.
     records: Vec<R>,
     events: Vec<NewEvent>,
 }
@@ -101,6 +103,12 @@ impl<R> Decision<R> {
     /// One record.
     pub fn record(record: R) -> Self {
         Self { records: vec![record], events: Vec::new() }
+    }
+
+    /// Nothing to write. Answered when everything decided before it is durable: an answer that rests
+    /// on a decision is not given before that is on the disk.
+    pub fn nothing() -> Self {
+        Self { records: Vec::new(), events: Vec::new() }
     }
 
     /// Another record behind it.
@@ -201,6 +209,21 @@ impl<S: Sourced> Log<S> {
     /// and asks nothing of this log.
     pub fn view<R>(&self, look: impl FnOnce(Option<&S>) -> R) -> R {
         look(self.0.held().durable.as_ref())
+    }
+
+    /// Looks at the state with everything decided, and at the durable one beside it, as
+    /// [`Self::view`] does.
+    pub fn views<R>(&self, look: impl FnOnce(Option<&S>, Option<&S>) -> R) -> R {
+        let held = self.0.held();
+        look(held.decided.as_ref(), held.durable.as_ref())
+    }
+
+    /// Waits until everything that was decided is durable.
+    ///
+    /// # Errors
+    /// As [`Self::decide_then`].
+    pub async fn settled(&self) -> Result<(), LogError> {
+        self.decide::<LogError>(|_| Ok(Decision::nothing()))?.await
     }
 
     /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
@@ -321,7 +344,9 @@ impl<S: Sourced> Inner<S> {
             records = records.iter().flat_map(|whole| record::pieces(whole, piece_bytes)).collect();
         }
         let append = Append { stream, records, events };
-        self.journal.check(&append).map_err(|error| self.failed(error))?;
+        if !append.records.is_empty() || !append.events.is_empty() {
+            self.journal.check(&append).map_err(|error| self.failed(error))?;
+        }
         Ok(append)
     }
 

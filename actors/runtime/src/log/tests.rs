@@ -198,6 +198,45 @@ async fn continuations_are_called_in_the_order_of_decisions_and_when_the_log_has
 }
 
 #[tokio::test]
+async fn an_answer_without_a_record_comes_behind_what_was_decided() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = Log::<Account>::open(journal(folder.path()), id()).await.expect("it opens");
+    let opened = log.decide::<LogError>(|_| Ok(Decision::record(Record::Opened { sum: 1 })));
+    let both = log.views(|decided, durable| (decided.is_some(), durable.is_some()));
+    assert_eq!(both, (true, false));
+    log.settled().await.expect("it is written");
+    assert_eq!(log.state().map(|account| account.sum), Some(1));
+    opened.expect("it is open").await.expect("it is written");
+    log.0.journal.close().await;
+    log.settled().await.expect("everything that was decided is on the disk");
+    let put = log.decide::<LogError>(|_| Ok(Decision::record(Record::Put { amount: 1 })));
+    put.expect("it is open").await.expect_err("the journal stopped");
+    log.settled().await.expect_err("it has ended");
+}
+
+#[tokio::test]
+async fn whoever_opens_a_log_again_goes_on_with_it_until_it_has_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    let logs = Logs::<Account>::new(journal.clone());
+    let first = logs.begin(id());
+    // Its actor dies before any of this is handed to the journal.
+    let unwritten = first.decide::<LogError>(|_| Ok(Decision::record(Record::Opened { sum: 1 })));
+    drop((unwritten, first));
+    let next = logs.open(id()).await.expect("it opens");
+    note(&next, Record::Put { amount: 1 }).await;
+    logs.settled().await;
+    assert_eq!(next.state(), Some(Account { sum: 2, changes: 1 }));
+    logs.forget(&id()).await.expect("it is removed");
+    assert!(logs.open(id()).await.expect("it opens").state().is_none());
+    let broken = stream::<Account>("broken").expect("a name");
+    journal.append(&broken, vec![b"no record".to_vec()]).await.expect("written");
+    assert!(logs.open(broken.clone()).await.is_err());
+    logs.forget(&broken).await.expect("what cannot be read can be removed");
+    assert!(journal.streams("account/").expect("readable").is_empty());
+}
+
+#[tokio::test]
 async fn a_removal_is_done_although_nobody_waits_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = journal(folder.path());

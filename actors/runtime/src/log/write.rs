@@ -72,6 +72,9 @@ fn together<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>]) -> Append {
 /// Appends without a deadline of its own, so that the outcome is always known. Those who decided
 /// have theirs.
 async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Error> {
+    if append.records.is_empty() && append.events.is_empty() {
+        return Ok(log.held().upto);
+    }
     loop {
         let (done, outcome) = oneshot::channel();
         let done = Box::new(move |written| drop(done.send(written)));
