@@ -1,4 +1,4 @@
-//! What a member is, as a file in the vault for people and agents: `teams/<team>/cards/<member>.json`.
+//! Cards: what a member is, as a file in the vault for people and agents: `teams/<team>/cards/<member>.json`.
 //!
 //! Cards are beside the truth, never in its way: a team works without a vault, and says what
 //! became of its cards. They are written before the team is ready, kept current by a worker
@@ -10,32 +10,22 @@ pub(crate) mod keep;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use futures::{StreamExt, stream};
-use hivekeep_kernel::{Address, TeamId, ToolError, WorkspaceId, fault_point};
-use schemars::JsonSchema;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use hivekeep_kernel::{TeamId, ToolError, WorkspaceId, fault_point};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codes, desk,
+    api::{TeamCards, TeamMember},
     records::{Member, Plan, State},
     shared::{OnBehalfOf, TeamShared},
-    team::{look_at_members, with_loads},
-    tools::team::TeamMember,
+    status,
+    tasks::Load,
 };
 
 /// For the first cards, before the team is ready.
 const AT_CREATION: Duration = Duration::from_secs(10);
-/// What became of a team's cards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TeamCards {
-    /// They are in the vault as the members were seen last.
-    Written,
-    /// They have not been looked at since the start.
-    Pending,
-    /// Some are not, or are old. They are written at the next change.
-    Error(String),
-}
+/// The code of a vault that is switched off.
+const DISABLED: &str = "vault_disabled";
 
 /// A member's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +110,9 @@ pub(crate) fn path(team: &str, member: &str) -> String {
     format!("teams/{team}/cards/{member}.json")
 }
 
+/// Asks for the loads of a team's members, by the number of the member.
+pub(crate) type Loads = dyn Fn() -> BoxFuture<'static, Vec<Option<Load>>> + Send + Sync;
+
 /// What is known of a team's members and their cards, by the number of the member.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -147,25 +140,25 @@ impl Known {
 /// # Errors
 /// The first card's that is not written; the others are all the same.
 pub(crate) async fn refresh(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
     whom: Option<&OnBehalfOf>,
     state: &State,
-    desks: &[Address<desk::Msg>],
+    loads: &Loads,
     known: &mut Known,
 ) -> Result<bool, ToolError> {
     let plan = &state.plan;
     if whom.is_some() {
-        known.seen = look_at_members(house, whom, state, &[]).await;
+        known.seen = status::members(shared, whom, state).await;
     }
-    let seen = with_loads(known.seen.clone(), desks).await;
+    let seen = status::with_loads(known.seen.clone(), loads().await);
     let busy = seen.iter().any(|member| member.pending_tasks.is_some_and(|tasks| tasks > 0));
     known.cards.resize(plan.members.len(), None);
     let held = known.cards.clone();
     let cards = seen.into_iter().zip(held).enumerate().map(|(number, (seen, held))| {
         let card = Card::of(plan, number, seen);
-        async move { (number, put(house, card, held).await) }
+        async move { (number, put(shared, card, held).await) }
     });
-    let mut outcomes = stream::iter(cards).buffer_unordered(house.options.max_parallel);
+    let mut outcomes = stream::iter(cards).buffer_unordered(shared.options.max_parallel);
     let mut first = None;
     while let Some((number, outcome)) = outcomes.next().await {
         match outcome {
@@ -180,12 +173,12 @@ pub(crate) async fn refresh(
 }
 
 /// Writes a card, unless the vault holds one that says the same.
-async fn put(house: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
+async fn put(shared: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
     let path = path(&card.team, &card.name);
     let there = match known {
         Some(known) => Some(known),
         // A file that is no card is replaced.
-        None => house
+        None => shared
             .vault
             .read(&path)
             .await?
@@ -194,7 +187,7 @@ async fn put(house: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result
     match there {
         Some(there) if card.says(&there) => Ok(there),
         _ => {
-            house.vault.write(&path, card.bytes()).await?;
+            shared.vault.write(&path, card.bytes()).await?;
             fault_point!("team.after_card");
             Ok(card)
         }
@@ -203,12 +196,13 @@ async fn put(house: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result
 
 /// Writes the first cards of a team, without keeping it waiting for long.
 pub(crate) async fn first(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
     whom: &OnBehalfOf,
     state: &State,
     known: &mut Known,
 ) -> TeamCards {
-    let written = refresh(house, Some(whom), state, &[], known);
+    let unknown = || async { Vec::new() }.boxed();
+    let written = refresh(shared, Some(whom), state, &unknown, known);
     match tokio::time::timeout(AT_CREATION, written).await {
         Ok(done) => outcome(&done),
         Err(_) => TeamCards::Error(format!("not written within {} s", AT_CREATION.as_secs())),
@@ -232,11 +226,11 @@ pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
 ///
 /// # Errors
 /// The first that is not removed; the others are all the same.
-pub(crate) async fn remove(house: &Arc<TeamShared>, plan: &Plan) -> Result<(), ToolError> {
+pub(crate) async fn remove(shared: &Arc<TeamShared>, plan: &Plan) -> Result<(), ToolError> {
     let path = |member: &Member| path(&plan.name, &member.name);
     let paths: Vec<_> = plan.members.iter().map(path).collect();
-    let removes = paths.into_iter().map(|path| async move { house.vault.remove(&path).await });
-    let removes = stream::iter(removes).buffer_unordered(house.options.max_parallel);
+    let removes = paths.into_iter().map(|path| async move { shared.vault.remove(&path).await });
+    let removes = stream::iter(removes).buffer_unordered(shared.options.max_parallel);
     let outcomes: Vec<_> = removes.collect().await;
     outcomes.into_iter().find_map(Result::err).map_or(Ok(()), Err)
 }
@@ -247,20 +241,20 @@ pub(crate) async fn remove(house: &Arc<TeamShared>, plan: &Plan) -> Result<(), T
 /// # Errors
 /// When the vault cannot be read or written.
 pub(crate) async fn sweep(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
     teams: &BTreeSet<TeamId>,
     born: TeamId,
 ) -> Result<(), ToolError> {
-    let all = house.vault.list("teams").await?;
+    let all = shared.vault.list("teams").await?;
     for path in all.iter().filter(|path| path.ends_with(".json")) {
         if path.split('/').nth(2) != Some("cards") {
             continue;
         }
-        let bytes = house.vault.read(path).await?.unwrap_or_default();
+        let bytes = shared.vault.read(path).await?.unwrap_or_default();
         let Ok(card) = serde_json::from_slice::<Card>(&bytes) else { continue };
         if card.team_id < born && !teams.contains(&card.team_id) {
             tracing::info!(%path, "the card of a team that is no more is removed");
-            house.vault.remove(path).await?;
+            shared.vault.remove(path).await?;
         }
     }
     Ok(())

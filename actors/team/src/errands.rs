@@ -1,4 +1,4 @@
-//! What is asked of the daemon's other tools, and the little of their answers that is read.
+//! Calls of the daemon's other tools, and the little of their answers that is read.
 
 use std::time::Duration;
 

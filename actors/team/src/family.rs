@@ -35,12 +35,12 @@ impl Family for TeamFamily {
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let swarm = daemon.ports.need::<SwarmOptions>()?;
-        let house = TeamShared::new(daemon, options, SwarmOptions::clone(&swarm))?;
+        let shared = TeamShared::new(daemon, options, SwarmOptions::clone(&swarm))?;
         let teams = daemon.address("teams", RestartPolicy::ESSENTIAL);
         let swarms = daemon.address("swarms", RestartPolicy::ESSENTIAL);
-        daemon.ports.offer(Arc::new(TeamsHandle::new(teams.clone(), house.clone())));
+        daemon.ports.offer(Arc::new(TeamsHandle::new(teams.clone(), shared.clone())));
         Ok(Mounted::default()
-            .serving::<Teams>(&teams, house.clone())
-            .serving::<Swarms>(&swarms, house))
+            .serving::<Teams>(&teams, shared.clone())
+            .serving::<Swarms>(&swarms, shared))
     }
 }

@@ -12,25 +12,8 @@ use hivekeep_kernel::{
     TeamId, ToolError, WorkspaceId, fault_point,
     ports::{GroupChange, NetworkGroup, NetworkMode, NetworkWish},
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::{records::State, shared::TeamShared};
-
-/// What the members of a team have of a network.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TeamNetwork {
-    /// How machines are connected: `bridge`, `user` (each alone), `off`, or `unknown` when the network does not say.
-    pub mode: String,
-    /// Whether every member reaches every other one over the network, on the ports that its policy allows.
-    pub members_reach_each_other: bool,
-    /// The group that lets them; absent where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<NetworkGroup>,
-    /// Why they do not reach each other.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
+use crate::{api::TeamNetwork, records::State, shared::TeamShared};
 
 /// The group of a team.
 pub(crate) fn group(team: TeamId) -> NetworkGroup {
@@ -44,11 +27,11 @@ pub(crate) fn group(team: TeamId) -> NetworkGroup {
 /// # Errors
 /// When a member that has a place cannot be put into the group.
 pub(crate) async fn join(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
     team: TeamId,
     members: &[WorkspaceId],
 ) -> Result<(), ToolError> {
-    if house.network.mode().await? != NetworkMode::Bridge {
+    if shared.network.mode().await? != NetworkMode::Bridge {
         return Ok(());
     }
     let wish = NetworkWish {
@@ -57,34 +40,34 @@ pub(crate) async fn join(
         allow_inter_vm: Some(false),
         ..NetworkWish::default()
     };
-    let has_place = |id: &WorkspaceId| house.network.view(*id).is_some();
+    let has_place = |id: &WorkspaceId| shared.network.view(*id).is_some();
     let placed: Vec<_> = members.iter().copied().filter(has_place).collect();
     let joins = placed.into_iter().map(|id| {
         let wish = wish.clone();
         async move {
-            house.network.set_policy(id, wish).await?;
+            shared.network.set_policy(id, wish).await?;
             fault_point!("team.after_join");
             Ok(())
         }
     });
-    stream::iter(joins).buffer_unordered(house.options.max_parallel).try_collect().await
+    stream::iter(joins).buffer_unordered(shared.options.max_parallel).try_collect().await
 }
 
 /// What the members have now.
-pub(crate) async fn told(house: &Arc<TeamShared>, state: &State) -> TeamNetwork {
+pub(crate) async fn told(shared: &Arc<TeamShared>, state: &State) -> TeamNetwork {
     let without = |mode: &str, reason: String| TeamNetwork {
         mode: mode.to_owned(),
         members_reach_each_other: false,
         group: None,
         reason: Some(reason),
     };
-    match house.network.mode().await {
+    match shared.network.mode().await {
         Err(error) => without("unknown", error.to_text()),
         Ok(NetworkMode::Off { reason }) => without("off", reason),
         Ok(NetworkMode::User { reason }) => {
             without("user", format!("each machine is alone in its network: {reason}"))
         }
-        Ok(NetworkMode::Bridge) => match outside(house, state) {
+        Ok(NetworkMode::Bridge) => match outside(shared, state) {
             None => TeamNetwork {
                 mode: "bridge".to_owned(),
                 members_reach_each_other: true,
@@ -97,14 +80,14 @@ pub(crate) async fn told(house: &Arc<TeamShared>, state: &State) -> TeamNetwork 
 }
 
 /// Why not all members are in the group; `None` when they are.
-fn outside(house: &TeamShared, state: &State) -> Option<String> {
+fn outside(shared: &TeamShared, state: &State) -> Option<String> {
     let Some(ids) = &state.workspaces else {
         return Some("the members are not made yet".to_owned());
     };
     let group = group(state.plan.id);
     let (mut placeless, mut others) = (Vec::new(), Vec::new());
     for (member, id) in state.plan.members.iter().zip(ids) {
-        match house.network.view(*id) {
+        match shared.network.view(*id) {
             None => placeless.push(member.name.as_str()),
             Some(view) if view.policy.group.as_ref() != Some(&group) => {
                 others.push(member.name.as_str());

@@ -1,14 +1,11 @@
 //! Teams: named members, each with a workspace and an inbox, kept by actors.
 //!
 //! ```text
-//! teams ─┬─ team ─┬─ mailbox   a member's inbox
-//!        │        ├─ desk      a member's tasks
-//!        │        ├─ mailbox
-//!        ├─ team …
+//! teams ─── team*      its members' inboxes and tasks are values of it
 //! swarms ── swarm*
 //! ```
-//! [`directory`] says what may be added, [`mailbox::book`] what is in an inbox,
-//! [`desk::ledger`] what is known of tasks; all are pure.
+//! [`directory`] says what may be added, [`inbox`] what waits for a member, [`tasks::ledger`] what is
+//! known of its tasks; all are pure.
 //! Workspaces are made, looked at and removed through the daemon's own tools, in the session that
 //! the team belongs to: this crate knows no other actor's.
 //!
@@ -18,24 +15,24 @@
 //! A swarm ([`swarms`]) is tasks, each in a fork of one snapshot, with a merge and the removal of
 //! the forks at its end. Planned in the journal too, it is gone on with until it is over.
 
+pub mod api;
 mod cards;
-pub mod codes;
-pub mod desk;
 pub mod directory;
 mod errands;
 mod family;
 mod group;
-mod lending;
-pub mod mailbox;
+pub mod inbox;
 pub mod name;
 mod options;
-mod pen;
 mod records;
 mod refuse;
 mod rejections;
 mod shared;
+mod snapshot;
+mod status;
 mod swarm;
 mod swarms;
+pub mod tasks;
 mod team;
 mod teams;
 pub mod tools;

@@ -1,4 +1,4 @@
-//! What is written of a team, in its stream `team/<team id>`.
+//! The records of a team, in its stream `team/<team id>`.
 //!
 //! ```text
 //! Planned ─► Ready ─► Ending ─► (forgotten)
@@ -8,14 +8,15 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{SessionId, TeamId, WorkspaceId};
+use hivekeep_kernel::{SessionId, TeamId, ToolError, WorkspaceId};
 use hivekeep_runtime::log::{self, Sourced};
-use hivekeep_store::StreamId;
+use hivekeep_store::{NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use crate::directory::Entry;
+use crate::{directory::Entry, refuse};
 
-/// All that a team is going to be, before anything of it is made.
+/// A team as it is going to be, before anything of it is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) id: TeamId,
@@ -69,14 +70,7 @@ pub(crate) enum Record {
     },
 }
 
-impl Record {
-    /// Of a team that is whole.
-    pub(crate) fn ending() -> Self {
-        Self::Ending { unmade: BTreeSet::new() }
-    }
-}
-
-/// What the records add up to.
+/// The state of a team.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) plan: Plan,
@@ -101,6 +95,35 @@ impl State {
         }
     }
 
+    /// The number of a member.
+    ///
+    /// # Errors
+    /// `member_not_found`.
+    pub(crate) fn member(&self, name: &str) -> Result<usize, ToolError> {
+        let members = &self.plan.members;
+        let found = members.iter().position(|member| member.name == name);
+        let all = || members.iter().map(|member| member.name.clone()).collect();
+        found.ok_or_else(|| refuse::no_member(&self.plan.name, name, all()))
+    }
+
+    /// Refuses what only a ready team does.
+    ///
+    /// # Errors
+    /// `team_state`.
+    pub(crate) fn ready(&self) -> Result<(), ToolError> {
+        match self.word() {
+            "ready" => Ok(()),
+            "creating" => Err(refuse::creating(&self.plan.name)),
+            _ => Err(refuse::destroying(&self.plan.name)),
+        }
+    }
+
+    /// An event of the team's.
+    pub(crate) fn event(&self, kind: &str, mut data: Value) -> NewEvent {
+        data["name"] = json!(self.plan.name);
+        NewEvent { kind: kind.to_owned(), subject: self.plan.id.to_string(), data }
+    }
+
     /// The team as the directory knows it.
     pub(crate) fn entry(&self) -> Entry {
         let Plan { name, parent, max_vms, members, at, .. } = &self.plan;
@@ -117,10 +140,6 @@ impl State {
 
 pub(crate) fn stream(id: TeamId) -> StreamId {
     log::stream::<State>(id).expect("an id has only letters, digits and `_`")
-}
-
-pub(crate) fn encode(record: &Record) -> Vec<u8> {
-    serde_json::to_vec(record).expect("plain data")
 }
 
 impl Sourced for State {
@@ -152,12 +171,15 @@ impl Sourced for State {
 
 #[cfg(test)]
 mod tests {
+    use hivekeep_runtime::log::LogRecord;
+
     use super::*;
 
     #[test]
     fn an_end_that_was_recorded_without_what_was_not_made_is_read() {
         let read = serde_json::from_str(r#"{"record":"ending"}"#).expect("read");
         assert!(matches!(read, Record::Ending { unmade } if unmade.is_empty()));
-        assert_eq!(encode(&Record::ending()), br#"{"record":"ending"}"#);
+        let ending = Record::Ending { unmade: BTreeSet::new() };
+        assert_eq!(LogRecord::encode(&ending).as_deref(), Ok(&br#"{"record":"ending"}"#[..]));
     }
 }

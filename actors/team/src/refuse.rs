@@ -1,13 +1,23 @@
 //! What callers are told when something is refused or fails.
 
-use hivekeep_kernel::{Layer, SwarmId, ToolError};
+use crate::codes;
+use std::time::Duration;
 
-use crate::{codes, directory::Refused, mailbox::book::Full};
+use hivekeep_kernel::{Layer, SwarmId, ToolError};
+use hivekeep_runtime::log::LogError;
+
+use crate::{directory::Refused, inbox::Full};
 
 pub(crate) fn store(error: &hivekeep_store::Error) -> ToolError {
     ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
         .next("`hivekeep logs` says more; whether it took effect is not known")
         .retryable()
+}
+
+pub(crate) fn unavailable(why: &LogError) -> ToolError {
+    ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, format!("it cannot be read: {why}"))
+        .next("restore the state directory from a backup; `hivekeep logs` says more")
+        .retry_after(Duration::from_millis(500))
 }
 
 pub(crate) fn inbox_full(member: &str, full: Full) -> ToolError {

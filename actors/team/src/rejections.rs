@@ -1,4 +1,4 @@
-//! Messages that are refused, counted by session.
+//! A rate limiter of rejected messages, by session.
 //!
 //! A message draws from its sender's bucket, and from none of the session's. One that is refused
 //! before it has a sender would be free: it draws from a bucket of the same size that its session
@@ -20,7 +20,10 @@ use crate::codes;
 
 /// Buckets above which the full ones are forgotten: they are of sessions that are gone or behave.
 const MANY: usize = 256;
-/// See the module.
+/// The code of what was limited already.
+const LIMITED: &str = "rate_limited";
+
+/// Rejected messages, by session.
 pub(crate) struct RejectionLimiter {
     /// None when senders are not slowed down.
     buckets: Option<DefaultKeyedRateLimiter<SessionId>>,

@@ -13,17 +13,18 @@ use hivekeep_kernel::{
     CallCx, Census, Progress, Resources, SessionId, SwarmId, TeamId, ToolError,
     ports::{DefaultSize, InternalCall, Network, Reservation, Sessions, Tasks, Tools, Vault},
 };
-use hivekeep_runtime::Daemon;
+use hivekeep_runtime::{Daemon, log::Logs};
 use hivekeep_store::{Events, Journal};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Options, SwarmOptions, rejections::RejectionLimiter, team::Fronts, waiters::WaiterLimit,
+    Options, SwarmOptions, inbox::Inbox, records::State, rejections::RejectionLimiter,
+    tasks::ledger::TaskLedger, waiters::WaiterLimit,
 };
 
-/// See the module.
+/// The state that the actors of this crate share.
 pub struct TeamShared {
     pub(crate) options: Options,
     pub(crate) swarm: SwarmOptions,
@@ -39,17 +40,19 @@ pub struct TeamShared {
     /// Calls that wait for messages.
     pub(crate) waits: Arc<WaiterLimit>,
     /// Messages that are refused.
-    pub(crate) strikes: RejectionLimiter,
+    pub(crate) rejections: RejectionLimiter,
     pub(crate) tasks: Arc<dyn Tasks>,
-    pub(crate) fronts: Fronts,
+    /// The streams of teams, and those of their members.
+    pub(crate) teams: Logs<State>,
+    pub(crate) inboxes: Logs<Inbox>,
+    pub(crate) ledgers: Logs<TaskLedger>,
     tools: Arc<dyn Tools>,
-    /// Of inboxes and desks, those that were restarted included.
-    incarnations: AtomicU64,
-    /// Errands that have not ended; parties without any are not in it.
+    deliveries: AtomicU64,
+    /// Calls that have not ended; parties without any are not in it.
     running: Arc<DashMap<RunId, TaskTracker>>,
 }
 
-/// For whom errands are run, and counted.
+/// For whom calls are made, and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RunId {
     Team(TeamId),
@@ -111,6 +114,9 @@ impl TeamShared {
         Ok(Arc::new(Self {
             rates: rate_limits,
             events: journal.events(),
+            teams: Logs::new(journal.clone()),
+            inboxes: Logs::new(journal.clone()),
+            ledgers: Logs::new(journal.clone()),
             journal,
             sessions,
             census,
@@ -119,7 +125,7 @@ impl TeamShared {
             network: ports.need()?,
             vault: ports.need()?,
             tasks: ports.need()?,
-            strikes: RejectionLimiter::new(&options, rate_limits),
+            rejections: RejectionLimiter::new(&options, rate_limits),
             waits: WaiterLimit::new(
                 options.waiting_receivers,
                 options.waiting_receivers_per_session,
@@ -127,16 +133,15 @@ impl TeamShared {
             options,
             swarm,
             tools,
-            fronts: Fronts::default(),
-            incarnations: AtomicU64::new(0),
+            deliveries: AtomicU64::new(0),
             running: Arc::default(),
         }))
     }
 
-    /// The number of an incarnation's first loan. No two have the same, so that the end of a loan
-    /// of a dead one is not taken for that of another.
-    pub(crate) fn first_loan(&self) -> u64 {
-        self.incarnations.fetch_add(1, Ordering::Relaxed) << 32
+    /// The number of one more delivery. No two have the same, so that the end of one that a dead
+    /// incarnation began is not taken for that of another.
+    pub(crate) fn next_delivery(&self) -> u64 {
+        self.deliveries.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Calls a tool for a team or a swarm. Whoever stops waiting stops the call; its work is still
@@ -150,7 +155,7 @@ impl TeamShared {
     ) -> Result<Value, ToolError> {
         let cancel = whom.cancel.child_token();
         let _stop = cancel.clone().drop_guard();
-        let errand = InternalCall {
+        let call = InternalCall {
             session: whom.session,
             deadline: whom.deadline,
             cancel,
@@ -158,11 +163,11 @@ impl TeamShared {
             reserved: whom.reserved.clone(),
         };
         let (tools, party, running) = (self.tools.clone(), party.into(), self.running.clone());
-        // Counted before the entry is let go: nobody takes it for one without errands.
+        // Counted before the entry is let go: nobody takes it for one without calls.
         let work = running
             .entry(party)
             .or_default()
-            .spawn(async move { tools.call(errand, tool, args).await });
+            .spawn(async move { tools.call(call, tool, args).await });
         let work = tokio::spawn(async move {
             let outcome = work.await;
             running.remove_if(&party, |_, tracker| tracker.is_empty());

@@ -1,68 +1,116 @@
-//! One team: its members' inboxes, and what it takes to make and to remove it.
+//! A team: one actor that makes its members, holds their inboxes and tasks as values, and removes
+//! them.
 //!
-//! The records (`records.rs`) say how far it got; an incarnation that finds a plan without its end,
-//! or a removal, goes on from there. At most one of making and removing is at work.
+//! ```text
+//!            built                 to be removed
+//! creating ─────────► ready ───────────────────────► destroying ─► (forgotten)
+//!     │                                                ▲      │
+//!     └── a member failed, or a start found it so ─────┘      └── something is left: it stays
+//! ```
+//! # States
+//! The durable state is the log of its records ([`State`]); the word for it is what `status` and
+//! `hivekeep ps` show.
+//! - `creating`: planned in the journal by the manager of teams, before anything is made. A worker
+//!   makes the members (`build.rs`); nothing else is served.
+//! - `ready`: each member has an inbox and a task ledger ([`member`]), each a log of its own beside
+//!   this one. Messages, receivers, acknowledgements and everything that guests tell pass this
+//!   mailbox; none of them waits in it.
+//! - `destroying`: a worker removes workspaces, cards and records, the team's own last (`end.rs`).
+//!
+//! # Who moves it
+//! Calls reach it by way of the manager. Its owner's are served in the order of their arrival; any
+//! other session's wait until it is known whether that has become the owner (`ownership.rs`). At
+//! most one of making and removing is at work. Below another team, a removal that is found at a
+//! start waits until nothing is below it.
+//!
+//! # What may fail
+//! - A member cannot be made: the plan is undone, by a removal.
+//! - The actor ends: its workers end with it, its logs do not. The next incarnation goes on with
+//!   what was decided, undoes a plan without its end, goes on with a removal, and delivers again
+//!   what was being delivered.
+//! - A member's stream cannot be read: that inbox, or those tasks, are unavailable; the rest goes
+//!   on.
+//! - The journal stops: nothing is acknowledged any more, and the daemon ends.
 
 mod build;
 mod end;
-mod front;
-mod speak;
-mod standing;
-mod turn;
+pub(crate) mod member;
+mod message;
+mod ownership;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Children, Context, Entity, Fault, RestartPolicy, ToolError,
+    CallCx, Context, Entity, Fault, MessageId, SessionId, TeamId, ToolError, mailbox::Unavailable,
 };
-use hivekeep_runtime::log;
+use hivekeep_runtime::log::Log;
 use tokio::sync::oneshot;
 
 pub(crate) use end::Ended;
-pub(crate) use front::Fronts;
-pub(crate) use speak::{Said, Speech};
-pub(crate) use standing::{authorize, members as look_at_members, with_loads};
-pub(crate) use turn::Takeover;
+pub(crate) use message::{Outgoing, Sent};
+pub(crate) use ownership::{Takeover, operate};
 
 use crate::{
-    cards::keep::{Begun, Keeping, Kept, Told},
-    desk::{self, TaskQueue},
-    mailbox::{self, Mailbox},
-    records::{self, Plan, State},
+    cards::keep::{Begun, CardsStatus, Keeping, Kept},
+    records::{self, State},
     refuse,
     shared::TeamShared,
-    teams,
+    tasks::Load,
 };
 use build::{Made, Unmade};
-use speak::{Limiters, Strangers};
-use turn::Wrote;
+use member::{Member, Written, delivery::Request};
+use message::Limiters;
+use ownership::Checks;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
-/// What a team can be told.
+/// For the actor to say how it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A message to a team.
 pub(crate) enum Msg {
     /// What is it?
-    Look(oneshot::Sender<Card>),
-    /// Make the members.
-    Build(CallCx, oneshot::Sender<Result<Card, NotBuilt>>),
-    /// They are made, and it is recorded; or not.
-    Built(Result<Made, Unmade>),
+    Look(oneshot::Sender<View>),
+    /// The messages in its members' inboxes, the oldest first.
+    Inboxes(oneshot::Sender<Vec<Option<Vec<MessageId>>>>),
+    /// The team, for a session that operates it.
+    Operate(SessionId, Reply<View>),
+    /// It is known whether a session operates it.
+    Checked(SessionId, Result<(), ToolError>),
     /// A session has all members' workspaces: it operates the team from now on.
     Own(Takeover, Reply<()>),
-    /// A member says something.
-    Speak(Speech, Reply<Said>),
+    /// A member sends a message.
+    Send(Box<Outgoing>, Reply<Sent>),
+    /// The receiver in a member's name has these. Says how many there were.
+    Confirm(usize, BTreeSet<MessageId>, Reply<(usize, [Option<Written>; 2])>),
+    /// Somebody receives in a member's name.
+    Receive(usize, Request),
+    /// Something happened to a member beside the mailbox.
+    Member(usize, member::Event),
+    /// Make the members.
+    Build(CallCx, oneshot::Sender<Result<View, NotBuilt>>),
+    /// They are made, and it is recorded; or not.
+    Built(Result<Made, Unmade>),
     /// It is going to be removed.
     WantEnd(Reply<()>),
-    /// A record is written, or not.
-    Wrote(Wrote, Result<(), ToolError>, Reply<()>),
+    /// A record is durable, or will not be.
+    Recorded(Result<(), ToolError>, Reply<()>),
     /// Remove it.
     End(oneshot::Sender<Ended>),
     /// Nothing is below it: what an incarnation before began is gone on with.
     GoOn,
-    /// What came of it.
+    /// The outcome of a removal.
     Done(Ended),
 }
 
@@ -76,83 +124,59 @@ pub(crate) struct NotBuilt {
 
 /// A team as others see it.
 #[derive(Clone)]
-pub(crate) struct Card {
+pub(crate) struct View {
     pub(crate) state: Arc<State>,
-    /// Of the members, in the plan's order; empty unless it is ready.
-    pub(crate) mailboxes: Vec<Address<mailbox::Msg>>,
-    /// The same.
-    pub(crate) desks: Vec<Address<desk::Msg>>,
-    pub(crate) limiters: Limiters,
-    /// What became of the members' cards in the vault.
-    pub(crate) cards: Told,
+    /// Of the members, in the plan's order, as far as they are known; empty unless it is ready.
+    pub(crate) loads: Vec<Option<Load>>,
+    pub(crate) cards: CardsStatus,
 }
 
-impl Card {
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.state.plan
-    }
-
-    /// The number of a member.
+/// The manager of teams, as a team knows it.
+pub(crate) trait Manager: Send + Sync {
+    /// Tells when nothing is below a team.
     ///
     /// # Errors
-    /// `member_not_found`.
-    pub(crate) fn member(&self, name: &str) -> Result<usize, ToolError> {
-        let plan = self.plan();
-        let found = plan.members.iter().position(|member| member.name == name);
-        let all = || plan.members.iter().map(|member| member.name.clone()).collect();
-        found.ok_or_else(|| refuse::no_member(&plan.name, name, all()))
-    }
+    /// When the manager is being started.
+    fn when_childless(&self, id: TeamId, free: oneshot::Sender<()>) -> Result<(), Unavailable>;
 
-    /// Refuses what only a ready team does.
-    ///
-    /// # Errors
-    /// `team_state`.
-    pub(crate) fn ready(&self) -> Result<(), ToolError> {
-        match self.state.word() {
-            "ready" => Ok(()),
-            "creating" => Err(refuse::creating(&self.plan().name)),
-            _ => Err(refuse::destroying(&self.plan().name)),
-        }
-    }
+    /// A team is no more, and nobody else says so.
+    fn gone(&self, id: TeamId);
 }
 
-/// What an incarnation is made from.
+/// The start arguments of an incarnation.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<TeamShared>,
-    pub(crate) id: hivekeep_kernel::TeamId,
-    pub(crate) teams: Address<teams::Msg>,
+    pub(crate) shared: Arc<TeamShared>,
+    pub(crate) id: TeamId,
+    pub(crate) manager: Arc<dyn Manager>,
     /// Planned just now: its first incarnation waits to be told to build.
     pub(crate) fresh: Arc<AtomicBool>,
 }
 
-/// A team.
+/// A team; see the module.
 pub(crate) struct Team {
     me: Context<Msg>,
     seed: Seed,
+    log: Log<State>,
+    /// As it is durable; with its end, as soon as that is begun.
     state: Arc<State>,
-    mailboxes: Vec<Address<mailbox::Msg>>,
-    desks: Vec<Address<desk::Msg>>,
+    /// In the plan's order; empty unless it was ready.
+    members: Vec<Member>,
     limiters: Limiters,
-    strangers: Strangers,
-    children: Children,
-    cards: Told,
+    checks: Checks,
+    cards: CardsStatus,
     keeping: Option<Keeping>,
     /// Planned just now, and not told to build yet.
     unbuilt: bool,
     /// Who waits for it to be made.
-    building: Option<oneshot::Sender<Result<Card, NotBuilt>>>,
+    building: Option<oneshot::Sender<Result<View, NotBuilt>>>,
     /// It is being removed; who waits for that.
     ending: Option<Vec<oneshot::Sender<Ended>>>,
-    /// That it is to be removed is durable.
-    end_recorded: bool,
-    /// It is removed: nothing is written of it any more.
+    /// It is removed.
     gone: Option<Ended>,
-    /// Why its making failed, while it is being undone.
+    /// Why its making failed, while it is being undone, and of which members nothing was made.
     failed: Option<ToolError>,
-    /// A record is being written; what waits for that, as many as the calls that are admitted.
-    writing: bool,
-    held: Vec<Msg>,
+    unmade: BTreeSet<usize>,
 }
 
 impl Entity for Team {
@@ -162,34 +186,36 @@ impl Entity for Team {
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // Whatever comes of this one, the next is not told to build.
         let unbuilt = seed.fresh.swap(false, SeqCst);
-        let loaded = log::read::<State>(&seed.house.journal, &records::stream(seed.id)).await?;
-        let state = loaded.ok_or_else(|| Fault::new("the team is forgotten"))?.state;
-        let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, seed.house.census.clone(), me.cell.clone());
-        let limiters = Limiters::new(&seed.house, state.plan.members.len());
+        let log = seed.shared.teams.open(records::stream(seed.id)).await?;
+        let state = log.state().ok_or_else(|| Fault::new("the team is forgotten"))?;
+        let limiters = Limiters::new(&seed.shared, state.plan.members.len());
         let mut team = Self {
             me,
+            log,
             state: Arc::new(state),
-            mailboxes: Vec::new(),
-            desks: Vec::new(),
+            members: Vec::new(),
             limiters,
-            strangers: Strangers::new(),
-            children,
-            cards: Told::default(),
+            checks: Checks::new(),
+            cards: CardsStatus::default(),
             keeping: None,
             unbuilt,
             building: None,
             ending: None,
-            end_recorded: false,
             gone: None,
             failed: None,
-            writing: false,
-            held: Vec::new(),
+            unmade: BTreeSet::new(),
             seed,
         };
-        team.end_recorded = team.state.ending;
         if team.state.word() == "ready" {
-            team.open_mailboxes()?;
+            let (shared, id) = (team.seed.shared.clone(), team.seed.id);
+            let numbers = 0..team.state.plan.members.len();
+            let logs = numbers.map(|number| member::Logs::open(&shared, id, number));
+            let logs = try_join_all(logs).await?;
+            let unavailable = logs.iter().find_map(member::Logs::unavailable);
+            if let Some(why) = unavailable {
+                team.me.address.probe().set_error(why);
+            }
+            team.open_members(logs);
             team.keep_cards(None);
         } else if !unbuilt {
             tracing::info!(team = %team.state.plan.name, state = team.state.word(), "is removed");
@@ -202,107 +228,136 @@ impl Entity for Team {
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
         match message {
             // Whoever asked may have gone; so below.
-            Msg::Look(reply) => drop(reply.send(self.card())),
-            Msg::Build(cx, reply) => self.build(cx, reply),
-            Msg::Built(outcome) => self.built(outcome)?,
-            waits @ (Msg::Own(..) | Msg::WantEnd(..) | Msg::End(..) | Msg::GoOn)
-                if self.writing =>
-            {
-                self.held.push(waits);
+            Msg::Look(reply) => drop(reply.send(self.view())),
+            Msg::Inboxes(reply) => {
+                drop(reply.send(self.members.iter().map(Member::messages).collect()));
             }
+            Msg::Operate(session, reply) => self.operate(session, ownership::Call::View(reply)),
+            Msg::Checked(session, outcome) => self.checked(session, &outcome),
             Msg::Own(take, reply) => self.own(take, reply),
-            Msg::WantEnd(reply) => self.want_end(reply),
-            Msg::Wrote(what, outcome, reply) => {
-                for held in self.wrote(what, outcome, reply) {
-                    self.handle(held)?;
+            Msg::Send(message, reply) => {
+                self.operate(message.session, ownership::Call::Send(message, reply));
+            }
+            Msg::Confirm(number, ids, reply) => {
+                let member = self.member(number);
+                drop(reply.send(member.and_then(|member| member.confirm(&ids))));
+            }
+            Msg::Receive(number, request) => match self.member(number) {
+                Ok(member) => member.receive(request),
+                Err(error) => drop(request.reply.send(Err(error))),
+            },
+            Msg::Member(number, event) => {
+                if let Some(member) = self.members.get_mut(number) {
+                    member.handle(event)?;
                 }
             }
-            Msg::Speak(speech, reply) => self.speak(speech, reply),
+            Msg::Build(cx, reply) => self.build(cx, reply),
+            Msg::Built(outcome) => self.built(outcome),
+            Msg::WantEnd(reply) => self.want_end(reply),
+            Msg::Recorded(outcome, reply) => {
+                self.refresh();
+                drop(reply.send(outcome));
+            }
             Msg::End(reply) => self.end(Some(reply)),
             Msg::GoOn => self.end(None),
             Msg::Done(ended) => self.done(ended),
         }
         Ok(())
     }
-
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.children.hear(news).map(drop)
-    }
-
-    async fn stop(&mut self) {
-        self.seed.house.fronts.forget(self.seed.id);
-    }
 }
 
 impl Team {
-    fn card(&self) -> Card {
-        Card {
+    fn view(&self) -> View {
+        View {
             state: self.state.clone(),
-            mailboxes: self.mailboxes.clone(),
-            desks: self.desks.clone(),
-            limiters: self.limiters.clone(),
+            loads: self.members.iter().map(Member::load).collect(),
             cards: self.cards.clone(),
         }
     }
 
+    /// A member of a team that is ready.
+    fn member(&mut self, number: usize) -> Result<&mut Member, ToolError> {
+        self.state.ready()?;
+        let gone = || refuse::destroying(&self.state.plan.name);
+        self.members.get_mut(number).ok_or_else(gone)
+    }
+
+    fn open_members(&mut self, logs: Vec<member::Logs>) {
+        let state = self.state.clone();
+        let workspaces = state.workspaces.iter().flatten();
+        let planned = state.plan.members.iter().zip(workspaces);
+        let members = planned.zip(logs).enumerate().map(|(number, ((member, workspace), logs))| {
+            let team = self.me.address.clone();
+            Member::new(member::Init {
+                shared: self.seed.shared.clone(),
+                workers: self.me.workers.clone(),
+                post: Arc::new(move |event| team.send(Msg::Member(number, event))),
+                team: self.log.clone(),
+                id: self.seed.id,
+                name: member.name.clone(),
+                workspace: *workspace,
+                logs,
+            })
+        });
+        self.members = members.collect();
+    }
+
     fn keep_cards(&mut self, begun: Option<Begun>) {
         let team = Kept {
-            house: self.seed.house.clone(),
+            shared: self.seed.shared.clone(),
             state: self.state.clone(),
-            desks: self.desks.clone(),
-            told: self.cards.clone(),
+            loads: Box::new(self.loads()),
+            status: self.cards.clone(),
         };
         let before = self.keeping.take();
         self.keeping = Some(Keeping::begin(&self.me.workers, team, begun, before));
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut State)) {
-        change(Arc::make_mut(&mut self.state));
+    /// Asks for the members' loads, from beside the mailbox.
+    fn loads(&self) -> impl Fn() -> BoxFuture<'static, Vec<Option<Load>>> + Send + Sync + 'static {
+        let team = self.me.address.clone();
+        move || {
+            let team = team.clone();
+            // While it is being started again nothing is known of its tasks.
+            async move { team.ask(PATIENCE, Msg::Look).await.map_or_else(|_| Vec::new(), |v| v.loads) }
+                .boxed()
+        }
+    }
+
+    /// Takes over what is durable now.
+    fn refresh(&mut self) {
+        let Some(mut state) = self.log.state() else { return };
+        state.ending |= self.ending.is_some();
+        let changed = state.owner != self.state.owner;
+        self.state = Arc::new(state);
+        // From now on they are looked at in the new owner's name.
+        if changed && self.keeping.is_some() {
+            self.keep_cards(None);
+        }
         self.show();
     }
 
     fn show(&self) {
         self.me.address.probe().set_state(self.state.word());
-        let open = self.desks.len() == self.state.plan.members.len();
-        let card = (open && self.state.word() == "ready").then(|| self.card());
-        self.seed.house.fronts.show(self.seed.id, card);
     }
 
-    fn open_mailboxes(&mut self) -> Result<(), Fault> {
-        let state = self.state.clone();
-        for (number, member) in state.plan.members.iter().enumerate() {
-            let address = self.children.address(&member.name, "mailbox", RestartPolicy::ENTITY);
-            let seed = mailbox::Seed {
-                house: self.seed.house.clone(),
-                team: self.seed.id,
-                number,
-                member: member.name.clone(),
-            };
-            self.children.start::<Mailbox>(&member.name, RestartPolicy::ENTITY, &address, seed)?;
-            self.mailboxes.push(address);
+    /// Answers when something that was decided is durable, and the team is seen so.
+    fn recorded(
+        &self,
+        decided: Result<impl Future<Output = Result<(), ToolError>> + Send + 'static, ToolError>,
+        reply: Reply<()>,
+    ) {
+        match decided {
+            Ok(written) => {
+                let team = self.me.address.clone();
+                let _detached = self.me.workers.spawn(async move {
+                    let outcome = written.await;
+                    // A team that is gone is followed by one that opens its log.
+                    let _ = team.send(Msg::Recorded(outcome, reply));
+                });
+            }
+            // Whoever asked may have gone.
+            Err(error) => drop(reply.send(Err(error))),
         }
-        self.open_desks()?;
-        self.show();
-        Ok(())
-    }
-
-    fn open_desks(&mut self) -> Result<(), Fault> {
-        let state = self.state.clone();
-        let workspaces = state.workspaces.iter().flatten();
-        for (number, (member, workspace)) in state.plan.members.iter().zip(workspaces).enumerate() {
-            let name = format!("{}.tasks", member.name);
-            let address = self.children.address(&name, "desk", RestartPolicy::ENTITY);
-            let seed = desk::Seed {
-                house: self.seed.house.clone(),
-                team: self.seed.id,
-                owner: state.owner,
-                number,
-                member: member.name.clone(),
-                workspace: *workspace,
-            };
-            self.children.start::<TaskQueue>(&name, RestartPolicy::ENTITY, &address, seed)?;
-            self.desks.push(address);
-        }
-        Ok(())
     }
 }

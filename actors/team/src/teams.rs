@@ -1,12 +1,11 @@
-//! The keeper of all teams: knows their names and limits, and serves the tool.
+//! The manager of all teams: knows their names and limits, serves the tool, and routes to each
+//! team's actor by its address.
 
-mod collect;
 mod create;
 mod destroy;
 mod messages;
 mod removals;
 mod show;
-mod tasks;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +14,7 @@ use std::{
 
 use hivekeep_kernel::{
     Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, TeamId, ToolCall,
-    ToolError, children::Outcome, serve,
+    ToolError, children::Outcome, mailbox::Unavailable, serve,
 };
 use hivekeep_runtime::log::{self, Streams};
 use tokio::sync::oneshot;
@@ -28,11 +27,11 @@ use crate::{
     records::State,
     refuse,
     shared::TeamShared,
-    team::{self, Team},
+    team::{self, Manager, Team},
     tools::team::FAMILY,
 };
 
-/// What the keeper can be told.
+/// A message to the manager.
 pub struct Msg(pub(crate) Inner);
 
 // A mailbox boxes every message; a box inside would be the second one.
@@ -43,15 +42,16 @@ pub(crate) enum Inner {
     /// Take the plan into the directory, if the limits allow it.
     Admit(Box<State>, Reply<()>),
     /// A plan is durable: give it an actor.
-    Hatch(TeamId, oneshot::Sender<Result<Address<team::Msg>, Fault>>),
+    Spawn(TeamId, oneshot::Sender<Result<Address<team::Msg>, Fault>>),
     /// A team is no more.
     Gone(TeamId, Option<oneshot::Sender<()>>),
     /// A team and those below it, each after those below it. Nothing more is put below them.
     Close(TeamId, Reply<Cascade>),
-    /// Who wanted that may not: they stay, as far as nobody else wants it.
+    /// The call that closed them may not remove them: those that no other call has closed are open
+    /// again.
     Reopen(Vec<TeamId>),
-    /// Remove what was closed, of a topmost team of this id and name. It is to be removed by its
-    /// records, too.
+    /// Remove the teams that were closed; the topmost has this id and name. Their records say so
+    /// already.
     Remove(TeamId, String, Cascade, Reply<Removal>),
     /// Tell when nothing is below a team.
     Childless(TeamId, oneshot::Sender<()>),
@@ -66,9 +66,16 @@ impl Msg {
     pub(crate) fn gone(id: TeamId) -> Self {
         Self(Inner::Gone(id, None))
     }
+}
 
-    pub(crate) fn when_childless(id: TeamId, free: oneshot::Sender<()>) -> Self {
-        Self(Inner::Childless(id, free))
+impl Manager for Address<Msg> {
+    fn when_childless(&self, id: TeamId, free: oneshot::Sender<()>) -> Result<(), Unavailable> {
+        self.send(Msg(Inner::Childless(id, free)))
+    }
+
+    fn gone(&self, id: TeamId) {
+        // A manager that is gone reads the journal, in which the team is no more.
+        drop(self.send(Msg::gone(id)));
     }
 }
 
@@ -78,10 +85,10 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// The keeper.
+/// The manager of teams.
 pub struct Teams {
     pub(crate) me: Context<Msg>,
-    pub(crate) house: Arc<TeamShared>,
+    pub(crate) shared: Arc<TeamShared>,
     pub(crate) directory: Directory,
     pub(crate) places: HashMap<TeamId, Address<team::Msg>>,
     removals: Removals,
@@ -92,15 +99,17 @@ impl Entity for Teams {
     type Msg = Msg;
     type Seed = Arc<TeamShared>;
 
-    async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        let Streams { loaded: teams, stray } = log::read_all::<State>(&house.journal).await?;
+    async fn start(shared: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
+        // Decisions of an incarnation before may be on their way to the journal.
+        shared.teams.settled().await;
+        let Streams { loaded: teams, stray } = log::read_all::<State>(&shared.journal).await?;
         for stream in stray {
             tracing::warn!(%stream, "what is recorded of a team without a plan is removed");
-            if let Err(error) = house.journal.forget(&stream).await {
+            if let Err(error) = shared.journal.forget(&stream).await {
                 tracing::warn!(%stream, %error, "it stays until the next start");
             }
         }
-        let options = &house.options;
+        let options = &shared.options;
         let directory = Directory::new(Limits {
             teams: options.max_teams,
             total_vms: options.max_total_vms,
@@ -108,21 +117,21 @@ impl Entity for Teams {
             depth: options.max_nesting_depth,
         });
         let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, house.census.clone(), me.cell.clone());
+        let children = Children::new(&path, shared.census.clone(), me.cell.clone());
         let (places, removals) = (HashMap::new(), Removals::default());
-        let mut keeper = Self { me, house, directory, places, removals, children };
+        let mut manager = Self { me, shared, directory, places, removals, children };
         let teams: Vec<_> = teams.into_iter().map(|(_, loaded)| loaded.state).collect();
         let known = teams.iter().map(|state| state.plan.id).collect();
-        let _detached = keeper.me.workers.spawn(cards::keep::sweep(keeper.house.clone(), known));
+        let _detached = manager.me.workers.spawn(cards::keep::sweep(manager.shared.clone(), known));
         for state in teams {
-            keeper.directory.restore(state.plan.id, state.entry());
+            manager.directory.restore(state.plan.id, state.entry());
             if state.ending {
                 // Its record keeps it closed.
-                keeper.removals.close(&[state.plan.id]);
+                manager.removals.close(&[state.plan.id]);
             }
-            keeper.hatch(state.plan.id, false)?;
+            manager.spawn_team(state.plan.id, false)?;
         }
-        Ok(keeper)
+        Ok(manager)
     }
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
@@ -136,7 +145,7 @@ impl Entity for Teams {
                 let admitted = self.directory.admit(state.plan.id, state.entry());
                 drop(reply.send(admitted.map_err(refuse::plan)));
             }
-            Inner::Hatch(id, reply) => drop(reply.send(self.hatch(id, true))),
+            Inner::Spawn(id, reply) => drop(reply.send(self.spawn_team(id, true))),
             Inner::Gone(id, done) => {
                 self.directory.release(id);
                 self.places.remove(&id);
@@ -155,8 +164,8 @@ impl Entity for Teams {
             }
             Inner::Reopen(ids) => self.reopen(ids),
             Inner::Remove(id, name, cascade, reply) => {
-                let keeper = self.me.address.clone();
-                let work = async move { destroy::remove(&keeper, &name, cascade).await };
+                let manager = self.me.address.clone();
+                let work = async move { destroy::remove(&manager, &name, cascade).await };
                 drop(reply.send(self.removals.run(id, &self.me.workers, work)));
             }
             Inner::Childless(id, free) => {
@@ -180,13 +189,13 @@ impl Entity for Teams {
 }
 
 impl Teams {
-    fn hatch(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
+    fn spawn_team(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
         let name = id.to_string();
         let address = self.children.address(&name, "team", RestartPolicy::ENTITY);
         let seed = team::Seed {
-            house: self.house.clone(),
+            shared: self.shared.clone(),
             id,
-            teams: self.me.address.clone(),
+            manager: Arc::new(self.me.address.clone()),
             fresh: Arc::new(AtomicBool::new(fresh)),
         };
         self.children.start::<Team>(&name, RestartPolicy::ENTITY, &address, seed)?;

@@ -6,11 +6,10 @@ use hivekeep_kernel::{Address, MessageId, TeamId, ToolError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    mailbox,
+    api::TeamMember,
     shared::{OnBehalfOf, TeamShared},
-    team::{self, look_at_members},
+    status, team,
     teams::{Inner, Msg},
-    tools::team::TeamMember,
 };
 
 /// For an actor to say what it is.
@@ -45,13 +44,13 @@ pub struct Seen {
 #[derive(Clone)]
 pub struct TeamsHandle {
     address: Address<Msg>,
-    house: Arc<TeamShared>,
+    shared: Arc<TeamShared>,
 }
 
 impl TeamsHandle {
-    /// A handle on the keeper at this address.
-    pub fn new(address: Address<Msg>, house: Arc<TeamShared>) -> Self {
-        Self { address, house }
+    /// A handle on the manager at this address.
+    pub fn new(address: Address<Msg>, shared: Arc<TeamShared>) -> Self {
+        Self { address, shared }
     }
 
     /// The team of a name, as it is now. With `machines` its members' workspaces are looked at, by
@@ -62,16 +61,22 @@ impl TeamsHandle {
     pub async fn picture(&self, name: &str, machines: bool) -> Result<Picture, ToolError> {
         let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
         let team = self.address.ask(PATIENCE, find).await??;
-        let card = team.ask(PATIENCE, team::Msg::Look).await?;
-        let whom = machines.then(|| OnBehalfOf::own(card.state.owner, LOOK));
-        let members = look_at_members(&self.house, whom.as_ref(), &card.state, &card.desks).await;
-        let inboxes = card.mailboxes.iter().map(|inbox| inbox.ask(PATIENCE, mailbox::Msg::Look));
-        let mut inboxes = futures::future::join_all(inboxes).await.into_iter();
-        let seen = |member| Seen { member, inbox: inboxes.next().and_then(Result::ok) };
+        let view = team.ask(PATIENCE, team::Msg::Look).await?;
+        let whom = machines.then(|| OnBehalfOf::own(view.state.owner, LOOK));
+        let members = status::members(&self.shared, whom.as_ref(), &view.state).await;
+        // While it is being started again nothing is known of them.
+        let (inboxes, now) = futures::join!(
+            team.ask(PATIENCE, team::Msg::Inboxes),
+            team.ask(PATIENCE, team::Msg::Look)
+        );
+        let loads = now.map(|view| view.loads).unwrap_or_default();
+        let members = status::with_loads(members, loads);
+        let mut inboxes = inboxes.unwrap_or_default().into_iter();
+        let seen = |member| Seen { member, inbox: inboxes.next().flatten() };
         Ok(Picture {
-            name: card.plan().name.clone(),
-            team_id: card.plan().id,
-            state: card.state.word().to_owned(),
+            name: view.state.plan.name.clone(),
+            team_id: view.state.plan.id,
+            state: view.state.word().to_owned(),
             members: members.into_iter().map(seen).collect(),
         })
     }

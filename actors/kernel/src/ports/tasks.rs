@@ -91,6 +91,24 @@ pub enum TaskOutcome {
         /// For people.
         reason: String,
     },
+    /// Its workspace is gone. Whether it ran is not known. Told by whoever kept the task: no guest
+    /// does.
+    Lost,
+}
+
+impl TaskOutcome {
+    /// The word for it, as it is serialised.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Exited { .. } => "exited",
+            Self::Signalled { .. } => "signalled",
+            Self::TimedOut => "timed_out",
+            Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
+            Self::Invalid { .. } => "invalid",
+            Self::Lost => "lost",
+        }
+    }
 }
 
 /// One stream of a task.

@@ -7,14 +7,14 @@ use std::{
 };
 
 use futures::FutureExt;
-use hivekeep_kernel::{Address, TeamId, WorkspaceId, workers::Workers};
+use hivekeep_kernel::{TeamId, WorkspaceId, workers::Workers};
 use hivekeep_store::{Delivery, Subscription};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Known, TeamCards, outcome, refresh};
+use super::{DISABLED, Known, Loads, outcome, refresh};
 use crate::{
-    codes, desk,
+    api::TeamCards,
     records::State,
     shared::{OnBehalfOf, TeamShared},
 };
@@ -30,17 +30,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Events that may wait while cards are written.
 const BACKLOG: usize = 256;
 
-/// What became of the cards last; shared with whoever answers for the team.
+/// What became of a team's cards last; shared with whoever answers for the team.
 #[derive(Debug, Clone)]
-pub(crate) struct Told(Arc<Mutex<TeamCards>>);
+pub(crate) struct CardsStatus(Arc<Mutex<TeamCards>>);
 
-impl Default for Told {
+impl Default for CardsStatus {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(TeamCards::Pending)))
     }
 }
 
-impl Told {
+impl CardsStatus {
     pub(crate) fn get(&self) -> TeamCards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -66,18 +66,17 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// To be had before anything is looked at, so that nothing is missed in between.
-    pub(crate) fn new(house: &TeamShared) -> Self {
-        Self { events: house.events.subscribe(None, BACKLOG), known: Known::default() }
+    pub(crate) fn new(shared: &TeamShared) -> Self {
+        Self { events: shared.events.subscribe(None, BACKLOG), known: Known::default() }
     }
 }
 
 /// A team whose cards are kept.
 pub(crate) struct Kept {
-    pub(crate) house: Arc<TeamShared>,
+    pub(crate) shared: Arc<TeamShared>,
     pub(crate) state: Arc<State>,
-    /// The members'.
-    pub(crate) desks: Vec<Address<desk::Msg>>,
-    pub(crate) told: Told,
+    pub(crate) loads: Box<Loads>,
+    pub(crate) status: CardsStatus,
 }
 
 impl Keeping {
@@ -120,10 +119,10 @@ enum Due {
 }
 
 async fn keep(team: &Kept, begun: Option<Begun>) {
-    let Kept { house, state, desks, told } = team;
+    let Kept { shared, state, loads, status } = team;
     let (written, mut begun) = match begun {
-        Some(begun) => (told.get() == TeamCards::Written, begun),
-        None => (false, Begun::new(house)),
+        Some(begun) => (status.get() == TeamCards::Written, begun),
+        None => (false, Begun::new(shared)),
     };
     let Begun { events, known } = &mut begun;
     let mut due = (!written).then_some(Due::Members);
@@ -131,8 +130,8 @@ async fn keep(team: &Kept, begun: Option<Begun>) {
     loop {
         if let Some(due) = due {
             let whom = (due == Due::Members).then(|| OnBehalfOf::own(state.owner, PATIENCE));
-            let done = refresh(house, whom.as_ref(), state, desks, known).await;
-            told.set(outcome(&done));
+            let done = refresh(shared, whom.as_ref(), state, loads, known).await;
+            status.set(outcome(&done));
             busy = match done {
                 Ok(busy) => busy,
                 // It stays so until the daemon is configured otherwise.
@@ -143,7 +142,7 @@ async fn keep(team: &Kept, begun: Option<Begun>) {
                 }
             };
         }
-        let failed = told.get() != TeamCards::Written;
+        let failed = status.get() != TeamCards::Written;
         let (pause, next) = match (failed || known.moving(), busy) {
             (true, _) => (again, Due::Members),
             // No event tells that a task has begun to run.
@@ -199,10 +198,10 @@ fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
 }
 
 /// Sweeps once, patiently: at a start the vault may come after the teams.
-pub(crate) async fn sweep(house: Arc<TeamShared>, teams: BTreeSet<TeamId>) {
+pub(crate) async fn sweep(shared: Arc<TeamShared>, teams: BTreeSet<TeamId>) {
     let (born, mut again) = (TeamId::new(), AGAIN);
-    while let Err(error) = super::sweep(&house, &teams, born).await {
-        if error.is(codes::VAULT_DISABLED) || again > LONGEST {
+    while let Err(error) = super::sweep(&shared, &teams, born).await {
+        if error.code == DISABLED || again > LONGEST {
             tracing::debug!(%error, "cards of earlier teams were not looked for");
             return;
         }

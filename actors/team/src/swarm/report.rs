@@ -174,6 +174,7 @@ fn ran(blank: SwarmTaskResult, result: &TaskResult, cleanup: bool) -> SwarmTaskR
         TaskOutcome::Invalid { code, reason } => {
             ("invalid", None, None, Some(format!("{code}: {reason}")))
         }
+        TaskOutcome::Lost => ("lost", None, None, Some("its workspace is gone".to_owned())),
     };
     let error_code = match &result.outcome {
         TaskOutcome::Exited { .. } => None,

@@ -3,15 +3,16 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, Fault, ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{CallCx, ToolError, fault_point};
+use hivekeep_runtime::log::{Decision, Log};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Card, Msg, NotBuilt, Team, turn::commit};
+use super::{Msg, NotBuilt, Team, View, member};
 use crate::{
     cards::{
         self,
-        keep::{Begun, Told},
+        keep::{Begun, CardsStatus},
     },
     codes, group,
     records::{Record, State},
@@ -22,13 +23,12 @@ use crate::{
 /// For what was told to stop to do so: a machine that is booting is not asked.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// The members, of which it is recorded that they are made.
+/// Members that are made, which is recorded.
 pub(crate) struct Made {
-    workspaces: Vec<WorkspaceId>,
     cards: Begun,
 }
 
-/// Why members were not made.
+/// Members that were not made, and why.
 pub(crate) struct Unmade {
     error: ToolError,
     /// Numbers of those of which nothing was.
@@ -42,50 +42,52 @@ impl From<ToolError> for Unmade {
 }
 
 impl Team {
-    pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<Card, NotBuilt>>) {
+    pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<View, NotBuilt>>) {
         if !std::mem::take(&mut self.unbuilt) {
             // Its first incarnation ended before it was told to; this one undoes the plan.
             let error = refuse::destroying(&self.state.plan.name);
             return drop(reply.send(Err(NotBuilt { error, gone: false })));
         }
         self.building = Some(reply);
-        let (house, state, team) =
-            (self.seed.house.clone(), self.state.clone(), self.me.address.clone());
-        let cards = self.cards.clone();
+        let (shared, log, state) = (self.seed.shared.clone(), self.log.clone(), self.state.clone());
+        let (cards, team) = (self.cards.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let built = build(&house, &state, &cx, &cards).await;
+            let built = build(&shared, &log, &state, &cx, &cards).await;
             // A team that is gone is followed by one that undoes the plan.
             let _ = team.send(Msg::Built(built));
         });
     }
 
-    pub(super) fn built(&mut self, outcome: Result<Made, Unmade>) -> Result<(), Fault> {
+    pub(super) fn built(&mut self, outcome: Result<Made, Unmade>) {
         match outcome {
-            Ok(Made { workspaces, cards }) => {
-                self.change(|state| state.workspaces = Some(workspaces));
-                self.open_mailboxes()?;
+            Ok(Made { cards }) => {
+                self.refresh();
+                let (shared, id) = (&self.seed.shared, self.seed.id);
+                let numbers = 0..self.state.plan.members.len();
+                let logs = numbers.map(|number| member::Logs::begin(shared, id, number));
+                self.open_members(logs.collect());
                 self.keep_cards(Some(cards));
-                let card = self.card();
+                let view = self.view();
                 if let Some(reply) = self.building.take() {
                     // Whoever asked may have gone; the team stays.
-                    drop(reply.send(Ok(card)));
+                    drop(reply.send(Ok(view)));
                 }
             }
             Err(Unmade { error, nothing }) => {
                 self.failed = Some(error);
-                self.change(|state| state.unmade = nothing);
+                self.unmade = nothing;
                 self.end(None);
             }
         }
-        Ok(())
     }
 }
 
 async fn build(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
+    log: &Log<State>,
     state: &State,
     cx: &CallCx,
-    cards: &Told,
+    cards: &CardsStatus,
 ) -> Result<Made, Unmade> {
     fault_point!("team.after_plan");
     let plan = &state.plan;
@@ -101,11 +103,11 @@ async fn build(
             if whom.cancel.is_cancelled() {
                 return (number, None);
             }
-            let made = house.make(plan.id, whom, member, plan.stem.as_ref()).await;
+            let made = shared.make(plan.id, whom, member, plan.stem.as_ref()).await;
             (number, Some(made))
         }
     });
-    let mut makes = stream::iter(makes).buffer_unordered(house.options.max_parallel);
+    let mut makes = stream::iter(makes).buffer_unordered(shared.options.max_parallel);
     let mut made = vec![None; total];
     let (mut failed, mut nothing) = (None, BTreeSet::new());
     while let Some((number, outcome)) = makes.next().await {
@@ -138,16 +140,18 @@ async fn build(
         return Err(ToolError::cancelled().into());
     }
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
-    group::join(house, plan.id, &workspaces).await?;
+    group::join(shared, plan.id, &workspaces).await?;
     let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
-    let mut begun = Begun::new(house);
-    cards.set(cards::first(house, &whom, &ready, &mut begun.known).await);
+    let mut begun = Begun::new(shared);
+    cards.set(cards::first(shared, &whom, &ready, &mut begun.known).await);
     fault_point!("team.before_ready");
-    let event = ("team.created", json!({ "owner": plan.owner, "workspaces": workspaces }));
-    let record = Record::Ready { workspaces: workspaces.clone() };
-    commit(house, state, record, Some(event)).await?;
+    let data = json!({ "owner": plan.owner, "workspaces": workspaces });
+    let ready = Decision::record(Record::Ready { workspaces });
+    let ready = ready.event(state.event("team.created", data));
+    let recorded = log.decide::<ToolError>(|_| Ok(ready))?;
+    recorded.await.map_err(ToolError::from)?;
     fault_point!("team.after_ready");
-    Ok(Made { workspaces, cards: begun })
+    Ok(Made { cards: begun })
 }
 
 /// Whether a refusal says that what has the name, if anything does, is another's. Of any other

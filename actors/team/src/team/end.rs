@@ -3,29 +3,27 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{Address, AskError, ToolError, WorkspaceId, fault_point};
-use hivekeep_store::NewEvent;
+use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
+use hivekeep_runtime::log::{Decision, Log};
 use serde_json::json;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
-use super::{Card, Msg, NotBuilt, Team, turn::commit};
+use super::{Msg, NotBuilt, Reply, Team};
 use crate::{
-    cards::{self, TeamCards, keep::Keeping},
-    desk, mailbox,
+    api::TeamCards,
+    cards::{self, keep::Keeping},
+    inbox,
     records::{self, Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
-    teams,
+    tasks,
 };
 
 /// For removing one member: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Before an actor that is being started is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
-/// For what an inbox is writing.
-const CLOSING: Duration = Duration::from_secs(40);
-
-/// What became of a member.
+/// A member that was to be removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Gone {
     pub(crate) number: usize,
@@ -33,18 +31,16 @@ pub(crate) struct Gone {
     pub(crate) outcome: Result<(), ToolError>,
 }
 
-/// What came of a removal.
+/// The outcome of a removal.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) state: Arc<State>,
     /// In the plan's order.
     pub(crate) members: Vec<Gone>,
-    /// What else stands in the way.
+    /// Whatever else stands in the way.
     pub(crate) error: Option<ToolError>,
     /// Set when cards could not be removed.
     pub(crate) cards: Option<TeamCards>,
-    /// Whether it is durable that it is to be removed. Nothing was removed if not.
-    recorded: bool,
 }
 
 impl Ended {
@@ -61,7 +57,7 @@ impl Ended {
             outcome: Err(why.clone()),
         };
         let members = (0..state.plan.members.len()).map(left).collect();
-        Self { members, error: Some(why.clone()), cards: None, recorded: false, state }
+        Self { members, error: Some(why.clone()), cards: None, state }
     }
 
     /// Names of the workspaces that are left.
@@ -75,20 +71,45 @@ impl Team {
     /// Goes on with a removal, or undoes a plan, once nothing is below the team any more. Those
     /// below go on by themselves.
     pub(super) fn go_on(&self) {
-        let (id, teams, team) = (self.seed.id, self.seed.teams.clone(), self.me.address.clone());
+        let (id, manager, team) =
+            (self.seed.id, self.seed.manager.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             loop {
                 let (free, childless) = oneshot::channel();
-                if teams.send(teams::Msg::when_childless(id, free)).is_ok()
-                    && childless.await.is_ok()
-                {
+                if manager.when_childless(id, free).is_ok() && childless.await.is_ok() {
                     break;
                 }
-                // The keeper is being started, and this team with it.
+                // The manager is being started, and this team with it.
                 tokio::time::sleep(AGAIN).await;
             }
             let _ = team.send(Msg::GoOn);
         });
+    }
+
+    /// Records that the team is to be removed.
+    pub(super) fn want_end(&mut self, reply: Reply<()>) {
+        if self.unbuilt || self.building.is_some() {
+            return drop(reply.send(Err(refuse::creating(&self.state.plan.name))));
+        }
+        if self.gone.is_some() {
+            return drop(reply.send(Ok(())));
+        }
+        let recorded = self.record_end().map(|recorded| async {
+            recorded.await?;
+            fault_point!("team.after_destroy_wanted");
+            Ok(())
+        });
+        self.recorded(recorded, reply);
+    }
+
+    fn record_end(
+        &self,
+    ) -> Result<impl Future<Output = Result<(), ToolError>> + Send + use<>, ToolError> {
+        let written = self.log.decide::<ToolError>(|state| match state {
+            Some(state) if state.ending => Ok(Decision::nothing()),
+            _ => Ok(Decision::record(Record::Ending { unmade: self.unmade.clone() })),
+        })?;
+        Ok(async { Ok(written.await?) })
     }
 
     /// Begins to remove everything, or joins whoever did. A record comes before the first removal:
@@ -105,19 +126,19 @@ impl Team {
             waiting.retain(|waiting| !waiting.is_closed());
             return waiting.extend(reply);
         }
+        let recorded = self.record_end();
         self.ending = Some(reply.into_iter().collect());
-        self.change(|state| state.ending = true);
-        let (house, state) = (self.seed.house.clone(), self.state.clone());
-        let (card, team) = (self.card(), self.me.address.clone());
-        let keeping = self.keeping.clone();
-        let record = (!self.end_recorded).then(|| Record::Ending { unmade: state.unmade.clone() });
+        Arc::make_mut(&mut self.state).ending = true;
+        self.show();
+        let (shared, log, state) = (self.seed.shared.clone(), self.log.clone(), self.state.clone());
+        let (keeping, team) = (self.keeping.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let recorded = match record {
-                Some(record) => commit(&house, &state, record, None).await,
-                None => Ok(()),
+            let recorded = match recorded {
+                Ok(recorded) => recorded.await,
+                Err(error) => Err(error),
             };
             let ended = match recorded {
-                Ok(()) => end(&house, state, &card, keeping).await,
+                Ok(()) => end(&shared, &log, state, keeping).await,
                 Err(error) => Ended::not_begun(state, &error),
             };
             // A team that is gone is followed by one that goes on.
@@ -127,7 +148,6 @@ impl Team {
 
     /// Whoever waited lets the name go; if nobody did, that is done from here.
     pub(super) fn done(&mut self, ended: Ended) {
-        self.end_recorded |= ended.recorded;
         let gone = ended.all();
         if gone {
             self.gone = Some(ended.clone());
@@ -143,21 +163,22 @@ impl Team {
             told |= reply.send(ended.clone()).is_ok();
         }
         if gone && !told {
-            // A keeper that is gone reads the journal, in which the team is no more.
-            let _ = self.seed.teams.send(teams::Msg::gone(self.seed.id));
+            self.seed.manager.gone(self.seed.id);
         }
     }
 }
 
 async fn end(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
+    log: &Log<State>,
     state: Arc<State>,
-    card: &Card,
     keeping: Option<Keeping>,
 ) -> Ended {
+    // As it is recorded by now: in the name of its present owner.
+    let state = log.state().map_or(state, Arc::new);
     let id = state.plan.id;
     // What an earlier incarnation began to make would come to light afterwards.
-    house.quiet(id).await;
+    shared.quiet(id).await;
     let whom = OnBehalfOf::own(state.owner, PATIENCE);
     let removes = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
@@ -168,67 +189,38 @@ async fn end(
             if unmade {
                 return Gone { number, workspace, outcome: Ok(()) };
             }
-            let outcome = house.remove(id, whom, &key).await;
+            let outcome = shared.remove(id, whom, &key).await;
             if outcome.is_ok() {
                 fault_point!("team.after_member_destroyed");
             }
             Gone { number, workspace, outcome }
         }
     });
-    let removes = stream::iter(removes).buffered(house.options.max_parallel);
+    let removes = stream::iter(removes).buffered(shared.options.max_parallel);
     let members: Vec<_> = removes.collect().await;
-    let mut ended = Ended { members, error: None, cards: None, recorded: true, state };
+    let mut ended = Ended { members, error: None, cards: None, state };
     if ended.all() {
         if let Some(keeping) = keeping {
             keeping.stop().await;
         }
         let plan = &ended.state.plan;
         // A team does not stay for its cards: what is left of them goes at a next start.
-        ended.cards = cards::remove(house, plan).await.err().as_ref().and_then(cards::left);
-        ended.error = forget(house, &ended.state, card).await.err();
+        ended.cards = cards::remove(shared, plan).await.err().as_ref().and_then(cards::left);
+        ended.error = forget(shared, &ended.state).await.err();
     }
     ended
 }
 
-/// Closes the inboxes and desks, and removes all records, the team's own last.
-async fn forget(house: &Arc<TeamShared>, state: &State, card: &Card) -> Result<(), ToolError> {
-    for mailbox in &card.mailboxes {
-        close(mailbox, mailbox::Msg::Close).await?;
-    }
-    for desk in &card.desks {
-        close(desk, desk::Msg::Close).await?;
-    }
+/// Removes all records, the team's own last.
+async fn forget(shared: &TeamShared, state: &State) -> Result<(), ToolError> {
     fault_point!("team.before_forget");
     let id = state.plan.id;
     for number in 0..state.plan.members.len() {
-        for stream in [mailbox::records::stream(id, number), desk::records::stream(id, number)] {
-            house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
-        }
+        shared.inboxes.forget(&inbox::stream(id, number)).await?;
+        shared.ledgers.forget(&tasks::stream(id, number)).await?;
     }
-    let stream = records::stream(id);
-    house.journal.forget(&stream).await.map_err(|error| refuse::store(&error))?;
+    shared.teams.forget(&records::stream(id)).await?;
     let kind = if state.workspaces.is_some() { "team.destroyed" } else { "team.undone" };
-    let data = json!({ "name": state.plan.name });
-    let event = NewEvent { kind: kind.to_owned(), subject: id.to_string(), data };
-    let _lost_is_counted = house.events.publish_later(event);
+    let _lost_is_counted = shared.events.publish_later(state.event(kind, json!({})));
     Ok(())
-}
-
-/// Returns when an inbox or a desk takes no more and writes nothing: one that was given up does not,
-/// one that is being started again is asked then.
-async fn close<M: Send + 'static>(
-    address: &Address<M>,
-    message: impl Fn(oneshot::Sender<()>) -> M,
-) -> Result<(), ToolError> {
-    let deadline = Instant::now() + CLOSING;
-    loop {
-        match address.ask(CLOSING, &message).await {
-            Ok(()) => return Ok(()),
-            Err(AskError::Unavailable(_)) if address.probe().gave_up() => return Ok(()),
-            Err(AskError::Unavailable(_) | AskError::Dropped(_)) if Instant::now() < deadline => {
-                tokio::time::sleep(AGAIN).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

@@ -10,17 +10,16 @@ use chrono::Utc;
 use hivekeep_kernel::{
     Address, CallCx, Layer, Reply, Resources, TeamId, ToolError, ports::Reservation,
 };
+use hivekeep_runtime::log::Decision;
 
 use super::{Inner, Msg, Teams, missing};
 use crate::{
-    codes,
+    api::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
     errands::Row,
     group, name,
     records::{self, GoldenSnapshot, Member, Plan, Record, State},
-    refuse,
     shared::{OnBehalfOf, TeamShared},
-    team::{self, NotBuilt, authorize},
-    tools::team::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
+    team::{self, NotBuilt, View, operate},
 };
 
 /// For what only decides.
@@ -36,22 +35,22 @@ impl Teams {
         cx: &CallCx,
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let wish = Wish::of(&self.house, input)?;
+        let wish = Wish::of(&self.shared, input)?;
         let parent = match &wish.parent {
             Some(parent) => Some(self.find(Some(parent))?),
             None => None,
         };
         let above =
             parent.as_ref().and_then(|(id, _)| Some((*id, self.directory.name(*id)?.to_owned())));
-        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             if let Some((_, parent)) = &parent {
-                authorize(&house, parent, cx.session).await?.ready()?;
+                operate(parent, cx.session).await?.state.ready()?;
             }
             let id = TeamId::new();
-            let planned = wish.plan(&house, &cx, id, above).await;
+            let planned = wish.plan(&shared, &cx, id, above).await;
             let (plan, each) = planned?;
-            make(&house, &keeper, &cx, plan, each).await
+            make(&shared, &manager, &cx, plan, each).await
         }))
     }
 }
@@ -67,7 +66,7 @@ struct Wish {
 }
 
 impl Wish {
-    fn of(house: &TeamShared, input: Team) -> Result<Self, ToolError> {
+    fn of(shared: &TeamShared, input: Team) -> Result<Self, ToolError> {
         let name = input.name.ok_or_else(|| missing("name"))?;
         let roles = input.roles.ok_or_else(|| missing("roles"))?;
         sound("name", &name)?;
@@ -101,7 +100,7 @@ impl Wish {
             })?;
             stems.push((role, stem));
         }
-        let max_vms = input.max_vms.unwrap_or(house.options.default_max_vms);
+        let max_vms = input.max_vms.unwrap_or(shared.options.default_max_vms);
         let golden = input.golden_workspace;
         let snapshot = input.base_snapshot.or_else(|| golden.as_ref().map(|_| "golden".to_owned()));
         Ok(Self { name, roles: stems, max_vms, parent: input.parent_team, golden, snapshot })
@@ -110,21 +109,21 @@ impl Wish {
     /// The plan, and what each member takes of the session's quota.
     async fn plan(
         self,
-        house: &Arc<TeamShared>,
+        shared: &Arc<TeamShared>,
         cx: &CallCx,
         id: TeamId,
         above: Option<(TeamId, String)>,
     ) -> Result<(Plan, Resources), ToolError> {
         let whom = OnBehalfOf::call(cx);
-        let rows = house.workspaces(id, &whom).await?;
+        let rows = shared.workspaces(id, &whom).await?;
         let stem = match (self.snapshot, self.golden) {
             (None, _) => None,
             (Some(snapshot), Some(golden)) => Some(GoldenSnapshot { golden, snapshot }),
-            (Some(snapshot), None) => Some(search(house, id, &whom, &rows, snapshot).await?),
+            (Some(snapshot), None) => Some(search(shared, id, &whom, &rows, snapshot).await?),
         };
         let each = match &stem {
-            Some(stem) => house.size(id, &whom, &stem.golden).await?,
-            None => house.member_size,
+            Some(stem) => shared.size(id, &whom, &stem.golden).await?,
+            None => shared.member_size,
         };
         let mut taken: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
         let members = self.roles.into_iter().map(|(role, stem)| {
@@ -161,7 +160,7 @@ fn sound(what: &str, text: &str) -> Result<(), ToolError> {
 
 /// The one workspace of the caller's that has a snapshot of this name.
 async fn search(
-    house: &TeamShared,
+    shared: &TeamShared,
     id: TeamId,
     whom: &OnBehalfOf,
     rows: &[Row],
@@ -169,7 +168,7 @@ async fn search(
 ) -> Result<GoldenSnapshot, ToolError> {
     let mut found = Vec::new();
     for row in rows.iter().filter(|row| row.owned) {
-        match house.look(id, whom, &row.workspace_id.to_string()).await {
+        match shared.look(id, whom, &row.workspace_id.to_string()).await {
             Ok(details) if details.snapshots.iter().any(|one| one.name == snapshot) => {
                 found.push((row.workspace_id.to_string(), row.name.clone()));
             }
@@ -196,26 +195,27 @@ async fn search(
 }
 
 async fn make(
-    house: &Arc<TeamShared>,
-    keeper: &Address<Msg>,
+    shared: &Arc<TeamShared>,
+    manager: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
     each: Resources,
 ) -> Result<TeamResult, ToolError> {
     let (id, count) = (plan.id, plan.members.len() as u64);
     // Of all members at once; each draws its own, and what none drew goes back with the call.
-    let all = Reservation::take(house.sessions.clone(), cx.session, each.times(count)).await?;
+    let all = Reservation::take(shared.sessions.clone(), cx.session, each.times(count)).await?;
     let cx = CallCx { reserved: Some(all), ..cx.clone() };
     let state = Box::new(State::new(plan.clone()));
-    keeper.ask(PATIENCE, |reply| Msg(Inner::Admit(state, reply))).await??;
-    let record = records::encode(&Record::Planned(Box::new(plan)));
-    if let Err(error) = house.journal.append(&records::stream(id), vec![record]).await {
-        // It may be durable all the same: then the next start undoes it.
-        keeper.send(Msg::gone(id))?;
-        return Err(refuse::store(&error));
+    manager.ask(PATIENCE, |reply| Msg(Inner::Admit(state, reply))).await??;
+    let planned = |_: Option<&State>| Ok(Decision::record(Record::Planned(Box::new(plan))));
+    let recorded = shared.teams.begin(records::stream(id)).decide::<ToolError>(planned);
+    let recorded = async { Ok(recorded?.await?) };
+    if let Err(error) = recorded.await {
+        manager.send(Msg::gone(id))?;
+        return Err(error);
     }
-    let team = keeper
-        .ask(PATIENCE, |reply| Msg(Inner::Hatch(id, reply)))
+    let team = manager
+        .ask(PATIENCE, |reply| Msg(Inner::Spawn(id, reply)))
         .await?
         .map_err(|fault| ToolError::internal(fault.to_string()))?;
     let (reply, answer) = tokio::sync::oneshot::channel();
@@ -225,10 +225,10 @@ async fn make(
         .await
         .map_err(|_| ToolError::internal("the new team's actor ended; it is being undone"))?;
     match built {
-        Ok(card) => Ok(made(house, &card).await),
+        Ok(view) => Ok(made(shared, &view).await),
         Err(NotBuilt { error, gone }) => {
             if gone {
-                keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
+                manager.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
                 return Err(error);
             }
             Err(error.next("some of it is left: team with action `destroy` removes it"))
@@ -236,8 +236,8 @@ async fn make(
     }
 }
 
-async fn made(house: &Arc<TeamShared>, card: &team::Card) -> TeamResult {
-    let (plan, ids) = (card.plan(), card.state.workspaces.clone().unwrap_or_default());
+async fn made(shared: &Arc<TeamShared>, view: &View) -> TeamResult {
+    let (plan, ids) = (&view.state.plan, view.state.workspaces.clone().unwrap_or_default());
     let members = plan.members.iter().zip(&ids).map(|(member, id)| TeamMember {
         name: member.name.clone(),
         role: member.role.clone(),
@@ -249,13 +249,13 @@ async fn made(house: &Arc<TeamShared>, card: &team::Card) -> TeamResult {
         action: Some(TeamAction::Create),
         name: Some(plan.name.clone()),
         team_id: Some(plan.id),
-        state: Some(card.state.word().to_owned()),
+        state: Some(view.state.word().to_owned()),
         member_count: Some(plan.members.len()),
         members: Some(members.collect()),
         member_workspace_ids: Some(ids),
         max_vms: Some(plan.max_vms),
-        network: Some(group::told(house, &card.state).await),
-        cards: Some(card.cards.get()),
+        network: Some(group::told(shared, &view.state).await),
+        cards: Some(view.cards.get()),
         ..TeamResult::default()
     }
 }

@@ -1,16 +1,15 @@
 //! `destroy`: a team and all below it, the deepest first.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use hivekeep_kernel::{Address, CallCx, Layer, Reply, SessionId, TeamId, ToolError};
 use serde_json::json;
 
 use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
-    codes, refuse,
-    shared::TeamShared,
-    team::{self, Card, Ended, authorize},
-    tools::team::{Team, TeamAction, TeamMember, TeamResult},
+    api::{Team, TeamAction, TeamMember, TeamResult},
+    refuse,
+    team::{self, Ended, View, operate},
 };
 
 /// For what only decides or writes a record.
@@ -23,24 +22,19 @@ impl Teams {
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
         let (id, _) = self.find(input.name.as_deref())?;
-        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
-        Ok(Reply::later(async move { destroy(&house, &keeper, &cx, id).await }))
+        let (manager, cx) = (self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move { destroy(&manager, &cx, id).await }))
     }
 }
 
 /// Returns with the removal's outcome. That goes on whatever becomes of the call.
-async fn destroy(
-    house: &Arc<TeamShared>,
-    keeper: &Address<Msg>,
-    cx: &CallCx,
-    id: TeamId,
-) -> Result<TeamResult, ToolError> {
-    let cascade = keeper.ask(PATIENCE, |reply| Msg(Inner::Close(id, reply))).await??;
-    let name = match may_end(house, &cascade, cx.session).await {
+async fn destroy(manager: &Address<Msg>, cx: &CallCx, id: TeamId) -> Result<TeamResult, ToolError> {
+    let cascade = manager.ask(PATIENCE, |reply| Msg(Inner::Close(id, reply))).await??;
+    let name = match may_end(&cascade, cx.session).await {
         Ok(name) => name,
         Err(error) => {
-            // A keeper that is gone is followed by one that asks the records.
-            let _ = keeper.send(Msg(Inner::Reopen(ids(&cascade))));
+            // A manager that is gone is followed by one that asks the records.
+            let _ = manager.send(Msg(Inner::Reopen(ids(&cascade))));
             return Err(error);
         }
     };
@@ -48,15 +42,15 @@ async fn destroy(
         team.ask(PATIENCE, team::Msg::WantEnd).await??;
     }
     let remove = |reply| Msg(Inner::Remove(id, name, cascade, reply));
-    let removal = keeper.ask(PATIENCE, remove).await??;
-    // Bounded by the keeper, and not by the admission of all teams.
+    let removal = manager.ask(PATIENCE, remove).await??;
+    // Bounded by the manager, and not by the admission of all teams.
     cx.slot.give_back();
     cx.guard(removal.outcome()).await
 }
 
 /// Removes teams, each after those below it, and says what is left.
 pub(super) async fn remove(
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     name: &str,
     cascade: Cascade,
 ) -> Result<TeamResult, ToolError> {
@@ -72,7 +66,7 @@ pub(super) async fn remove(
         members.extend(rows(&ended, name));
         cards = cards.or(ended.cards.clone());
         if ended.all() {
-            keeper.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
+            manager.ask(PATIENCE, |done| Msg(Inner::Gone(id, Some(done)))).await?;
         } else {
             let plan = &ended.state.plan;
             kept.extend(plan.parent.map(|parent| (parent, plan.name.clone())));
@@ -92,21 +86,17 @@ pub(super) async fn remove(
     Err(incomplete(name, &left, members))
 }
 
-async fn look(team: &Address<team::Msg>) -> Result<Card, ToolError> {
+async fn look(team: &Address<team::Msg>) -> Result<View, ToolError> {
     Ok(team.ask(PATIENCE, team::Msg::Look).await?)
 }
 
 /// Whether all of it may be removed, before any of it is. Gives the name of the topmost.
-async fn may_end(
-    house: &Arc<TeamShared>,
-    cascade: &Cascade,
-    session: SessionId,
-) -> Result<String, ToolError> {
+async fn may_end(cascade: &Cascade, session: SessionId) -> Result<String, ToolError> {
     let mut name = String::new();
     for (_, team) in cascade {
-        let card = authorize(house, team, session).await?;
-        name.clone_from(&card.plan().name);
-        if card.state.word() == "creating" {
+        let state = operate(team, session).await?.state;
+        name.clone_from(&state.plan.name);
+        if state.word() == "creating" {
             return Err(refuse::creating(&name));
         }
     }

@@ -1,20 +1,24 @@
 //! `message` and `receive`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallCx, Layer, MessageId, Reply, ToolError};
+use hivekeep_kernel::{Address, AskError, CallCx, Layer, MessageId, Reply, ToolError};
+use tokio::sync::oneshot;
 
-use super::{
-    Teams,
-    collect::{Collected, Places},
-    missing, tasks,
-};
+use super::{Teams, missing};
 use crate::{
-    codes,
-    desk::{assignment::Assignment, ledger::Stand},
-    mailbox::book::{Lent, Message},
-    team::{Speech, authorize},
-    tools::team::{Confirm, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
+    api::{Confirm, TaskReport, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
+    inbox::Message,
+    tasks::{
+        assignment::Assignment,
+        ledger::Stand,
+        report::{assigned, report},
+    },
+    team::{
+        self, Outgoing,
+        member::delivery::{Delivered, Delivery, Request},
+        operate,
+    },
 };
 
 /// The longest content.
@@ -31,6 +35,8 @@ const MAX_CONFIRMED: usize = 1_000;
 /// For an answer to leave the daemon: a client that does not read keeps nothing from others for
 /// longer.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
+/// For a team to answer what it decides at once.
+const PATIENCE: Duration = Duration::from_secs(35);
 
 impl Teams {
     pub(crate) fn message(
@@ -38,7 +44,7 @@ impl Teams {
         cx: &CallCx,
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (id, team) = self.find(input.name.as_deref())?;
+        let (_, team) = self.find(input.name.as_deref())?;
         let from = input.agent.ok_or_else(|| missing("agent"))?;
         let to = input.to.ok_or_else(|| missing("to"))?;
         let content = input.content.ok_or_else(|| missing("content"))?;
@@ -53,13 +59,15 @@ impl Teams {
             return Err(ToolError::invalid("message_type: 1 to 64 characters"));
         }
         let task = (kind == TASK).then(|| Assignment::parse(&content)).transpose()?;
-        let speech = Speech::new(cx.session, from.clone(), to.clone(), kind, content, task);
-        // From here to the inbox in order, without waiting.
-        let saying = self.house.fronts.of(id).say(&team, speech)?;
+        let session = cx.session;
+        let message = Outgoing { session, from: from.clone(), to: to.clone(), kind, content, task };
+        // In the order of the calls; the team decides without waiting.
+        let (reply, answer) = oneshot::channel();
+        team.send(team::Msg::Send(Box::new(message), reply))?;
         let name = input.name;
         Ok(Reply::later(async move {
-            let said = saying.said().await?;
-            delivered(said.id, said.outcomes().await, name, from, to)
+            let sent = answer.await.map_err(dropped)??;
+            delivered(sent.id, sent.outcomes().await, name, from, to)
         }))
     }
 
@@ -72,52 +80,45 @@ impl Teams {
         let agent = input.agent.ok_or_else(|| missing("agent"))?;
         let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
         let wait = input.wait_secs.unwrap_or(0);
-        let confirmed = input.confirmed.unwrap_or_default();
+        let confirmed = input.confirmed.filter(|ids| !ids.is_empty());
         if !(1..=MAX_LIMIT).contains(&limit) {
             return Err(ToolError::invalid(format!("limit must be 1 to {MAX_LIMIT}")));
         }
         if wait > MAX_WAIT_SECS {
             return Err(ToolError::invalid(format!("wait_secs must be at most {MAX_WAIT_SECS}")));
         }
-        if confirmed.len() > MAX_CONFIRMED {
+        if confirmed.as_ref().is_some_and(|ids| ids.len() > MAX_CONFIRMED) {
             return Err(ToolError::invalid(format!("confirmed: at most {MAX_CONFIRMED} ids")));
         }
         let wait = match wait {
             0 => None,
-            secs => Some((Duration::from_secs(secs), self.house.waits.enter(id, cx.session)?)),
+            secs => Some((Duration::from_secs(secs), self.shared.waits.enter(id, cx.session)?)),
         };
         let explicit = input.confirm.unwrap_or_default() == Confirm::Explicit;
-        let shown = self.house.fronts.of(id).card(cx.session);
-        let (house, workers, cx) = (self.house.clone(), self.me.workers.clone(), cx.clone());
+        let (workers, cx) = (self.me.workers.clone(), cx.clone());
         Ok(Reply::later(async move {
-            let card = match shown {
-                Some(card) => card,
-                None => Arc::new(authorize(&house, &team, cx.session).await?),
-            };
-            card.ready()?;
-            let number = card.member(&agent)?;
-            let places = Places::of(&card, number)?;
-            let confirming = !confirmed.is_empty();
-            let gone = match confirming {
-                true => places.confirm(confirmed).await?,
-                false => 0,
+            let state = operate(&team, cx.session).await?.state;
+            state.ready()?;
+            let number = state.member(&agent)?;
+            let confirmed = match confirmed {
+                None => None,
+                Some(ids) => Some(confirm(&team, number, ids).await?),
             };
             if wait.is_some() {
                 // Bounded by what was just taken, and not by the admission of all teams.
                 cx.slot.give_back();
             }
             let patience = wait.as_ref().map(|(patience, _)| *patience);
-            let collected = cx.guard(places.collect(limit, patience)).await?;
-            let mut result = received(&collected, &agent);
-            result.unavailable = places.lost;
-            result.name = Some(card.plan().name.clone());
-            result.confirmed = confirming.then_some(gone);
+            let delivery = cx.guard(collect(&team, number, limit, patience)).await?;
+            let mut result = received(&delivery, &agent);
+            result.name = Some(state.plan.name.clone());
+            result.confirmed = confirmed;
             let receipt = cx.receipt.clone();
             // Until it is known whether the answer arrived, nobody is given anything else.
             let _detached = workers.spawn(async move {
-                let taken = tokio::time::timeout(WRITTEN_WITHIN, receipt.taken()).await;
-                if taken == Ok(true) && !explicit {
-                    collected.taken();
+                let written = tokio::time::timeout(WRITTEN_WITHIN, receipt.taken()).await;
+                if written == Ok(true) && !explicit {
+                    delivery.ack();
                 }
             });
             Ok(result)
@@ -125,26 +126,72 @@ impl Teams {
     }
 }
 
-fn received(collected: &Collected, agent: &str) -> TeamResult {
-    let Collected { messages, results } = collected;
-    let items: Vec<_> = messages.iter().flat_map(|loan| &loan.items).map(message_of).collect();
+/// Confirms what was received earlier; says how much of it was there.
+async fn confirm(
+    team: &Address<team::Msg>,
+    number: usize,
+    ids: BTreeSet<MessageId>,
+) -> Result<usize, ToolError> {
+    let confirm = |reply| team::Msg::Confirm(number, ids, reply);
+    let (count, written) = team.ask(PATIENCE, confirm).await??;
+    for written in written.into_iter().flatten() {
+        written.await?;
+    }
+    Ok(count)
+}
+
+/// What there is now, at most so many of each kind, or comes first within the time.
+async fn collect(
+    team: &Address<team::Msg>,
+    number: usize,
+    limit: usize,
+    patience: Option<Duration>,
+) -> Result<Delivery, ToolError> {
+    let ask = |limit| {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { limit, wait: patience.is_some(), reply };
+        team.send(team::Msg::Receive(number, request))?;
+        Ok::<_, ToolError>(answer)
+    };
+    let mut answer = ask(limit)?;
+    let Some(patience) = patience else { return answer.await.map_err(dropped)? };
+    if let Ok(delivery) = tokio::time::timeout(patience, &mut answer).await {
+        return delivery.map_err(dropped)?;
+    }
+    answer.close();
+    match answer.try_recv() {
+        // Handed out before one stopped waiting.
+        Ok(delivery) => delivery,
+        Err(_none) => ask(0)?.await.map_err(dropped)?,
+    }
+}
+
+fn dropped(_: oneshot::error::RecvError) -> ToolError {
+    AskError::Dropped("the team".to_owned()).into()
+}
+
+fn received(delivery: &Delivery, agent: &str) -> TeamResult {
+    let messages: Vec<_> = delivery.messages.iter().map(message_of).collect();
+    let results = delivery.results.iter().map(|delivered| {
+        let redelivered = Some(delivered.redelivered);
+        TaskReport { redelivered, ..report(&delivered.item) }
+    });
     TeamResult {
         action: Some(TeamAction::Receive),
         agent: Some(agent.to_owned()),
-        count: Some(items.len()),
-        messages: Some(items),
-        waiting: Some(messages.as_ref().map_or(0, |loan| loan.left)),
-        daemon_results: Some(
-            results.iter().flat_map(|loan| &loan.items).map(tasks::lent).collect(),
-        ),
-        daemon_results_waiting: Some(results.as_ref().map_or(0, |loan| loan.left)),
-        daemon_pending_tasks: Some(results.as_ref().map_or(0, |loan| loan.pending)),
+        count: Some(messages.len()),
+        messages: Some(messages),
+        waiting: Some(delivery.messages_left),
+        daemon_results: Some(results.collect()),
+        daemon_results_waiting: Some(delivery.results_left),
+        daemon_pending_tasks: Some(delivery.pending),
+        unavailable: delivery.unavailable.clone(),
         ..TeamResult::default()
     }
 }
 
-fn message_of(lent: &Lent<Message>) -> TeamMessage {
-    let message = &lent.message;
+fn message_of(delivered: &Delivered<Arc<Message>>) -> TeamMessage {
+    let message = &delivered.item;
     TeamMessage {
         message_id: message.id,
         from: message.from.clone(),
@@ -152,7 +199,7 @@ fn message_of(lent: &Lent<Message>) -> TeamMessage {
         content: message.content.to_string(),
         message_type: message.kind.clone(),
         timestamp: message.at,
-        redelivered: lent.again,
+        redelivered: delivered.redelivered,
     }
 }
 
@@ -165,11 +212,11 @@ fn delivered(
     to: String,
 ) -> Result<TeamResult, ToolError> {
     let (mut there, mut undelivered, mut first) = (Vec::new(), Vec::new(), None);
-    let (mut assigned, alone) = (Vec::new(), outcomes.len() == 1);
+    let (mut tasks, alone) = (Vec::new(), outcomes.len() == 1);
     for (member, outcome) in outcomes {
         match outcome {
             Ok(stand) => {
-                assigned.extend(stand.map(|stand| tasks::assigned(&member, &stand, alone)));
+                tasks.extend(stand.map(|stand| assigned(&member, &stand, alone)));
                 there.push(member);
             }
             Err(error) => {
@@ -192,7 +239,7 @@ fn delivered(
         to: Some(to),
         delivered_to: Some(there),
         undelivered: (!undelivered.is_empty()).then_some(undelivered),
-        tasks: (!assigned.is_empty()).then_some(assigned),
+        tasks: (!tasks.is_empty()).then_some(tasks),
         ..TeamResult::default()
     })
 }

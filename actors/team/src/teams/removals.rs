@@ -1,5 +1,5 @@
-//! What the keeper knows of removals: who keeps a team closed, which removals run, and which teams
-//! wait for those below them.
+//! Removals of teams: who keeps a team closed, which removals run, and which teams wait for those
+//! below them.
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
@@ -7,7 +7,7 @@ use futures::FutureExt;
 use hivekeep_kernel::{TeamId, ToolError, workers::Workers};
 use tokio::sync::{oneshot, watch};
 
-use crate::{refuse, tools::team::TeamResult};
+use crate::{api::TeamResult, refuse};
 
 /// Calls that wait for one removal. They hold no place among the calls that teams work on, so they
 /// are bounded here.
@@ -32,7 +32,7 @@ impl Removal {
     pub(crate) async fn outcome(mut self) -> Outcome {
         match self.0.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().expect("it was waited for"),
-            Err(_) => Err(ToolError::internal("the keeper of teams ended; the removal goes on")),
+            Err(_) => Err(ToolError::internal("the manager of teams ended; the removal goes on")),
         }
     }
 }

@@ -5,10 +5,11 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Teams;
 use crate::{
+    api::{Team, TeamAction, TeamResult, TeamRow},
     group,
     shared::OnBehalfOf,
-    team::{self, authorize, look_at_members},
-    tools::team::{Team, TeamAction, TeamResult, TeamRow},
+    status,
+    team::{self, operate},
 };
 
 /// For a team to say what it is.
@@ -26,23 +27,24 @@ impl Teams {
         let parent = self.directory.all().find(|(this, _)| *this == id);
         let parent = parent.and_then(|(_, team)| team.parent);
         let parent_team = parent.and_then(|id| self.directory.name(id)).map(str::to_owned);
-        let (house, cx) = (self.house.clone(), cx.clone());
+        let (shared, cx) = (self.shared.clone(), cx.clone());
         Ok(Reply::later(async move {
-            let card = authorize(&house, &team, cx.session).await?;
-            let members =
-                look_at_members(&house, Some(&OnBehalfOf::call(&cx)), &card.state, &card.desks)
-                    .await;
-            let plan = card.plan();
+            let view = operate(&team, cx.session).await?;
+            let members = status::members(&shared, Some(&OnBehalfOf::call(&cx)), &view.state).await;
+            // As they are after that look; a team that is being started again does not say.
+            let loads = team.ask(PATIENCE, team::Msg::Look).await.map(|view| view.loads);
+            let members = status::with_loads(members, loads.unwrap_or_default());
+            let plan = &view.state.plan;
             Ok(TeamResult {
                 action: Some(TeamAction::Status),
                 name: Some(plan.name.clone()),
                 team_id: Some(plan.id),
-                state: Some(card.state.word().to_owned()),
+                state: Some(view.state.word().to_owned()),
                 max_vms: Some(plan.max_vms),
                 created_at: Some(plan.at),
                 members: Some(members),
-                network: Some(group::told(&house, &card.state).await),
-                cards: Some(card.cards.get()),
+                network: Some(group::told(&shared, &view.state).await),
+                cards: Some(view.cards.get()),
                 parent_team,
                 sub_teams: Some(sub_teams),
                 ..TeamResult::default()
@@ -75,9 +77,9 @@ impl Teams {
                 match team {
                     None => TeamRow { state: "creating".to_owned(), ..row },
                     Some(team) => match team.ask(PATIENCE, team::Msg::Look).await {
-                        Ok(card) => TeamRow {
-                            state: card.state.word().to_owned(),
-                            owned: Some(card.state.owner == session),
+                        Ok(view) => TeamRow {
+                            state: view.state.word().to_owned(),
+                            owned: Some(view.state.owner == session),
                             ..row
                         },
                         // It is being started again, or is just gone.

@@ -2,7 +2,6 @@
 
 mod below;
 mod cards;
-mod desk;
 pub(crate) mod fake;
 mod group;
 mod guests;
@@ -10,8 +9,9 @@ mod life;
 mod mail;
 mod own;
 mod quota;
+mod rejections;
 mod stage;
-mod strikes;
+mod sync;
 mod tasks;
 mod undo;
 mod watch;

@@ -1,375 +1,18 @@
 //! The tool `team`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    CallCx, MessageId, RateClass, Reply, SessionId, TeamId, ToolError, WorkspaceId, tools,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use hivekeep_kernel::{CallCx, RateClass, Reply, SessionId, ToolError, tools};
 use serde_json::Value;
 
-use crate::{cards::TeamCards, group::TeamNetwork, shared::TeamShared, teams::Teams};
+use crate::{
+    api::{Team, TeamAction, TeamResult},
+    shared::TeamShared,
+    teams::Teams,
+};
 
 /// A call that says no time limit may take this long: members are made by it.
 const TIMEOUT_SECS: u64 = 900;
-
-/// Make, watch and remove teams, and pass messages between their members. Each
-/// member has a workspace, owned by the session that made the team, and an inbox
-/// that outlives the daemon. All members of a team are made, or none. Only that
-/// session operates the team, or one that has adopted all of its workspaces.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Team {
-    /// What to do.
-    pub action: TeamAction,
-    /// All but list: the team's name. create: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
-    pub name: Option<String>,
-    /// create: the members, one at least.
-    pub roles: Option<Vec<TeamRole>>,
-    /// create: most members of the team and of all teams below it. Default: `team.default_max_vms` of the configuration.
-    pub max_vms: Option<u32>,
-    /// create: name of a snapshot; the members are made as forks of it. Without golden_workspace it is looked for among the caller's workspaces.
-    pub base_snapshot: Option<String>,
-    /// create: id or name of the workspace that has base_snapshot, whose default is then `golden`.
-    pub golden_workspace: Option<String>,
-    /// create: the team that the new one is below. Its members count for every team above it, and it is destroyed with them.
-    pub parent_team: Option<String>,
-    /// message: the member that sends. receive: the member whose inbox is read.
-    pub agent: Option<String>,
-    /// message: the member it is for, or `*` for all but the sender.
-    pub to: Option<String>,
-    /// message: what it says, at most 262144 bytes.
-    pub content: Option<String>,
-    /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
-    pub message_type: Option<String>,
-    /// receive: most messages to hand out, and most results of tasks, 1 to 100. Default: 10. Large ones are fewer at a time.
-    pub limit: Option<usize>,
-    /// receive: wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
-    pub wait_secs: Option<u64>,
-    /// receive: `answer`, the default, removes messages once the answer is written to the caller's connection; those of a call that was cancelled, or whose connection broke before, are handed out again. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
-    pub confirm: Option<Confirm>,
-    /// receive: ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
-    pub confirmed: Option<BTreeSet<MessageId>>,
-}
-
-/// What to do with teams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TeamAction {
-    /// Make one. Draws from the bucket `create` of the session's rates.
-    Create,
-    /// Remove one, those below it, and every workspace of theirs.
-    Destroy,
-    /// Look at one as it is now.
-    Status,
-    /// Show all.
-    List,
-    /// Send a message to a member.
-    Message,
-    /// Take messages from a member's inbox.
-    Receive,
-}
-
-/// When a message counts as received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Confirm {
-    /// When the answer with it is written to the caller's connection.
-    #[default]
-    Answer,
-    /// When a later receive says so.
-    Explicit,
-}
-
-/// A member that is wanted.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TeamRole {
-    /// The member's name, unique in the team; same rule as for teams.
-    pub name: String,
-    /// What it is there for; same rule. Its workspace is named after the team, the role and four hex digits.
-    pub role: String,
-    /// What it can do.
-    #[serde(default)]
-    pub skills: Vec<String>,
-    /// About it.
-    pub description: Option<String>,
-}
-
-/// What became of the action.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct TeamResult {
-    /// The action.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub action: Option<TeamAction>,
-    /// All but list: the team.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// create, status: its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub team_id: Option<TeamId>,
-    /// create, status: `creating`, `ready` or `destroying`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    /// create: how many members it has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub member_count: Option<usize>,
-    /// create: their workspaces, in the order of roles.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub member_workspace_ids: Option<Vec<WorkspaceId>>,
-    /// create, status: most members of it and of the teams below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_vms: Option<u32>,
-    /// status: when it was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<DateTime<Utc>>,
-    /// create, status: the members. destroy: those of the team and of all below it, and what became of each.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub members: Option<Vec<TeamMember>>,
-    /// create, status: what the members have of a network. They reach one another in a group of their own and no other workspace; a team below is another group.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<TeamNetwork>,
-    /// create, status: whether the members' cards are in the vault, at `teams/<name>/cards/<member>.json`. destroy: absent unless some could not be removed. The team works without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cards: Option<TeamCards>,
-    /// status: the team above it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_team: Option<String>,
-    /// status: the teams directly below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sub_teams: Option<Vec<String>>,
-    /// destroy: always true; when anything is left it is an error that names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub success: Option<bool>,
-    /// list: all teams, the oldest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub teams: Option<Vec<TeamRow>>,
-    /// list: how many teams. receive: how many messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<usize>,
-    /// message: its id, the same for all that it went to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<MessageId>,
-    /// message: `delivered`, durably in the inbox; `partly_delivered` when undelivered names some.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
-    /// message: the sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// message: to whom, as it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
-    /// message: in whose inboxes it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivered_to: Option<Vec<String>>,
-    /// message to `*`: in whose it is not, and why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub undelivered: Option<Vec<Undelivered>>,
-    /// receive: whose inbox it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-    /// receive: the messages, the oldest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub messages: Option<Vec<TeamMessage>>,
-    /// receive: how many were left for the next time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<usize>,
-    /// receive: how many of confirmed were there, and are gone now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub confirmed: Option<usize>,
-    /// receive: results of tasks, in the order in which they came; the rules are those of messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub daemon_results: Option<Vec<TaskReport>>,
-    /// receive: how many results were left for the next time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub daemon_results_waiting: Option<usize>,
-    /// receive: tasks whose results are still to come: they wait on the host or in the guest, or run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub daemon_pending_tasks: Option<usize>,
-    /// receive: which of `messages` and `daemon_results` cannot be told, whose actor has given up. What is told of it is empty, and nothing of it is confirmed. Otherwise absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unavailable: Option<Unavailable>,
-    /// message of the type `task_assignment`: where the task stands with each member that has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tasks: Option<Vec<AssignedTask>>,
-}
-
-/// A member.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct TeamMember {
-    /// Its name.
-    pub name: String,
-    /// What it is there for.
-    pub role: String,
-    /// destroy: its team, when that is one below.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub team: Option<String>,
-    /// Its workspace; absent as long as that is not made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace_id: Option<WorkspaceId>,
-    /// Name of its workspace.
-    pub workspace_name: String,
-    /// status: its address; absent while it has no network.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
-    /// status: what its workspace is doing, as workspace_info tells it; absent when it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace_state: Option<String>,
-    /// status: `initializing`, `ready` (its guest answers), `working` (and runs tasks), `failed`, or `unknown` when it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent_status: Option<String>,
-    /// status: why it is not ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// status: its tasks without a result; they wait as long as its workspace does not run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pending_tasks: Option<usize>,
-    /// status: those of them that run now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub running_tasks: Option<usize>,
-    /// status: its results of tasks that were not received.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting_results: Option<usize>,
-    /// status: what keeps its tasks from its guest at present.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tasks_held_up: Option<String>,
-    /// destroy: whether its workspace is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destroyed: Option<bool>,
-    /// destroy: why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// A team in the list.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TeamRow {
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub team_id: TeamId,
-    /// `creating`, `ready`, `destroying`, or `unavailable` while its actor does not answer.
-    pub state: String,
-    /// How many members it has.
-    pub member_count: usize,
-    /// Most members of it and of the teams below it.
-    pub max_vms: u32,
-    /// When it was made.
-    pub created_at: DateTime<Utc>,
-    /// The team above it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_team: Option<String>,
-    /// Whether it is the calling session's; absent while it is unavailable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owned: Option<bool>,
-}
-
-/// A message as it is received.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TeamMessage {
-    /// Its id. A repeat has the same one.
-    pub message_id: MessageId,
-    /// The member that sent it.
-    pub from: String,
-    /// To whom: a member, or `*`.
-    pub to: String,
-    /// What it says.
-    pub content: String,
-    /// The sender's word for what it is.
-    pub message_type: String,
-    /// When it was sent.
-    pub timestamp: DateTime<Utc>,
-    /// Whether it may have been handed out before: an answer with it did not arrive, it was not confirmed, or the daemon was started again meanwhile.
-    pub redelivered: bool,
-}
-
-/// What became of a task.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TaskReport {
-    /// As it was assigned.
-    pub task_id: String,
-    /// Whether its command exited with 0.
-    pub success: bool,
-    /// Exit status; 128 and the signal's number when a signal ended it, -1 when there is none.
-    pub exit_code: i32,
-    /// The beginning of what it wrote to stdout, at most 16 KiB and a notice of how much there was.
-    pub stdout: String,
-    /// The same of stderr.
-    pub stderr: String,
-    /// From its start to the end of its command, in whole seconds.
-    pub elapsed_secs: u64,
-    /// The message that assigned it.
-    pub source_message_id: MessageId,
-    /// `exited`, `signalled`, `timed_out`, `interrupted` (its machine went down under it: it is not run again), `cancelled`, `invalid` (it was not run) or `lost` (its workspace is gone).
-    pub outcome: String,
-    /// The signal that ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<i32>,
-    /// invalid, lost: why, for programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// invalid, lost: why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Where it ran.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workdir: Option<String>,
-    /// From its start to the end of its command.
-    pub elapsed_ms: u64,
-    /// Bytes it wrote to stdout.
-    pub stdout_bytes: u64,
-    /// Bytes it wrote to stderr.
-    pub stderr_bytes: u64,
-    /// Whether stdout or stderr was cut.
-    pub truncated: bool,
-    /// File in its workspace with all it wrote to stdout, up to 16 MiB, for file_read and file_transfer; absent when stdout has all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stdout_path: Option<String>,
-    /// The same of stderr.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stderr_path: Option<String>,
-    /// receive: whether it may have been handed out before, as with messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub redelivered: Option<bool>,
-}
-
-/// A task with a member that has it.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct AssignedTask {
-    /// The member.
-    pub to: String,
-    /// `queued`, durably; of a repeat `pending` (without a result), `done` (its result waits to be received) or `received`.
-    pub state: String,
-    /// The member had been given this task before: nothing was assigned.
-    pub repeat: bool,
-    /// Of a repeat to one member: what became of it, when that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result: Option<TaskReport>,
-}
-
-/// What of a member cannot be received.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Unavailable {
-    /// `messages` or `daemon_results`.
-    pub what: String,
-    /// Why.
-    pub error: String,
-}
-
-/// A member that a message did not reach.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Undelivered {
-    /// The member.
-    pub to: String,
-    /// Code of the error.
-    pub code: String,
-    /// Why.
-    pub error: String,
-}
 
 /// Sending has buckets of its own, by sender; what is refused before has one by session.
 fn tokens(input: &Value) -> u32 {
@@ -401,15 +44,15 @@ tools! { pub FAMILY: "teams" for Teams, singleton teams;
 
 /// Counts a message that is refused, now or later.
 fn counted(
-    house: &Arc<TeamShared>,
+    shared: &Arc<TeamShared>,
     session: SessionId,
-    said: Result<Reply<TeamResult>, ToolError>,
+    sent: Result<Reply<TeamResult>, ToolError>,
 ) -> Result<Reply<TeamResult>, ToolError> {
-    match said.inspect_err(|error| house.strikes.count(session, error))? {
-        Reply::Now(said) => Ok(Reply::Now(said)),
+    match sent.inspect_err(|error| shared.rejections.count(session, error))? {
+        Reply::Now(sent) => Ok(Reply::Now(sent)),
         Reply::Later(work) => {
-            let house = house.clone();
-            let counts = move |error: &ToolError| house.strikes.count(session, error);
+            let shared = shared.clone();
+            let counts = move |error: &ToolError| shared.rejections.count(session, error);
             Ok(Reply::later(async move { work.await.inspect_err(counts) }))
         }
     }
@@ -423,9 +66,9 @@ impl Teams {
             TeamAction::Status => self.status(cx, input),
             TeamAction::List => Ok(self.list(cx)),
             TeamAction::Message => {
-                self.house.strikes.pass(cx.session)?;
-                let said = self.message(cx, input);
-                counted(&self.house, cx.session, said)
+                self.shared.rejections.pass(cx.session)?;
+                let sent = self.message(cx, input);
+                counted(&self.shared, cx.session, sent)
             }
             TeamAction::Receive => self.receive(cx, input),
         }

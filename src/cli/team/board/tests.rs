@@ -1,7 +1,7 @@
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{MessageId, TeamId, WorkspaceId};
 use hivekeep_store::Seq;
-use hivekeep_team::tools::team::TeamMember;
+use hivekeep_team::api::TeamMember;
 use proptest::prelude::*;
 use serde_json::json;
 

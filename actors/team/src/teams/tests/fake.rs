@@ -89,7 +89,7 @@ impl Fake {
 
     async fn make(
         &self,
-        errand: &InternalCall,
+        call: &InternalCall,
         name: String,
         forked: bool,
     ) -> Result<Value, ToolError> {
@@ -104,7 +104,7 @@ impl Fake {
         if fails {
             return Err(ToolError::foreign(Layer::Machine, "boot_failed", "it does not boot"));
         }
-        let (id, owner) = (WorkspaceId::new(), errand.session);
+        let (id, owner) = (WorkspaceId::new(), call.session);
         let one = Workspace { id, owner, state: "running", link: "up", forked };
         if self.with(|world| world.claimed.is_some_and(|part| name.contains(part))) {
             self.reserve(owner, Resources::workspace(512, 10)).await?;
@@ -112,7 +112,7 @@ impl Fake {
             return Err(ToolError::foreign(Layer::Actor, "name_taken", name));
         }
         let size = Resources::workspace(512, 10);
-        match &errand.reserved {
+        match &call.reserved {
             Some(reserved) => reserved.draw(size).await?,
             None => self.reserve(owner, size).await?,
         }
@@ -131,9 +131,9 @@ impl Fake {
         found.ok_or_else(|| ToolError::foreign(Layer::Resolve, "workspace_not_found", key))
     }
 
-    fn own(&self, errand: &InternalCall, args: &Value) -> Result<(String, Workspace), ToolError> {
+    fn own(&self, call: &InternalCall, args: &Value) -> Result<(String, Workspace), ToolError> {
         let found = self.find(args)?;
-        if found.1.owner == errand.session {
+        if found.1.owner == call.session {
             return Ok(found);
         }
         Err(ToolError::foreign(Layer::Policy, "not_owner", "another's"))
@@ -144,17 +144,17 @@ impl Fake {
 impl Tools for Fake {
     async fn call(
         &self,
-        errand: InternalCall,
+        call: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
         let text = |field: &str| args[field].as_str().expect("a text").to_owned();
         match tool {
-            "workspace_create" => self.make(&errand, text("name"), false).await,
+            "workspace_create" => self.make(&call, text("name"), false).await,
             "workspace_fork" => {
                 assert_eq!(text("snapshot_name"), "base");
-                self.own(&errand, &args)?;
-                self.make(&errand, text("new_name"), true).await
+                self.own(&call, &args)?;
+                self.make(&call, text("new_name"), true).await
             }
             "workspace_list" => {
                 let slow = self.with(|world| {
@@ -164,13 +164,13 @@ impl Tools for Fake {
                 if let Some(slow) = slow {
                     tokio::time::sleep(slow).await;
                 }
-                let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == errand.session });
+                let row = |(name, one): (&String, &Workspace)| json!({ "workspace_id": one.id, "name": name, "owned": one.owner == call.session });
                 let rows: Vec<_> = self.with(|world| world.workspaces.iter().map(row).collect());
                 Ok(json!({ "workspaces": rows, "count": rows.len() }))
             }
             "workspace_info" => {
                 self.with(|world| world.looks += 1);
-                let (name, one) = self.own(&errand, &args)?;
+                let (name, one) = self.own(&call, &args)?;
                 let snapshots = if name.starts_with("golden") {
                     json!([{ "name": "base" }])
                 } else {
@@ -188,7 +188,7 @@ impl Tools for Fake {
                     world.slow_end
                 });
                 tokio::time::sleep(slow).await;
-                let (name, _) = self.own(&errand, &args)?;
+                let (name, _) = self.own(&call, &args)?;
                 if self.with(|world| world.stuck.contains(&name)) {
                     return Err(ToolError::foreign(Layer::Machine, "machine_unkillable", "stuck"));
                 }

@@ -86,11 +86,11 @@ async fn what_does_not_reach_its_receiver_is_handed_out_again() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_loan_of_before_is_not_that_of_another() {
+async fn the_end_of_a_delivery_of_before_is_not_that_of_another() {
     let stage = crew(Options::default()).await;
     stage.say("a", "b", "1").await;
     let (_, old) = stage.begin(receive("b")).held().await.expect("handed out");
-    stage.kill_members();
+    stage.kill_teams();
     let mut held = None;
     eventually("it is handed out by the next incarnation", async || {
         let (got, pad) = match stage.begin(receive("b")).held().await {
@@ -257,9 +257,9 @@ async fn a_long_stream_is_folded_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_on_its_way_when_an_inbox_died_is_in_the_next_one() {
+async fn what_was_on_its_way_when_a_team_died_is_in_the_next_one() {
     let stage = crew(Options::default()).await;
-    // One commit that takes longer than an inbox takes to come back.
+    // One commit that takes longer than a team takes to come back.
     let other = hivekeep_store::StreamId::new("test", "long").expect("a name");
     let flood: Vec<_> = (0..40)
         .map(|_| {
@@ -278,7 +278,7 @@ async fn what_was_on_its_way_when_an_inbox_died_is_in_the_next_one() {
     if written() == flood.len() {
         sent.answer().await.expect("delivered");
     }
-    stage.kill_members();
+    stage.kill_teams();
     let mut explicit = receive("b");
     explicit["confirm"] = json!("explicit");
     eventually("it can be received", async || {

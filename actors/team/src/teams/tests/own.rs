@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Address, SessionId, TeamId, ToolError};
+use hivekeep_runtime::log::LogRecord;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -23,7 +24,7 @@ async fn a_team_that_is_removed_is_not_taken_over_and_leaves_no_stream() {
     stage.create("crew", &["a"]).await;
     let team = stage.team("crew").await;
     stage.fake.with(|world| world.slow_end = Duration::from_millis(200));
-    // Its keeper is not told: the team is there yet when it is gone.
+    // Its manager is not told: the team is there yet when it is gone.
     let (reply, ended) = oneshot::channel();
     team.send(team::Msg::End(reply)).expect("it is there");
     eventually("it is being removed", async || {
@@ -66,8 +67,8 @@ async fn a_team_is_taken_only_from_whoever_had_it_when_that_was_looked_at() {
     stage.create("crew", &["a"]).await;
     let (team, heir, late) = (stage.team("crew").await, SessionId::new(), SessionId::new());
     let looks = async || {
-        let card = team.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
-        card.state.owner
+        let view = team.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
+        view.state.owner
     };
     let (first, second) =
         tokio::join!(own(&team, heir, stage.session), own(&team, late, stage.session));
@@ -96,7 +97,7 @@ async fn a_stream_without_a_plan_keeps_no_daemon_from_starting() {
     let stage = Stage::new().await;
     stage.create("crew", &["a"]).await;
     let debris = records::stream(TeamId::new());
-    let record = records::encode(&Record::Owned { by: SessionId::new() });
+    let record = Record::Owned { by: SessionId::new() }.encode().expect("plain data");
     stage.journal.append(&debris, vec![record]).await.expect("written");
     let stage = stage.crashed().await;
     assert_eq!(stage.teams().await.len(), 1);

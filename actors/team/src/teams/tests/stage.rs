@@ -1,4 +1,4 @@
-//! A keeper of teams with its journal, as a root of its own.
+//! A manager of teams with its journal, as a root of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub(super) struct Stage {
     pub(super) session: SessionId,
     pub(super) journal: Journal,
     pub(super) teams: Address<Msg>,
-    pub(super) house: Arc<TeamShared>,
+    pub(super) shared: Arc<TeamShared>,
     cell: ractor::ActorCell,
     options: Options,
     dir: Arc<TempDir>,
@@ -101,43 +101,36 @@ impl Stage {
                 Arc::new(fake.clone()),
             )
         };
-        let house = TeamShared::new(&daemon, options.clone(), crate::SwarmOptions::default())
+        let shared = TeamShared::new(&daemon, options.clone(), crate::SwarmOptions::default())
             .expect("every port is offered");
-        let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
+        let (cell, _) = spawn_root::<Teams>(&teams, shared.clone()).await.expect("spawns");
         let shelf = fake.1.clone();
-        Self { fake, guests, shelf, session, journal, teams, house, cell, options, dir }
+        Self { fake, guests, shelf, session, journal, teams, shared, cell, options, dir }
     }
 
     pub(super) fn watcher(&self) -> TeamsHandle {
-        TeamsHandle::new(self.teams.clone(), self.house.clone())
+        TeamsHandle::new(self.teams.clone(), self.shared.clone())
     }
 
     /// The daemon dies where it stands and is started again. What it had begun elsewhere goes on.
     pub(super) async fn crashed(self) -> Self {
         self.cell.kill();
         self.journal.close().await;
-        let Self { fake, guests, session, options, dir, teams, house, journal, .. } = self;
-        drop((teams, house, journal));
+        let Self { fake, guests, session, options, dir, teams, shared, journal, .. } = self;
+        drop((teams, shared, journal));
         Self::open(options, dir, fake, guests, session).await
     }
 
-    /// A team, beside its keeper.
+    /// A team, beside its manager.
     pub(super) async fn team(&self, name: &str) -> Address<team::Msg> {
         let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
         let found = self.teams.ask(Duration::from_secs(60), find).await;
-        found.expect("the keeper answers").expect("there is one")
+        found.expect("the manager answers").expect("there is one")
     }
 
-    /// Kills every team where it stands; they are started again.
+    /// Kills every team where it stands, with its inboxes and its tasks; they are started again.
     pub(super) fn kill_teams(&self) {
         self.cell.get_children().iter().for_each(ractor::ActorCell::kill);
-    }
-
-    /// Kills every inbox and every desk where it stands; they are started again.
-    pub(super) fn kill_members(&self) {
-        let teams = self.cell.get_children();
-        let members = teams.iter().flat_map(ractor::ActorCell::get_children);
-        members.for_each(|member| member.kill());
     }
 
     pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Running {
@@ -167,8 +160,8 @@ impl Stage {
             reserved: None,
             span: tracing::Span::none(),
         };
-        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply: reply.into() };
-        self.teams.send(Msg::from(call)).expect("the keeper is there");
+        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply };
+        self.teams.send(Msg::from(call)).expect("the manager is there");
         Running { answer, pad: Some(pad), cancel }
     }
 

@@ -1,18 +1,21 @@
 //! What fails, is cancelled or dies leaves nothing, or says what it left.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use hivekeep_kernel::{Address, Census, RestartPolicy, TeamId, entity::spawn_root};
+use hivekeep_kernel::{Address, Census, RestartPolicy, TeamId, ToolError, entity::spawn_root};
+use hivekeep_runtime::log::{Decision, LogRecord};
 use serde_json::json;
 
-use super::stage::{Stage, eventually, plan};
+use super::stage::{Stage, eventually, plan, speech};
 use crate::{
-    Options,
+    Options, inbox,
     records::{self, Member, Plan, Record, State},
     shared::OnBehalfOf,
+    tasks,
     team::{self, Team},
 };
 
@@ -139,18 +142,23 @@ async fn a_team_whose_actor_dies_is_undone_after_what_that_had_begun() {
 }
 
 #[tokio::test]
-async fn a_team_whose_inboxes_were_given_up_can_be_removed() {
+async fn a_team_whose_members_streams_cannot_be_read_can_be_removed() {
     let stage = Stage::new().await;
-    stage.create("crew", &["a", "b"]).await;
-    let given_up = || {
-        let rows = stage.house.census.rows();
-        rows.iter().filter(|row| row.state == "gave_up").count()
-    };
-    eventually("inboxes and desks are given up", async || {
-        stage.kill_members();
-        given_up() == 4
-    })
-    .await;
+    let made = stage.create("crew", &["a", "b"]).await;
+    let id = made["team_id"].as_str().expect("an id").parse().expect("an id");
+    for number in 0..2 {
+        for stream in [inbox::stream(id, number), tasks::stream(id, number)] {
+            stage.journal.append(&stream, vec![b"no record".to_vec()]).await.expect("written");
+        }
+    }
+    let stage = stage.crashed().await;
+    let receive = json!({ "action": "receive", "name": "crew", "agent": "b" });
+    assert_eq!(stage.refused(receive).await.code, "actor_unavailable");
+    assert_eq!(stage.refused(speech("a", "b", "x")).await.code, "actor_unavailable");
+    let picture = stage.watcher().picture("crew", false).await.expect("a picture");
+    assert!(picture.members.iter().all(|seen| seen.inbox.is_none()));
+    let rows = stage.shared.census.rows();
+    assert!(rows.iter().any(|row| row.kind == "team" && row.last_error.is_some()), "{rows:?}");
     stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     assert!(stage.fake.names().is_empty());
     assert_eq!(stage.journal.streams("").expect("read").len(), 0);
@@ -161,13 +169,13 @@ async fn nothing_is_kept_of_teams_that_are_gone() {
     let stage = Stage::new().await;
     stage.create("crew", &["a", "b"]).await;
     let id = stage.team("crew").await;
-    let card = id.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
+    let view = id.ask(Duration::from_secs(60), team::Msg::Look).await.expect("it answers");
     drop(id);
     stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     // A call that began before comes late.
     let whom = OnBehalfOf::own(stage.session, Duration::from_secs(60));
-    stage.house.workspaces(card.plan().id, &whom).await.expect("listed");
-    assert_eq!(stage.house.parties(), 0);
+    stage.shared.workspaces(view.state.plan.id, &whom).await.expect("listed");
+    assert_eq!(stage.shared.parties(), 0);
 }
 
 /// The journal as a crash at each point leaves it, with as many members made by then.
@@ -200,10 +208,10 @@ async fn every_point_of_a_creation_and_a_removal_ends_in_nothing_or_in_a_team() 
             written.push(Record::Ready { workspaces });
         }
         if wanted {
-            written.push(Record::ending());
+            written.push(Record::Ending { unmade: BTreeSet::new() });
         }
         journal
-            .append(&stream, written.iter().map(records::encode).collect())
+            .append(&stream, written.iter().map(|it| it.encode().expect("plain data")).collect())
             .await
             .expect("written");
         stage.fake.with(|world| {
@@ -293,7 +301,8 @@ async fn a_team_that_was_not_whole_is_never_taken_for_a_ready_one() {
 async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_the_plan() {
     let stage = Stage::new().await;
     let (id, fresh) = (TeamId::new(), Arc::new(AtomicBool::new(true)));
-    let seed = team::Seed { house: stage.house.clone(), id, teams: stage.teams.clone(), fresh };
+    let manager = Arc::new(stage.teams.clone());
+    let seed = team::Seed { shared: stage.shared.clone(), id, manager, fresh };
     let probe = Census::default().probe("team", "team", RestartPolicy::TEMPORARY);
     let place = Address::vacant(probe);
     // Nothing is recorded of it: it cannot be read.
@@ -317,9 +326,10 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
         members: vec![member],
         stem: None,
     };
-    let stream = records::stream(id);
-    let record = records::encode(&Record::Planned(Box::new(plan)));
-    stage.journal.append(&stream, vec![record]).await.expect("written");
+    let log = stage.shared.teams.open(records::stream(id)).await.expect("it opens");
+    let planned = Decision::record(Record::Planned(Box::new(plan)));
+    let planned = log.decide::<ToolError>(|_| Ok(planned)).expect("decided");
+    planned.await.expect("written");
     spawn_root::<Team>(&place, seed).await.expect("spawns");
     eventually("the plan is undone", async || {
         stage.journal.streams("team/").expect("read").is_empty()

@@ -1,7 +1,7 @@
-//! What a message of the type `task_assignment` asks for. Pure.
+//! The content of a message of the type `task_assignment`. Pure.
 //!
-//! What is known to be wrong is refused to the sender, with the field. What only the guest can
-//! know, such as a folder that is not there, becomes the task's result.
+//! Whatever is known to be wrong is refused to the sender, with the field. Whatever only the guest
+//! can know, such as a folder that is not there, becomes the task's result.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl Assignment {
         Ok(Self { task_id, command, workdir, env, timeout_secs })
     }
 
-    /// The same for the same task, and only for that.
+    /// A fingerprint: equal for equal tasks, and only for those.
     pub fn print(&self) -> String {
         let bytes = serde_json::to_vec(self).expect("plain data");
         blake3::hash(&bytes).to_hex().to_string()

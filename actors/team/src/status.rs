@@ -1,72 +1,21 @@
-//! Who operates a team, and how its members are now.
+//! Members of a team as they are now: their workspaces, and how much they have to do.
 
-use std::{sync::Arc, time::Duration};
+use futures::{StreamExt, stream};
+use hivekeep_kernel::ToolError;
 
-use futures::{StreamExt, future::join_all, stream};
-use hivekeep_kernel::{Address, SessionId, ToolError};
-
-use super::{Card, Msg, Takeover};
 use crate::{
-    codes,
-    desk::{self, Load},
-    errands::{Details, Row},
+    api::TeamMember,
+    errands::Details,
     records::State,
-    refuse,
     shared::{OnBehalfOf, TeamShared},
-    tools::team::TeamMember,
+    tasks::Load,
 };
 
-/// For a team to say what it is.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// For a look at what a session owns.
-const LOOK: Duration = Duration::from_secs(30);
-
-/// The team, for a session that operates it. One that owns every workspace of its members, having
-/// adopted them, takes it over by asking.
-///
-/// # Errors
-/// `not_owner`; `team_state` while it is made or removed for another session.
-pub(crate) async fn authorize(
-    house: &Arc<TeamShared>,
-    team: &Address<Msg>,
-    session: SessionId,
-) -> Result<Card, ToolError> {
-    let card = team.ask(PATIENCE, Msg::Look).await?;
-    let from = card.state.owner;
-    if from == session {
-        return Ok(card);
-    }
-    let rows = house.workspaces(card.plan().id, &OnBehalfOf::own(session, LOOK)).await?;
-    let over = house.sessions.standing(from).await.ended;
-    if !holds(&card.state, &rows, over) {
-        return Err(refuse::not_owner(&card.plan().name));
-    }
-    // What was looked at may be another's meanwhile.
-    let take = Takeover { by: session, from };
-    team.ask(PATIENCE + LOOK, |reply| Msg::Own(take, reply)).await??;
-    Ok(team.ask(PATIENCE, Msg::Look).await?)
-}
-
-/// Whether whoever sees these rows owns every member that there is. Of a team without any, it is
-/// enough that its own session is over.
-fn holds(state: &State, rows: &[Row], over: bool) -> bool {
-    let Some(ids) = &state.workspaces else {
-        let names = state.plan.members.iter().map(|member| &member.workspace);
-        let mut there = names.filter_map(|name| rows.iter().find(|row| row.name == *name));
-        return over && there.all(|row| row.owned);
-    };
-    let there: Vec<_> =
-        ids.iter().filter_map(|id| rows.iter().find(|row| row.workspace_id == *id)).collect();
-    there.iter().all(|row| row.owned) && (over || !there.is_empty())
-}
-
-/// The members as they are now. For nobody, their workspaces are not asked; without desks, nothing
-/// is said of their tasks.
+/// The members' workspaces, in somebody's name; for nobody, they are not asked.
 pub(crate) async fn members(
-    house: &Arc<TeamShared>,
+    shared: &TeamShared,
     whom: Option<&OnBehalfOf>,
     state: &State,
-    desks: &[Address<desk::Msg>],
 ) -> Vec<TeamMember> {
     let looks = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
@@ -81,39 +30,28 @@ pub(crate) async fn members(
             ..TeamMember::default()
         };
         async move {
-            let seen = match whom {
+            match whom {
                 None => seen,
-                Some(whom) => match house.look(state.plan.id, whom, &key).await {
+                Some(whom) => match shared.look(state.plan.id, whom, &key).await {
                     Ok(details) => told(seen, details),
                     Err(error) => not_told(seen, &error, making),
                 },
-            };
-            match desks.get(number) {
-                Some(desk) => with_load(seen, desk).await,
-                None => seen,
             }
         }
     });
-    stream::iter(looks).buffered(house.options.max_parallel).collect().await
+    stream::iter(looks).buffered(shared.options.max_parallel).collect().await
 }
 
-/// Members that were looked at before, with their tasks as they are now.
-pub(crate) async fn with_loads(
-    seen: Vec<TeamMember>,
-    desks: &[Address<desk::Msg>],
-) -> Vec<TeamMember> {
-    if desks.is_empty() {
-        return seen;
-    }
-    join_all(seen.into_iter().zip(desks).map(|(seen, desk)| with_load(seen, desk))).await
-}
-
-async fn with_load(seen: TeamMember, desk: &Address<desk::Msg>) -> TeamMember {
-    match desk.ask(PATIENCE, desk::Msg::Look).await {
-        Ok(load) => loaded(seen, load),
-        // It is being started again: nothing is known of its tasks.
-        Err(_) => seen,
-    }
+/// Members with how much they have to do, as far as that is known.
+pub(crate) fn with_loads(seen: Vec<TeamMember>, loads: Vec<Option<Load>>) -> Vec<TeamMember> {
+    let loads = loads.into_iter().chain(std::iter::repeat(None));
+    seen.into_iter()
+        .zip(loads)
+        .map(|(seen, load)| match load {
+            Some(load) => loaded(seen, load),
+            None => seen,
+        })
+        .collect()
 }
 
 fn told(seen: TeamMember, details: Details) -> TeamMember {

@@ -1,15 +1,15 @@
-//! When it is worth looking at a guest: hinted by itself, or time for it.
+//! Hints that it is worth looking at a guest: by itself, or by time; paced by a token bucket.
 
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, WorkspaceId,
+    WorkspaceId,
     ports::{TASK_POLL, Tasks},
 };
 use tokio::time::Instant;
 
-use super::News;
-use crate::desk::Msg;
+use super::Event;
+use crate::team::member::{self, Post};
 
 /// Until a workspace is looked for again that was not found: at a start it is found a little later.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -17,16 +17,17 @@ const AGAIN: Duration = Duration::from_millis(50);
 const HINTS: u32 = 64;
 const HINT_EVERY: Duration = Duration::from_millis(10);
 
-/// Tells the desk when it is worth looking, for as long as that is there.
-pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<Msg>) {
+/// Posts when it is worth looking, for as long as somebody is there.
+pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, post: Post) {
     let mut pace = Pace { left: HINTS, since: Instant::now() };
     let mut wait = AGAIN;
+    let hint = || post(member::Event::Sync(Event::Hint));
     loop {
         let Ok(mut hints) = port.hints(id).await else {
             // Whether the workspace is gone is found by what is asked of it.
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(TASK_POLL);
-            if desk.send(Msg::News(News::Hint)).is_err() {
+            if hint().is_err() {
                 return;
             }
             continue;
@@ -36,7 +37,7 @@ pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<M
         let mut more = true;
         while more {
             tokio::time::sleep(pace.step(Instant::now())).await;
-            if desk.send(Msg::News(News::Hint)).is_err() {
+            if hint().is_err() {
                 return;
             }
             more = hints.next().await;
@@ -44,14 +45,14 @@ pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, desk: Address<M
     }
 }
 
-/// How fast hints are followed.
+/// A token bucket of hints.
 struct Pace {
     left: u32,
     since: Instant,
 }
 
 impl Pace {
-    /// How long to wait before the next is followed.
+    /// Time to wait before the next is followed.
     fn step(&mut self, now: Instant) -> Duration {
         let gained = now.saturating_duration_since(self.since).as_millis() / HINT_EVERY.as_millis();
         if gained > 0 {

@@ -1,4 +1,4 @@
-//! What a desk owes its guest, and what it leaves there.
+//! The synchronisation of a member's tasks with its guest: acknowledgements, and room.
 
 use hivekeep_kernel::ports::TaskOutcome;
 use serde_json::json;
@@ -118,7 +118,7 @@ async fn results_without_room_stay_in_the_guest() {
 }
 
 #[tokio::test]
-async fn messages_are_received_though_the_desk_has_given_up() {
+async fn messages_are_received_though_the_tasks_cannot_be_read() {
     let (stage, _) = crew(Options::default()).await;
     stage.call(task("a", "t", "make")).await;
     stage.call(speech("boss", "a", "hello")).await;
@@ -127,35 +127,29 @@ async fn messages_are_received_though_the_desk_has_given_up() {
     for stream in streams {
         stage.journal.append(&stream, vec![b"no record".to_vec()]).await.expect("written");
     }
-    stage.kill_members();
+    let stage = stage.crashed().await;
     let mut explicit = receive("a", 0);
     explicit["confirm"] = json!("explicit");
-    let mut got = json!(null);
-    eventually("the desk is given up", async || {
-        match stage.begin(explicit.clone()).answer().await {
-            Ok(answer) if !answer["unavailable"].is_null() => {
-                got = answer;
-                true
-            }
-            _ => false,
-        }
-    })
-    .await;
+    let got = stage.call(explicit.clone()).await;
     assert_eq!(got["unavailable"]["what"], "daemon_results");
     assert_eq!((&got["count"], &got["messages"][0]["content"]), (&json!(1), &json!("hello")));
     assert_eq!(told(&got), vec![]);
     explicit["confirmed"] = json!([got["messages"][0]["message_id"]]);
     assert_eq!(stage.call(explicit).await["count"], 0);
     assert_eq!(stage.refused(task("a", "u", "make")).await.code, "actor_unavailable");
+    // Others have theirs.
+    assert_eq!(stage.call(receive("b", 0)).await["daemon_pending_tasks"], 0);
+    let status = stage.call(json!({ "action": "status", "name": "crew" })).await;
+    assert_eq!(status["members"][1].get("pending_tasks"), None, "nothing is known of them");
 }
 
 #[tokio::test]
-async fn a_desk_may_die_at_any_time() {
+async fn a_team_may_die_at_any_time() {
     let (stage, _) = crew(Options::default()).await;
     for n in 0..20 {
         let (id, command) = (format!("t{n:02}"), n.to_string());
         if n == 7 {
-            stage.kill_members();
+            stage.kill_teams();
         }
         // Whether it was taken by one that died is not known: it is assigned again.
         eventually("it is assigned", async || {
@@ -163,7 +157,7 @@ async fn a_desk_may_die_at_any_time() {
         })
         .await;
         if n == 13 {
-            stage.kill_members();
+            stage.kill_teams();
         }
     }
     let mut results = std::collections::BTreeSet::new();

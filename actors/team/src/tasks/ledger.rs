@@ -1,0 +1,254 @@
+//! The ledger of a member's tasks: each without a result, with one that waits, or remembered. Pure.
+//!
+//! ```text
+//!  admit ─► assigned ─► conclude ─► ended ─► taken ─► known
+//! ```
+//! [`super::Record`] moves it. Whether a guest has a task is not recorded ([`super::in_guest`]): it
+//! is put again after a start, which changes nothing in its guest.
+
+mod known;
+mod result;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{MessageId, ports::TaskResult};
+use serde::{Deserialize, Serialize};
+
+pub use result::StoredResult;
+pub(crate) use result::without_run;
+
+use super::assignment::Assignment;
+use crate::inbox::Inbox;
+use known::Known;
+
+/// The weight of a task beside what was sent.
+const ENVELOPE_BYTES: usize = 512;
+/// The most that a result takes, written down: two streams of 16 KiB, each byte as six, and the
+/// rest.
+const LARGEST_RESULT_BYTES: usize = 220 * 1024;
+/// Results that are asked of a guest at a time.
+const MOST_RESULTS: usize = 20;
+
+/// A task of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// The message that assigned it.
+    pub message: MessageId,
+    /// The member that sent it.
+    pub from: String,
+    /// Time of that message.
+    pub at: DateTime<Utc>,
+    /// Bytes of the content it came as.
+    pub bytes: usize,
+    /// The command with its surroundings.
+    pub work: Assignment,
+}
+
+/// The size of a ledger.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Tasks without a result, and results that wait.
+    pub tasks: usize,
+    /// Bytes of the former, and of the latter.
+    pub bytes: usize,
+}
+
+/// The standing of a task for somebody who assigns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// New: recorded now.
+    New,
+    /// Known, and without a result.
+    Pending,
+    /// Known, with its result. The flag says whether that was received.
+    Done(Arc<StoredResult>, bool),
+}
+
+/// A task that is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Another task has its id.
+    Differs,
+    /// There is no room.
+    Full {
+        /// Tasks without a result, and results that wait.
+        tasks: usize,
+        /// Bytes of the former.
+        bytes: usize,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    /// Without a result; its number among those.
+    Open(u64),
+    Waits(Arc<StoredResult>),
+    Known,
+}
+
+/// All of a member's tasks.
+#[derive(Debug, Clone, Default)]
+pub struct TaskLedger {
+    places: HashMap<String, Place>,
+    /// In the order of their arrival.
+    open: BTreeMap<u64, Arc<Task>>,
+    arrivals: u64,
+    open_bytes: usize,
+    /// Results that wait to be received.
+    results: Inbox<Arc<StoredResult>>,
+    by_message: HashMap<MessageId, String>,
+    known: Known,
+}
+
+impl TaskLedger {
+    /// Looks whether a task may be assigned. A new one is to be recorded.
+    ///
+    /// # Errors
+    /// Another task has its id, or there is no room.
+    pub fn admit(&self, bounds: Bounds, task: &Task) -> Result<Stand, Refused> {
+        let same = |known: &str, stand| {
+            if known == task.work.print() { Ok(stand) } else { Err(Refused::Differs) }
+        };
+        let task_id = &task.work.task_id;
+        match self.places.get(task_id) {
+            Some(Place::Open(at)) => {
+                if let Some(open) = self.open.get(at) {
+                    return same(&open.work.print(), Stand::Pending);
+                }
+            }
+            Some(Place::Waits(result)) => {
+                return same(&result.print, Stand::Done(result.clone(), false));
+            }
+            Some(Place::Known) => {
+                if let Some(result) = self.known.get(task_id) {
+                    return same(&result.print, Stand::Done(result.clone(), true));
+                }
+            }
+            None => {}
+        }
+        let (tasks, bytes) = (self.open.len() + self.results.len(), self.open_bytes);
+        if tasks >= bounds.tasks || bytes + weight(task) > bounds.bytes {
+            return Err(Refused::Full { tasks, bytes });
+        }
+        Ok(Stand::New)
+    }
+
+    /// The result of a task, to be recorded; `None` unless it is without one.
+    pub fn conclude(&self, task_id: &str, result: TaskResult) -> Option<Arc<StoredResult>> {
+        let task = self.find(task_id)?;
+        Some(Arc::new(StoredResult::new(task, result)))
+    }
+
+    /// Number of results that may be fetched: they wait in the guest as long as there is no room.
+    pub fn room(&self, bounds: Bounds) -> usize {
+        let left = bounds.bytes.saturating_sub(self.results.bytes());
+        if left == 0 { 0 } else { (left / LARGEST_RESULT_BYTES).clamp(1, MOST_RESULTS) }
+    }
+
+    /// Whether a task is without a result.
+    pub fn is_open(&self, task_id: &str) -> bool {
+        self.find(task_id).is_some()
+    }
+
+    /// Whether the host has its result.
+    pub fn is_done(&self, task_id: &str) -> bool {
+        matches!(self.places.get(task_id), Some(Place::Waits(_) | Place::Known))
+    }
+
+    /// Tasks without a result, in the order of their arrival.
+    pub fn open(&self) -> impl Iterator<Item = &Arc<Task>> {
+        self.open.values()
+    }
+
+    /// Number of tasks without a result.
+    pub fn pending(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Results that wait to be received.
+    pub fn results(&self) -> &Inbox<Arc<StoredResult>> {
+        &self.results
+    }
+
+    /// All results: those that wait, and those that are remembered.
+    pub fn done(&self) -> impl Iterator<Item = &Arc<StoredResult>> {
+        self.results.items().chain(self.known.all())
+    }
+
+    /// Results that were received, as far as they are remembered; the oldest first.
+    pub(super) fn known(&self) -> impl Iterator<Item = &Arc<StoredResult>> {
+        self.known.all()
+    }
+
+    /// A task came.
+    pub(super) fn assigned(&mut self, task: Arc<Task>) {
+        if !self.places.contains_key(&task.work.task_id) {
+            self.arrivals += 1;
+            self.open_bytes += weight(&task);
+            self.places.insert(task.work.task_id.clone(), Place::Open(self.arrivals));
+            self.open.insert(self.arrivals, task);
+        }
+    }
+
+    /// A result came. One whose write was given up by an earlier version may be there twice.
+    pub(super) fn ended(&mut self, result: Arc<StoredResult>) {
+        if self.is_done(&result.task_id) {
+            return;
+        }
+        self.close(&result.task_id);
+        self.places.insert(result.task_id.clone(), Place::Waits(result.clone()));
+        self.by_message.insert(result.message, result.task_id.clone());
+        self.results.put(result);
+    }
+
+    /// Results were received: they are nobody's to be given any more.
+    pub(super) fn taken(&mut self, messages: &BTreeSet<MessageId>) {
+        self.results.take(messages);
+        for message in messages {
+            let task_id = self.by_message.remove(message);
+            let place = task_id.and_then(|task_id| self.places.get(&task_id));
+            if let Some(Place::Waits(result)) = place {
+                self.remember(result.clone());
+            }
+        }
+    }
+
+    /// A result that was received is in a snapshot.
+    pub(super) fn remembered(&mut self, result: Arc<StoredResult>) {
+        self.close(&result.task_id);
+        self.remember(result);
+    }
+
+    fn find(&self, task_id: &str) -> Option<&Arc<Task>> {
+        match self.places.get(task_id)? {
+            Place::Open(at) => self.open.get(at),
+            _ => None,
+        }
+    }
+
+    fn close(&mut self, task_id: &str) {
+        if let Some(Place::Open(at)) = self.places.get(task_id)
+            && let Some(task) = self.open.remove(at)
+        {
+            self.open_bytes -= weight(&task);
+        }
+    }
+
+    fn remember(&mut self, result: Arc<StoredResult>) {
+        self.places.insert(result.task_id.clone(), Place::Known);
+        for forgotten in self.known.add(result) {
+            self.places.remove(&forgotten);
+        }
+    }
+}
+
+fn weight(task: &Task) -> usize {
+    ENVELOPE_BYTES + task.bytes
+}
+
+#[cfg(test)]
+mod tests;

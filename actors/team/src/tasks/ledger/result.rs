@@ -1,0 +1,117 @@
+//! The result of a task as it is recorded.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    MessageId,
+    ports::{TaskOutcome, TaskResult, TaskText},
+};
+use serde::{Deserialize, Serialize};
+
+use super::Task;
+use crate::inbox::Item;
+
+/// Instead of an output that is not kept.
+const DROPPED: &str = "[output no longer kept]";
+/// Characters that are left of a reason when the output goes.
+const SHORT_REASON_CHARS: usize = 200;
+
+/// A result of a task that did not get to run, as far as is known.
+pub(crate) fn without_run(task_id: &str, outcome: TaskOutcome) -> TaskResult {
+    let nothing = || TaskText { text: String::new(), truncated: false, total_bytes: 0, path: None };
+    TaskResult {
+        number: 0,
+        task_id: task_id.to_owned(),
+        message_id: String::new(),
+        outcome,
+        workdir: None,
+        stdout: nothing(),
+        stderr: nothing(),
+        elapsed_ms: 0,
+    }
+}
+
+/// A result, with the task that it is of. The same however often it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredResult {
+    /// The message that assigned the task.
+    pub message: MessageId,
+    /// The task.
+    pub task_id: String,
+    /// [`Assignment::print`](super::Assignment::print) of the task.
+    pub print: String,
+    /// End of its command.
+    #[serde(flatten)]
+    pub outcome: TaskOutcome,
+    /// Where it ran.
+    pub workdir: Option<String>,
+    /// The beginning of its stdout.
+    pub stdout: TaskText,
+    /// The beginning of its stderr.
+    pub stderr: TaskText,
+    /// From its start to its end.
+    pub elapsed_ms: u64,
+    /// Bytes that it takes, recorded.
+    pub bytes: usize,
+}
+
+impl StoredResult {
+    pub(super) fn new(task: &Task, result: TaskResult) -> Self {
+        let TaskResult { outcome, workdir, stdout, stderr, elapsed_ms, .. } = result;
+        let stored = Self {
+            message: task.message,
+            task_id: task.work.task_id.clone(),
+            print: task.work.print(),
+            outcome,
+            workdir,
+            stdout,
+            stderr,
+            elapsed_ms,
+            bytes: 0,
+        };
+        stored.weighed()
+    }
+
+    fn weighed(mut self) -> Self {
+        self.bytes = serde_json::to_vec(&self).map_or(0, |bytes| bytes.len());
+        self
+    }
+
+    /// The part of it that is always remembered.
+    pub(super) fn without_output(&self) -> Self {
+        let bare = |text: &TaskText| TaskText {
+            text: DROPPED.to_owned(),
+            truncated: true,
+            total_bytes: text.total_bytes,
+            path: None,
+        };
+        let outcome = match &self.outcome {
+            TaskOutcome::Invalid { code, reason } => TaskOutcome::Invalid {
+                code: code.clone(),
+                reason: reason.chars().take(SHORT_REASON_CHARS).collect(),
+            },
+            other => other.clone(),
+        };
+        let (stdout, stderr) = (bare(&self.stdout), bare(&self.stderr));
+        Self { outcome, workdir: None, stdout, stderr, ..self.clone() }.weighed()
+    }
+}
+
+impl Item for Arc<StoredResult> {
+    fn id(&self) -> MessageId {
+        self.message
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes
+    }
+
+    fn answer_bytes(&self) -> usize {
+        // The names of fields differ a little.
+        256 + self.bytes
+    }
+
+    fn most_answer_bytes(&self) -> usize {
+        self.answer_bytes()
+    }
+}

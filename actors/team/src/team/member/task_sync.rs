@@ -1,0 +1,413 @@
+//! Synchronisation of a member's tasks with its guest: tasks there, results back, acknowledgements
+//! there. Each of these has one call under way at a time; what fails is begun again at the next
+//! hint, at the latest after [`hivekeep_kernel::ports::TASK_POLL`].
+
+mod hints;
+
+use crate::codes;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    ToolError, WorkspaceId, fault_point,
+    ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken, Tasks},
+};
+use hivekeep_runtime::log::Decision;
+use serde_json::{Value, json};
+
+use super::{Member, views};
+use crate::{
+    shared::OnBehalfOf,
+    tasks::{
+        self,
+        in_guest::InGuest,
+        ledger::{StoredResult, Task, TaskLedger, without_run},
+    },
+};
+
+/// Tasks that one worker puts, one after the other: in the order of their arrival.
+const PUTS: usize = 16;
+/// Results that are acknowledged together.
+const ACKNOWLEDGED: usize = 500;
+/// Pages of one reading; a guest has not more results than these hold.
+const PAGES: usize = 60;
+/// For the list of workspaces.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Something that came back from a guest, or about it.
+pub(crate) enum Event {
+    /// Time to look, or to try again.
+    Hint,
+    /// The answer to the put of a task.
+    Put(Arc<Task>, Result<TaskTaken, ToolError>),
+    /// The worker that put tasks has ended.
+    PutsOver,
+    /// The guest's results.
+    Read(Result<Reading, ToolError>),
+    /// The answer to an acknowledgement of these results.
+    Acknowledged(Vec<String>, Result<u32, ToolError>),
+    /// Whether the workspace is among those that there are.
+    Looked(Result<bool, ToolError>),
+}
+
+/// The pages of one reading.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    results: Vec<TaskResult>,
+    queued: usize,
+    running: usize,
+    /// Counts of before: its last page was not asked for.
+    stale: bool,
+    /// Results that nobody here awaits.
+    dropped: u32,
+    /// Some were left, beyond this number.
+    cut: Option<u64>,
+}
+
+/// The state of the synchronisation.
+#[derive(Debug, Default)]
+pub(super) struct TaskSync {
+    in_guest: InGuest,
+    watching: bool,
+    putting: bool,
+    reading: bool,
+    acknowledging: bool,
+    looking: bool,
+    /// Read once more when the present reading is over, or there is room.
+    again: bool,
+    /// The number from which on results are read.
+    after: u64,
+    /// Something failed: wait for a hint.
+    held_up: bool,
+    /// A result that only a put tells had no room: nothing is put until there is some.
+    crowded: bool,
+    /// The guest told results that were not awaited.
+    unawaited: bool,
+    /// Results whose guest was not told yet that they are kept.
+    owed: BTreeSet<String>,
+    /// As the guest said last.
+    pub(super) running: usize,
+    /// The last failure.
+    pub(super) trouble: Option<String>,
+}
+
+impl TaskSync {
+    /// For results of which the guest may not know that they are kept.
+    pub(super) fn new(owed: Vec<String>) -> Self {
+        Self { owed: owed.into_iter().collect(), ..Self::default() }
+    }
+}
+
+impl Member {
+    /// Looks at the ledger with everything decided, and at the durable one.
+    fn ledger<R>(&self, look: impl FnOnce(&TaskLedger, &TaskLedger) -> R) -> R {
+        views(&self.logs.tasks, look)
+    }
+
+    fn pending(&self) -> usize {
+        self.ledger(|_, durable| durable.pending())
+    }
+
+    fn room(&self) -> usize {
+        let bounds = self.task_bounds();
+        self.ledger(|decided, _| decided.room(bounds))
+    }
+
+    /// Has work done beside the mailbox, and its outcome posted back.
+    fn begin(&self, work: impl Future<Output = Event> + Send + 'static) {
+        let post = self.post.clone();
+        // A team that is gone is followed by one that begins again.
+        let work = async move { drop(post(super::Event::Sync(work.await))) };
+        let _detached = self.workers.spawn(work);
+    }
+
+    /// Begins whatever there is to do.
+    pub(super) fn go_on(&mut self) {
+        if self.pending() == 0 && self.sync.owed.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut self.sync.watching, true) {
+            let (port, post) = (self.shared.tasks.clone(), self.post.clone());
+            let _detached = self.workers.spawn(hints::watch(port, self.workspace, post));
+        }
+        if !self.sync.held_up {
+            self.put_tasks();
+            self.acknowledge();
+        }
+        if self.sync.again && !self.sync.reading {
+            self.read();
+        }
+    }
+
+    fn put_tasks(&mut self) {
+        self.sync.crowded &= self.sync.reading || self.room() == 0;
+        if self.sync.putting || self.sync.crowded {
+            return;
+        }
+        let tasks =
+            self.ledger(|decided, durable| self.sync.in_guest.to_put(decided, durable, PUTS));
+        if tasks.is_empty() {
+            return;
+        }
+        self.sync.putting = true;
+        let (port, post, id) = (self.shared.tasks.clone(), self.post.clone(), self.workspace);
+        self.begin(async move {
+            for task in tasks {
+                let outcome = port.put(id, assignment(&task)).await;
+                fault_point!("task.after_put");
+                let stop = outcome.as_ref().is_err_and(|error| !is_final(error));
+                // A team that is gone is followed by one that puts them again.
+                let told = post(super::Event::Sync(Event::Put(task, outcome)));
+                if stop || told.is_err() {
+                    break;
+                }
+            }
+            Event::PutsOver
+        });
+    }
+
+    fn read(&mut self) {
+        let (room, pending) = (self.room(), self.pending());
+        self.sync.again = pending > 0 && (self.sync.reading || room == 0);
+        if self.sync.again || pending == 0 {
+            return;
+        }
+        self.sync.reading = true;
+        let after = std::mem::take(&mut self.sync.after);
+        let with_done = std::mem::take(&mut self.sync.unawaited);
+        let in_guest = &mut self.sync.in_guest;
+        let awaited = views(&self.logs.tasks, |_, durable: &TaskLedger| {
+            in_guest.begin_reading(durable, with_done)
+        });
+        let (port, id) = (self.shared.tasks.clone(), self.workspace);
+        self.begin(
+            async move { Event::Read(read(port.as_ref(), id, after, room, &awaited).await) },
+        );
+    }
+
+    fn acknowledge(&mut self) {
+        if self.sync.acknowledging || self.sync.owed.is_empty() {
+            return;
+        }
+        self.sync.acknowledging = true;
+        let ids: Vec<_> = self.sync.owed.iter().take(ACKNOWLEDGED).cloned().collect();
+        let (port, id) = (self.shared.tasks.clone(), self.workspace);
+        self.begin(async move {
+            let outcome = port.acknowledge(id, ids.clone()).await;
+            fault_point!("task.after_acknowledged");
+            Event::Acknowledged(ids, outcome)
+        });
+    }
+
+    pub(super) fn on_sync(&mut self, event: Event) {
+        match event {
+            Event::Hint => {
+                self.sync.held_up = false;
+                self.read();
+            }
+            Event::Put(task, outcome) => self.was_put(&task, outcome),
+            Event::PutsOver => self.sync.putting = false,
+            Event::Read(outcome) => {
+                self.sync.reading = false;
+                match outcome {
+                    Ok(reading) => self.take_in(reading),
+                    Err(error) => self.failed(&error),
+                }
+            }
+            Event::Acknowledged(ids, outcome) => {
+                self.sync.acknowledging = false;
+                match outcome {
+                    Ok(_) => self.sync.owed.retain(|id| !ids.contains(id)),
+                    Err(error) => self.failed(&error),
+                }
+            }
+            Event::Looked(outcome) => {
+                self.sync.looking = false;
+                if let Ok(false) = outcome {
+                    self.give_up();
+                }
+            }
+        }
+    }
+
+    /// A result is durable here: its guest need not keep it any more.
+    pub(super) fn kept(&mut self, task_id: String) {
+        self.sync.in_guest.ended(&task_id);
+        self.sync.owed.insert(task_id);
+    }
+
+    fn was_put(&mut self, task: &Task, outcome: Result<TaskTaken, ToolError>) {
+        let task_id = &task.work.task_id;
+        match outcome {
+            // Whose it is, only a result says: a guest of another build may think otherwise of the
+            // task.
+            Ok(TaskTaken { differs: true, result: Some(result), .. })
+                if result.message_id != task.message.to_string() =>
+            {
+                let code = "task_differs".to_owned();
+                let reason = "the guest has run another task of this id, before those that are \
+                              remembered here"
+                    .to_owned();
+                self.conclude(without_run(task_id, TaskOutcome::Invalid { code, reason }));
+            }
+            Ok(TaskTaken { result: Some(result), state, .. }) => {
+                // A reading has taken room for its results; a result told here has none of it.
+                if !self.sync.reading && self.room() > 0 {
+                    self.conclude(TaskResult { task_id: task_id.clone(), ..result });
+                } else if state == TaskState::Done && result.message_id == task.message.to_string()
+                {
+                    // It waits in the guest for a reading, which there is when there is room.
+                    self.is_put(task);
+                    self.read();
+                } else {
+                    // No reading tells it: it is put once more.
+                    self.sync.crowded = true;
+                }
+            }
+            Ok(_) => self.is_put(task),
+            Err(error) if is_final(&error) => {
+                let (code, reason) = (error.code.to_string(), error.message);
+                self.conclude(without_run(task_id, TaskOutcome::Invalid { code, reason }));
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn is_put(&mut self, task: &Task) {
+        self.sync.trouble = None;
+        let (in_guest, task_id) = (&mut self.sync.in_guest, &task.work.task_id);
+        if views(&self.logs.tasks, |decided, _| in_guest.put(decided, task_id)) {
+            let data = json!({ "task_id": task_id, "message_id": task.message });
+            let event = self.event("task.put", data);
+            let _lost_is_counted = self.shared.events.publish_later(event);
+        }
+    }
+
+    fn take_in(&mut self, reading: Reading) {
+        let Reading { results, queued, running, stale, dropped, cut } = reading;
+        self.sync.trouble = None;
+        self.sync.running = running;
+        self.sync.unawaited = dropped > 0;
+        for result in results {
+            if self.ledger(|_, durable| durable.is_done(&result.task_id)) {
+                self.sync.owed.insert(result.task_id);
+            } else {
+                self.conclude(result);
+            }
+        }
+        if let Some(after) = cut {
+            (self.sync.again, self.sync.after) = (true, after);
+        } else if !stale {
+            let in_guest = &mut self.sync.in_guest;
+            let missing = views(&self.logs.tasks, |decided, _| {
+                in_guest.end_reading(decided, queued + running)
+            });
+            if missing > 0 {
+                tracing::info!(member = %self.name, missing, "its guest has lost tasks: they are put again");
+            }
+        }
+    }
+
+    /// Records the result of a task, unless it has one.
+    fn conclude(&mut self, result: TaskResult) {
+        let Ok(log) = &self.logs.tasks else { return };
+        let task_id = result.task_id.clone();
+        let concluded = self.ledger(|decided, _| decided.conclude(&task_id, result));
+        let Some(stored) = concluded else { return };
+        fault_point!("task.before_kept");
+        let event = self.event("task.ended", ended(&stored));
+        let record =
+            move |_: Option<&_>| Ok(Decision::record(tasks::Record::Ended(stored)).event(event));
+        // Not recorded, it is told again: by its guest, or when the team is started again.
+        drop(self.decide(log, record, super::Event::Kept(task_id), "task.after_kept"));
+    }
+
+    /// Nothing is lost by it: whatever it was is done again.
+    fn failed(&mut self, error: &ToolError) {
+        self.sync.held_up = true;
+        self.sync.running = 0;
+        self.sync.trouble = Some(error.to_text());
+        if error.is(codes::WORKSPACE_NOT_FOUND) && !std::mem::replace(&mut self.sync.looking, true) {
+            let (shared, id, workspace) = (self.shared.clone(), self.id, self.workspace);
+            let owner = self.team.view(|team| team.map(|team| team.owner));
+            self.begin(async move {
+                // Believed only of a list: while workspaces are being taken up at a start, none is
+                // found.
+                let Some(owner) = owner else { return Event::Looked(Ok(true)) };
+                let rows = shared.workspaces(id, &OnBehalfOf::own(owner, LOOK)).await;
+                let there = rows.map(|rows| rows.iter().any(|row| row.workspace_id == workspace));
+                Event::Looked(there)
+            });
+        }
+    }
+
+    /// The workspace is gone, with all that its guest knew.
+    fn give_up(&mut self) {
+        self.sync.owed.clear();
+        let open = |decided: &TaskLedger, _: &TaskLedger| {
+            decided.open().map(|task| task.work.task_id.clone()).collect::<Vec<_>>()
+        };
+        for task_id in self.ledger(open) {
+            self.conclude(without_run(&task_id, TaskOutcome::Lost));
+        }
+    }
+}
+
+fn ended(stored: &StoredResult) -> Value {
+    let mut data = json!({
+        "task_id": stored.task_id, "message_id": stored.message,
+        "outcome": stored.outcome.word(), "elapsed_ms": stored.elapsed_ms,
+    });
+    match &stored.outcome {
+        TaskOutcome::Exited { exit_code } => data["exit_code"] = json!(exit_code),
+        TaskOutcome::Signalled { signal } => data["signal"] = json!(signal),
+        TaskOutcome::Invalid { code, .. } => data["code"] = json!(code),
+        _ => {}
+    }
+    data
+}
+
+fn assignment(task: &Task) -> TaskAssignment {
+    let work = task.work.clone();
+    TaskAssignment {
+        message_id: task.message.to_string(),
+        task_id: work.task_id,
+        command: work.command,
+        workdir: work.workdir,
+        env: work.env,
+        timeout_secs: work.timeout_secs,
+    }
+}
+
+/// Whether a task will be refused whenever it is put.
+fn is_final(error: &ToolError) -> bool {
+    matches!(error.code.as_ref(), "invalid_input" | "too_large")
+}
+
+async fn read(
+    port: &dyn Tasks,
+    id: WorkspaceId,
+    mut after: u64,
+    room: usize,
+    awaited: &BTreeMap<String, String>,
+) -> Result<Reading, ToolError> {
+    let mut reading = Reading::default();
+    for _ in 0..PAGES {
+        let limit = u32::try_from(room - reading.results.len()).unwrap_or(u32::MAX);
+        let page = port.results(id, after, limit, awaited).await?;
+        after = page.next_after;
+        reading.queued = page.queued as usize;
+        reading.running = page.running as usize;
+        reading.stale = page.told;
+        reading.dropped += page.dropped;
+        reading.results.extend(page.results);
+        reading.cut = page.more.then_some(after);
+        if !page.more || reading.results.len() >= room {
+            break;
+        }
+    }
+    Ok(reading)
+}

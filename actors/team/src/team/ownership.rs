@@ -1,0 +1,144 @@
+//! Ownership of a team: its owner operates it, and whoever has adopted all of its members'
+//! workspaces, who becomes its owner by asking.
+//!
+//! Whether a session has become that is asked of other actors. Once for all calls of that session
+//! which come meanwhile: these wait here, in their order, as many as the calls that are admitted.
+
+use std::{collections::HashMap, time::Duration};
+
+use hivekeep_kernel::{Address, SessionId, ToolError};
+use hivekeep_runtime::log::Decision;
+use serde_json::json;
+
+use super::{Msg, Outgoing, Reply, Sent, Team, View};
+use crate::{
+    errands::Row,
+    records::{Record, State},
+    refuse,
+    shared::{OnBehalfOf, TeamShared},
+};
+
+/// For a team to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For a look at the workspaces that a session owns.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// A session that owns the members' workspaces wants the team.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Takeover {
+    pub(crate) by: SessionId,
+    /// Whose it was when that was looked at.
+    pub(crate) from: SessionId,
+}
+
+/// A call that only the owner may make.
+pub(super) enum Call {
+    View(Reply<View>),
+    Send(Box<Outgoing>, Reply<Sent>),
+}
+
+/// Calls of sessions that are not the owner, behind the question whether they are.
+pub(super) type Checks = HashMap<SessionId, Vec<Call>>;
+
+/// The team, for a session that operates it.
+///
+/// # Errors
+/// `not_owner`; `team_state` while it is made or removed for another session.
+pub(crate) async fn operate(team: &Address<Msg>, session: SessionId) -> Result<View, ToolError> {
+    team.ask(2 * (PATIENCE + LOOK), |reply| Msg::Operate(session, reply)).await?
+}
+
+/// Makes a session the owner of a team of which it has all workspaces.
+async fn take_over(
+    shared: &TeamShared,
+    team: &Address<Msg>,
+    state: &State,
+    by: SessionId,
+) -> Result<(), ToolError> {
+    let from = state.owner;
+    let rows = shared.workspaces(state.plan.id, &OnBehalfOf::own(by, LOOK)).await?;
+    let over = shared.sessions.standing(from).await.ended;
+    if !holds(state, &rows, over) {
+        return Err(refuse::not_owner(&state.plan.name));
+    }
+    // It may be another's meanwhile.
+    let take = Takeover { by, from };
+    team.ask(PATIENCE + LOOK, |reply| Msg::Own(take, reply)).await?
+}
+
+/// Whether whoever sees these rows owns every member that there is. Of a team without any, it is
+/// enough that its own session is over.
+fn holds(state: &State, rows: &[Row], over: bool) -> bool {
+    let Some(ids) = &state.workspaces else {
+        let names = state.plan.members.iter().map(|member| &member.workspace);
+        let mut there = names.filter_map(|name| rows.iter().find(|row| row.name == *name));
+        return over && there.all(|row| row.owned);
+    };
+    let there: Vec<_> =
+        ids.iter().filter_map(|id| rows.iter().find(|row| row.workspace_id == *id)).collect();
+    there.iter().all(|row| row.owned) && (over || !there.is_empty())
+}
+
+impl Team {
+    /// Serves a call of the owner's, at once or when it is known that it is one.
+    pub(super) fn operate(&mut self, session: SessionId, call: Call) {
+        if let Some(behind) = self.checks.get_mut(&session) {
+            return behind.push(call);
+        }
+        if session == self.state.owner {
+            return self.serve(call, Ok(()));
+        }
+        self.checks.insert(session, vec![call]);
+        let (shared, state, team) =
+            (self.seed.shared.clone(), self.state.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let outcome = take_over(&shared, &team, &state, session).await;
+            // A reply that is dropped tells its caller that the team is gone.
+            let _ = team.send(Msg::Checked(session, outcome));
+        });
+    }
+
+    pub(super) fn checked(&mut self, session: SessionId, outcome: &Result<(), ToolError>) {
+        for call in self.checks.remove(&session).unwrap_or_default() {
+            let may = outcome.clone().and_then(|()| match session == self.state.owner {
+                true => Ok(()),
+                // Taken over by another since.
+                false => Err(refuse::not_owner(&self.state.plan.name)),
+            });
+            self.serve(call, may);
+        }
+    }
+
+    fn serve(&mut self, call: Call, may: Result<(), ToolError>) {
+        // Whoever asked may have gone.
+        match call {
+            Call::View(reply) => drop(reply.send(may.map(|()| self.view()))),
+            Call::Send(message, reply) => drop(reply.send(may.and_then(|()| self.send(*message)))),
+        }
+    }
+
+    pub(super) fn own(&mut self, take: Takeover, reply: Reply<()>) {
+        let Takeover { by, from } = take;
+        let name = &self.state.plan.name;
+        let decided = if self.state.owner == by {
+            // Whoever asked may have gone.
+            return drop(reply.send(Ok(())));
+        } else if self.unbuilt || self.building.is_some() {
+            Err(refuse::creating(name))
+        } else if self.ending.is_some() || self.gone.is_some() {
+            // Its members are being removed in the name of whoever has it, or are gone.
+            Err(refuse::destroying(name).retryable())
+        } else {
+            self.log.decide(|state| match state {
+                Some(state) if state.owner == by => Ok(Decision::nothing()),
+                Some(state) if state.owner == from => {
+                    let event = state.event("team.adopted", json!({ "by": by, "from": from }));
+                    Ok(Decision::record(Record::Owned { by }).event(event))
+                }
+                _ => Err(refuse::not_owner(name)),
+            })
+        };
+        let written = decided.map(|written| async { Ok(written.await?) });
+        self.recorded(written, reply);
+    }
+}
