@@ -22,9 +22,15 @@ mod mounted;
 mod ports;
 #[cfg(feature = "test-util")]
 mod testing;
+mod tool_client;
+mod waiters;
 
 pub use daemon::{Daemon, Folders, Redact};
 pub use family::{Family, FamilyOptions, NoOptions};
 pub use finding::{Finding, Host, bytes};
 pub use mounted::{Child, Mounted, TearDown};
 pub use ports::Ports;
+pub use tool_client::{
+    MachineDetails, OnBehalfOf, Origin, SnapshotRow, ToolClient, WorkspaceDetails, WorkspaceRow,
+};
+pub use waiters::{WaiterLimit, Waiters, Waiting};

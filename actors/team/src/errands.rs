@@ -1,11 +1,11 @@
-//! Calls of the daemon's other tools, and the little of their answers that is read.
-
-use std::time::Duration;
+//! Calls of the daemon's other tools for teams and swarms.
 
 use hivekeep_kernel::{Resources, TeamId, ToolError, WorkspaceId};
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+#[cfg(test)]
+pub(crate) use hivekeep_runtime::MachineDetails as Machine;
+pub(crate) use hivekeep_runtime::{WorkspaceDetails as Details, WorkspaceRow as Row};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
 
 use crate::{
     codes,
@@ -13,65 +13,19 @@ use crate::{
     shared::{OnBehalfOf, RunId, TeamShared},
 };
 
-/// Between two attempts, when nobody says how long to wait.
-const PAUSE: Duration = Duration::from_millis(250);
-
-/// A workspace in the list.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Row {
-    pub(crate) workspace_id: WorkspaceId,
-    pub(crate) name: String,
-    pub(crate) owned: bool,
-}
-
-/// What there is to know of a member's workspace.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Details {
-    pub(crate) state: String,
-    #[serde(default)]
-    pub(crate) reason: Option<String>,
-    #[serde(default)]
-    pub(crate) ip: Option<String>,
-    #[serde(default)]
-    pub(crate) machine: Option<Machine>,
-    #[serde(default)]
-    pub(crate) snapshots: Vec<Snapshot>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Machine {
-    pub(crate) link: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Snapshot {
-    pub(crate) name: String,
-}
-
 #[derive(Deserialize)]
 struct Made {
     workspace_id: WorkspaceId,
-}
-
-pub(crate) fn read<T: DeserializeOwned>(tool: &str, value: Value) -> Result<T, ToolError> {
-    serde_json::from_value(value)
-        .map_err(|error| ToolError::internal(format!("the answer of `{tool}`: {error}")))
 }
 
 impl TeamShared {
     /// The workspaces that there are, as the session sees them.
     pub(crate) async fn workspaces(
         &self,
-        party: impl Into<RunId>,
+        run: impl Into<RunId>,
         whom: &OnBehalfOf,
     ) -> Result<Vec<Row>, ToolError> {
-        #[derive(Deserialize)]
-        struct Listed {
-            workspaces: Vec<Row>,
-        }
-        let tool = "workspace_list";
-        let listed: Listed = read(tool, self.insist(party, whom, tool, json!({})).await?)?;
-        Ok(listed.workspaces)
+        self.tools.workspaces(run.into(), whom).await
     }
 
     /// Makes a member's workspace.
@@ -89,26 +43,24 @@ impl TeamShared {
             ),
             None => ("workspace_create", json!({ "name": member.workspace })),
         };
-        let made: Made = read(tool, self.insist(team, whom, tool, args).await?)?;
+        let made: Made = self.insist(team, whom, tool, args).await?;
         Ok(made.workspace_id)
     }
 
     /// What a workspace is doing now.
     pub(crate) async fn look(
         &self,
-        party: impl Into<RunId>,
+        run: impl Into<RunId>,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Details, ToolError> {
-        let tool = "workspace_info";
-        let args = json!({ "workspace_id": workspace });
-        read(tool, self.insist(party, whom, tool, args).await?)
+        self.tools.look(run.into(), whom, workspace).await
     }
 
     /// What a fork of a workspace takes of its session's quota.
     pub(crate) async fn size(
         &self,
-        party: impl Into<RunId>,
+        run: impl Into<RunId>,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Resources, ToolError> {
@@ -121,82 +73,50 @@ impl TeamShared {
             memory_mb: u64,
             disk_gb: u64,
         }
-        let tool = "workspace_info";
         let args = json!({ "workspace_id": workspace });
-        let Sized { resources } = read(tool, self.insist(party, whom, tool, args).await?)?;
+        let Sized { resources } = self.insist(run, whom, "workspace_info", args).await?;
         Ok(Resources::workspace(resources.memory_mb, resources.disk_gb))
     }
 
-    /// Removes a workspace; one that is not there is no error. One that is being made or removed
-    /// is waited for. While the workspaces are being taken up at a start none is found: that one is
-    /// not there is believed only of a list, which is answered after that.
+    /// Removes a workspace; one that is not there is no error.
     pub(crate) async fn remove(
         &self,
-        party: impl Into<RunId>,
+        run: impl Into<RunId>,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<(), ToolError> {
-        let party = party.into();
-        loop {
-            let args = json!({ "workspace_id": workspace });
-            match self.insist(party, whom, "workspace_destroy", args).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => {
-                    let is_it = |row: &Row| {
-                        row.name == workspace || row.workspace_id.to_string() == workspace
-                    };
-                    if !self.workspaces(party, whom).await?.iter().any(is_it) {
-                        return Ok(());
-                    }
-                    wait_or(whom, error, true).await?;
-                }
-                Err(error) => {
-                    let passing = error.retryable
-                        || error.is_any(&[codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE]);
-                    wait_or(whom, error, passing).await?;
-                }
-            }
-        }
+        self.tools.remove(run.into(), whom, workspace).await
     }
 
     /// Calls until the target has room, for as long as it makes sense.
-    pub(crate) async fn insist(
+    pub(crate) async fn insist<A: Serialize, T: DeserializeOwned>(
         &self,
-        party: impl Into<RunId>,
+        run: impl Into<RunId>,
         whom: &OnBehalfOf,
         tool: &'static str,
-        args: Value,
-    ) -> Result<Value, ToolError> {
-        let party = party.into();
-        loop {
-            match self.call(party, whom, tool, args.clone()).await {
-                Ok(value) => return Ok(value),
-                Err(error) => {
-                    // Nothing was done: it did not get to its actor.
-                    let passing = error.is_any(&[codes::BUSY, codes::ACTOR_UNAVAILABLE])
-                        && error.details.get("outcome").is_none_or(|it| it == "nothing_done");
-                    wait_or(whom, error, passing).await?;
-                }
-            }
-        }
+        args: A,
+    ) -> Result<T, ToolError> {
+        self.tools.call(run.into(), whom, tool, args).await
     }
-}
 
-/// Waits before another attempt.
-///
-/// # Errors
-/// The error itself, when another attempt makes no sense.
-pub(crate) async fn wait_or(
-    whom: &OnBehalfOf,
-    error: ToolError,
-    passing: bool,
-) -> Result<(), ToolError> {
-    let pause = error.retry_after_ms.map_or(PAUSE, Duration::from_millis).min(4 * PAUSE);
-    if !passing || whom.cancel.is_cancelled() || Instant::now() + pause >= whom.deadline {
-        return Err(error);
+    /// Waits until nothing is being done for a run, by incarnations before this one either.
+    pub(crate) async fn quiet(&self, run: impl Into<RunId>) {
+        self.tools.quiet(run.into()).await;
     }
-    tokio::select! {
-        () = whom.cancel.cancelled() => Err(error),
-        () = tokio::time::sleep(pause) => Ok(()),
+
+    /// For how many runs something is being done.
+    #[cfg(test)]
+    pub(crate) fn parties(&self) -> usize {
+        self.tools.origins()
+    }
+
+    /// A run that was never planned, or is gone.
+    pub(crate) fn forget_idle(&self, run: impl Into<RunId>) {
+        self.tools.forget_idle(run.into());
+    }
+
+    /// A run is no more.
+    pub(crate) fn forget(&self, run: impl Into<RunId>) {
+        self.tools.forget(run.into());
     }
 }

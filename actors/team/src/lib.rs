@@ -36,7 +36,6 @@ pub mod tasks;
 mod team;
 mod teams;
 pub mod tools;
-mod waiters;
 mod watch;
 
 pub use family::{SwarmFamily, TeamFamily};

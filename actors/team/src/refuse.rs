@@ -50,14 +50,6 @@ pub(crate) fn too_many_receivers(member: &str, waiting: usize) -> ToolError {
     ToolError::new(Layer::Actor, codes::TOO_MANY_RECEIVERS, message).retryable()
 }
 
-pub(crate) fn too_many_waits(whose: &str, limit: usize) -> ToolError {
-    let message = format!("{limit} calls for {whose} wait already");
-    ToolError::new(Layer::Actor, codes::TOO_MANY_RECEIVERS, message)
-        .next("wait for one of them to answer, or call without wait_secs")
-        .retryable()
-        .detail("limit", limit)
-}
-
 pub(crate) fn too_many_removers(waiting: usize) -> ToolError {
     let message = format!("{waiting} calls wait for the removal of this team already");
     ToolError::new(Layer::Actor, codes::TOO_MANY_WAITING, message)

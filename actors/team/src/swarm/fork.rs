@@ -6,10 +6,11 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::saga::Run;
-use crate::{codes, errands::wait_or, shared::OnBehalfOf};
+use crate::shared::OnBehalfOf;
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -55,7 +56,7 @@ impl<'r> Fork<'r> {
                 let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
                 error.retryable || error.is_any(&soon)
             };
-            wait_or(whom, error, passing).await?;
+            whom.wait_or(error, passing).await?;
         }
     }
 
@@ -102,7 +103,8 @@ impl<'r> Fork<'r> {
         tracing::info!(%worker, %state, "the machine of a swarm is started again");
         let whom = OnBehalfOf::own(self.owner, PATIENCE);
         let args = json!({ "workspace_id": worker });
-        match self.run.house.insist(self.run.id, &whom, "workspace_start", args).await {
+        let asked = self.run.house.insist(self.run.id, &whom, "workspace_start", args);
+        match asked.await.map(|_: IgnoredAny| true) {
             // Somebody else starts or stops it just now.
             Err(error) if error.retryable || error.is(codes::WORKSPACE_STATE) => {
                 tokio::time::sleep(PAUSE).await;
@@ -110,7 +112,7 @@ impl<'r> Fork<'r> {
             }
             outcome => {
                 self.revived.store(true, Ordering::Relaxed);
-                outcome.map(|_| true)
+                outcome
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The merge of what the tasks committed.
 
+use crate::codes;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -13,7 +14,7 @@ use super::{
     records::{Merge, Plan, Record},
     saga::{Run, Stuck},
 };
-use crate::{codes, errands::wait_or, shared::OnBehalfOf, tools::swarm::SwarmMerge};
+use crate::{shared::OnBehalfOf, tools::swarm::SwarmMerge};
 
 /// For the merge, and for another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -103,17 +104,19 @@ impl Run {
                 }
             }
             let again = Instant::now() < until;
-            match self.house.insist(self.id, &whom, "workspace_merge", args.clone()).await {
+            let asked =
+                self.house.insist::<_, Value>(self.id, &whom, "workspace_merge", args.clone());
+            match asked.await {
                 Ok(detail) if !(again && only_unreached(&detail)) => return Ok(detail),
                 Ok(detail) => {
-                    if wait_or(&whom, ToolError::cancelled(), true).await.is_err() {
+                    if whom.wait_or(ToolError::cancelled(), true).await.is_err() {
                         return Ok(detail);
                     }
                 }
                 Err(error) => {
                     let passing =
                         error.is(codes::MERGE_IN_PROGRESS) || (again && unreached(&error.code));
-                    wait_or(&whom, error, passing).await?;
+                    whom.wait_or(error, passing).await?;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! One task: its fork, its files, its put, its result.
 
+use crate::codes;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
@@ -10,7 +11,7 @@ use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId, fault_point,
     ports::{TaskAssignment, TaskResult},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -19,11 +20,7 @@ use super::{
     records::{Context, Plan, Record, TaskEnd},
     saga::{Run, Stuck},
 };
-use crate::{
-    codes,
-    errands::{read, wait_or},
-    shared::OnBehalfOf,
-};
+use crate::shared::OnBehalfOf;
 
 /// For making a fork.
 const FORKING: Duration = Duration::from_secs(600);
@@ -194,7 +191,7 @@ impl Run {
                 if let Some(allow) = plan.allow_internet {
                     args["allow_internet"] = json!(allow);
                 }
-                let made: Made = read(tool, self.house.insist(self.id, &whom, tool, args).await?)?;
+                let made: Made = self.house.insist(self.id, &whom, tool, args).await?;
                 made.workspace_id
             }
         };
@@ -227,7 +224,7 @@ impl Run {
                 "creating" | "starting" | "stopping" | "destroying" => {
                     let message = format!("the fork `{name}` stays {state}");
                     let error = ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message);
-                    wait_or(whom, error, true).await?;
+                    whom.wait_or(error, true).await?;
                 }
                 _ => {
                     self.house.remove(self.id, whom, name).await?;
@@ -256,7 +253,7 @@ impl Run {
                 "workspace_id": fork.worker, "path": path, "content": content, "mode": "0600",
             });
             let write = || self.house.insist(self.id, &whom, "file_write", args.clone());
-            fork.reach(&whom, write).await?;
+            let _written: IgnoredAny = fork.reach(&whom, write).await?;
         }
         Ok(())
     }
@@ -330,7 +327,7 @@ impl Run {
                 Err(_) if fork.is_down().await => return Ok(()),
                 Err(error) => error,
             };
-            wait_or(&until, error, true).await?;
+            until.wait_or(error, true).await?;
         }
     }
 

@@ -5,8 +5,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
-    codes,
-    errands::read,
     shared::{OnBehalfOf, TeamShared},
     swarm::records::Context,
     tools::swarm::{SwarmVaultKind, SwarmVaultQuery},
@@ -107,7 +105,7 @@ async fn search(
     query: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "search", "query": query, "max_results": HITS });
-    let hits: Hits = read("vault", house.insist(id, whom, "vault", args).await?)?;
+    let hits: Hits = house.insist(id, whom, "vault", args).await?;
     let mut text = format!("# Search: {query}\n\n");
     if hits.results.is_empty() {
         text.push_str("Nothing was found.\n\n");
@@ -125,6 +123,6 @@ async fn note(
     path: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "read", "path": path });
-    let Note { content } = read("vault", house.insist(id, whom, "vault", args).await?)?;
+    let Note { content } = house.insist(id, whom, "vault", args).await?;
     Ok(format!("# Note: {path}\n\n{}\n\n", content.trim_end()))
 }

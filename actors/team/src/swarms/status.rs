@@ -54,7 +54,7 @@ impl Swarms {
         };
         let waiting = match wait_secs {
             0 => None,
-            _ => Some(house.waits.enter(id, cx.session)?),
+            _ => Some(house.swarm_waits.enter(id, cx.session)?),
         };
         Ok(Reply::later(async move {
             authorize(&house, &cx, owner, id).await?;

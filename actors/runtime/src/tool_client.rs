@@ -1,0 +1,167 @@
+//! A client of the daemon's own tools: calls on a session's behalf, retried until they are admitted.
+//!
+//! Each call belongs to an origin: the run of an orchestrator (a team, a swarm) that it is made for.
+//! Calls are counted by origin in memory that outlives actors, so the next incarnation of a run can
+//! wait for what the one before it began ([`ToolClient::quiet`]) before it looks at what is there.
+
+mod on_behalf_of;
+mod workspaces;
+
+use std::{hash::Hash, sync::Arc};
+
+use dashmap::DashMap;
+use hivekeep_kernel::{
+    Progress, ToolError,
+    ports::{InternalCall, Tools},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio_util::task::TaskTracker;
+
+pub use on_behalf_of::OnBehalfOf;
+pub use workspaces::{MachineDetails, SnapshotRow, WorkspaceDetails, WorkspaceRow};
+
+/// Codes of a call that did not get to its actor, unless its details say that it did something.
+const NOT_ADMITTED: [&str; 2] = ["busy", "actor_unavailable"];
+
+/// The id of a run that calls belong to.
+pub trait Origin: Copy + Eq + Hash + Send + Sync + 'static {}
+impl<T: Copy + Eq + Hash + Send + Sync + 'static> Origin for T {}
+
+/// Calls tools for the runs of one kind. Cheap to clone; clones count together.
+pub struct ToolClient<O> {
+    tools: Arc<dyn Tools>,
+    /// Calls that have not ended; origins without any are not in it.
+    running: Arc<DashMap<O, TaskTracker>>,
+}
+
+impl<O: Origin> Clone for ToolClient<O> {
+    fn clone(&self) -> Self {
+        Self { tools: self.tools.clone(), running: self.running.clone() }
+    }
+}
+
+impl<O: Origin> ToolClient<O> {
+    /// A client of these tools.
+    pub fn new(tools: Arc<dyn Tools>) -> Self {
+        Self { tools, running: Arc::default() }
+    }
+
+    /// Calls a tool, again while its target has no room for it: such a call has done nothing. Whoever
+    /// stops waiting stops the call, and its work is counted until it has ended.
+    ///
+    /// # Errors
+    /// As the tool; `internal` for an answer that does not have the expected fields.
+    pub async fn call<A: Serialize, T: DeserializeOwned>(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        tool: &'static str,
+        args: A,
+    ) -> Result<T, ToolError> {
+        self.call_while(not_admitted, origin, caller, tool, args).await
+    }
+
+    /// As [`Self::call`], for a call that may take its effect twice: it is made again after every
+    /// error that is retryable.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub async fn call_idempotent<A: Serialize, T: DeserializeOwned>(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        tool: &'static str,
+        args: A,
+    ) -> Result<T, ToolError> {
+        let passing = |error: &ToolError| error.retryable || not_admitted(error);
+        self.call_while(passing, origin, caller, tool, args).await
+    }
+
+    async fn call_while<A: Serialize, T: DeserializeOwned>(
+        &self,
+        passing: impl Fn(&ToolError) -> bool,
+        origin: O,
+        caller: &OnBehalfOf,
+        tool: &'static str,
+        args: A,
+    ) -> Result<T, ToolError> {
+        let wrong = |what: &str, error| ToolError::internal(format!("{what} of `{tool}`: {error}"));
+        let args = serde_json::to_value(args).map_err(|error| wrong("the input", error))?;
+        loop {
+            match self.once(origin, caller, tool, args.clone()).await {
+                Ok(answer) => {
+                    return serde_json::from_value(answer)
+                        .map_err(|error| wrong("the answer", error));
+                }
+                Err(error) => {
+                    let again = passing(&error);
+                    caller.wait_or(error, again).await?;
+                }
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let cancel = caller.cancel.child_token();
+        let _stop = cancel.clone().drop_guard();
+        let call = InternalCall {
+            session: caller.session,
+            deadline: caller.deadline,
+            cancel,
+            progress: Progress::default(),
+            reserved: caller.reserved.clone(),
+        };
+        let (tools, running) = (self.tools.clone(), self.running.clone());
+        // Counted before the entry is let go: nobody takes it for one without calls.
+        let work = running
+            .entry(origin)
+            .or_default()
+            .spawn(async move { tools.call(call, tool, args).await });
+        let work = tokio::spawn(async move {
+            let outcome = work.await;
+            running.remove_if(&origin, |_, tracker| tracker.is_empty());
+            outcome
+        });
+        let broken = |error| ToolError::internal(format!("`{tool}` for another actor: {error}"));
+        work.await.flatten().unwrap_or_else(|error| Err(broken(error)))
+    }
+
+    /// Waits until no call of an origin runs, of incarnations before this one either.
+    pub async fn quiet(&self, origin: O) {
+        let tracker = self.running.get(&origin).map(|tracker| tracker.clone());
+        if let Some(tracker) = tracker {
+            tracker.close();
+            tracker.wait().await;
+        }
+    }
+
+    /// Number of origins with calls that run.
+    pub fn origins(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Lets go of an origin that came to nothing, unless calls of it run.
+    pub fn forget_idle(&self, origin: O) {
+        self.running.remove_if(&origin, |_, tracker| tracker.is_empty());
+    }
+
+    /// Lets go of an origin that is no more.
+    pub fn forget(&self, origin: O) {
+        self.running.remove(&origin);
+    }
+}
+
+fn not_admitted(error: &ToolError) -> bool {
+    NOT_ADMITTED.contains(&error.code.as_ref())
+        && error.details.get("outcome").is_none_or(|it| it == "nothing_done")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! A view of workspaces as their tools answer it: the fields that orchestrators read.
+
+use crate::codes;
+use hivekeep_kernel::{ToolError, WorkspaceId};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::json;
+
+use super::{OnBehalfOf, Origin, ToolClient};
+
+/// A workspace in the list.
+#[derive(Debug, Deserialize)]
+pub struct WorkspaceRow {
+    /// Its id.
+    pub workspace_id: WorkspaceId,
+    /// Its unique name.
+    pub name: String,
+    /// Whether it is the caller's.
+    pub owned: bool,
+}
+
+/// The state of a workspace.
+#[derive(Debug, Deserialize)]
+pub struct WorkspaceDetails {
+    /// `running`, `stopped` and so on.
+    pub state: String,
+    /// Why it failed.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Its address in the network.
+    #[serde(default)]
+    pub ip: Option<String>,
+    /// Of one that runs.
+    #[serde(default)]
+    pub machine: Option<MachineDetails>,
+    /// Its snapshots.
+    #[serde(default)]
+    pub snapshots: Vec<SnapshotRow>,
+}
+
+/// The machine of a workspace.
+#[derive(Debug, Deserialize)]
+pub struct MachineDetails {
+    /// `up` when its guest answers.
+    pub link: String,
+}
+
+/// A snapshot of a workspace.
+#[derive(Debug, Deserialize)]
+pub struct SnapshotRow {
+    /// Its name, unique in the workspace.
+    pub name: String,
+}
+
+impl<O: Origin> ToolClient<O> {
+    /// The workspaces that there are, as the session sees them.
+    ///
+    /// # Errors
+    /// As `workspace_list`.
+    pub async fn workspaces(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+    ) -> Result<Vec<WorkspaceRow>, ToolError> {
+        #[derive(Deserialize)]
+        struct Listed {
+            workspaces: Vec<WorkspaceRow>,
+        }
+        let listed: Listed = self.call(origin, caller, "workspace_list", json!({})).await?;
+        Ok(listed.workspaces)
+    }
+
+    /// What a workspace is doing now.
+    ///
+    /// # Errors
+    /// As `workspace_info`.
+    pub async fn look(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        id_or_name: &str,
+    ) -> Result<WorkspaceDetails, ToolError> {
+        let args = json!({ "workspace_id": id_or_name });
+        self.call(origin, caller, "workspace_info", args).await
+    }
+
+    /// Removes a workspace; one that is not there is no error. One that is being made or removed
+    /// is waited for. While the workspaces are being taken up at a start none is found: that one is
+    /// not there is believed only of a list, which is answered after that.
+    ///
+    /// # Errors
+    /// As `workspace_destroy`, after the last attempt.
+    pub async fn remove(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        id_or_name: &str,
+    ) -> Result<(), ToolError> {
+        loop {
+            let args = json!({ "workspace_id": id_or_name });
+            let removed: Result<IgnoredAny, _> =
+                self.call_idempotent(origin, caller, "workspace_destroy", args).await;
+            let (error, passing) = match removed {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => {
+                    let is_it = |row: &WorkspaceRow| {
+                        row.name == id_or_name || row.workspace_id.to_string() == id_or_name
+                    };
+                    if !self.workspaces(origin, caller).await?.iter().any(is_it) {
+                        return Ok(());
+                    }
+                    (error, true)
+                }
+                Err(error) => {
+                    let changing =
+                        matches!(error.code.as_ref(), "workspace_busy" | "workspace_state");
+                    (error, changing)
+                }
+            };
+            caller.wait_or(error, passing).await?;
+        }
+    }
+}
