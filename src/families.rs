@@ -23,10 +23,10 @@ macro_rules! families {
             workspace: hivekeep_workspace::WorkspaceFamily,
             /// The vault: notes that outlive workspaces and sessions.
             vault: hivekeep_vault::VaultFamily,
-            /// Swarms: how many run, and how long their results are kept.
-            swarm: hivekeep_team::SwarmFamily,
             /// Teams: how many, how deep, and what their inboxes hold.
             team: hivekeep_team::TeamFamily,
+            /// Swarms: how many run, and how long their results are kept.
+            swarm: hivekeep_swarm::SwarmFamily,
         }
     };
 }

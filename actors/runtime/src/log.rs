@@ -181,13 +181,14 @@ impl<S: Sourced> Log<S> {
     }
 
     /// The log of an entity that was just loaded, or of one that is not there yet. Nobody else has
-    /// written to its stream since.
+    /// written to its stream since. A stream that is to be folded, for it was not before the daemon
+    /// ended, is folded now: legal in a runtime.
     pub fn of(journal: Journal, stream: StreamId, loaded: Option<Loaded<S>>) -> Self {
         let (state, upto, unfolded) = match loaded {
             Some(Loaded { state, upto, unfolded }) => (Some(state), upto, unfolded),
             None => (None, Seq::ZERO, 0),
         };
-        let held = Held {
+        let mut held = Held {
             durable: state.clone(),
             decided: state,
             upto,
@@ -196,8 +197,14 @@ impl<S: Sourced> Log<S> {
             writing: false,
             ended: None,
         };
-        let idle = watch::channel(true).0;
-        Self(Arc::new(Inner { journal, stream, held: Mutex::new(held), idle }))
+        let due = held.fold_due();
+        held.writing = due;
+        let idle = watch::channel(!due).0;
+        let log = Self(Arc::new(Inner { journal, stream, held: Mutex::new(held), idle }));
+        if due {
+            tokio::spawn(write::all(log.0.clone()));
+        }
+        log
     }
 
     /// The state with everything that is on the disk; `None` before the first record.
@@ -211,19 +218,9 @@ impl<S: Sourced> Log<S> {
         look(self.0.held().durable.as_ref())
     }
 
-    /// Looks at the state with everything decided, and at the durable one beside it, as
-    /// [`Self::view`] does.
-    pub fn views<R>(&self, look: impl FnOnce(Option<&S>, Option<&S>) -> R) -> R {
-        let held = self.0.held();
-        look(held.decided.as_ref(), held.durable.as_ref())
-    }
-
-    /// Waits until everything that was decided is durable.
-    ///
-    /// # Errors
-    /// As [`Self::decide_then`].
-    pub async fn settled(&self) -> Result<(), LogError> {
-        self.decide::<LogError>(|_| Ok(Decision::nothing()))?.await
+    /// Waits until everything decided so far is written, or the log has ended.
+    pub async fn settled(&self) {
+        self.0.settled().await;
     }
 
     /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
@@ -285,9 +282,9 @@ impl<S: Sourced> Log<S> {
         Ok(())
     }
 
-    /// Waits until everything that was decided is durable, or the log has ended.
-    pub async fn settled(&self) {
-        self.0.settled().await;
+    /// The error of a decision whose outcome was lost with the log's writer.
+    pub(crate) fn unwritten(&self) -> LogError {
+        answer::unwritten(self.0.stream.clone())
     }
 
     /// Removes all records, behind everything decided; nothing can be decided after it. Once begun
@@ -315,6 +312,10 @@ impl<S: Sourced> Held<S> {
         records.iter().try_for_each(|record| follow(&mut decided, record.clone()))?;
         self.decided = decided;
         Ok(())
+    }
+
+    fn fold_due(&self) -> bool {
+        self.durable.as_ref().is_some_and(|state| state.fold_due(self.unfolded))
     }
 
     /// Ends the log. When it has ended already, that stays the reason and is given.

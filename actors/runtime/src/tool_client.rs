@@ -146,16 +146,6 @@ impl<O: Origin> ToolClient<O> {
     pub fn origins(&self) -> usize {
         self.running.len()
     }
-
-    /// Lets go of an origin that came to nothing, unless calls of it run.
-    pub fn forget_idle(&self, origin: O) {
-        self.running.remove_if(&origin, |_, tracker| tracker.is_empty());
-    }
-
-    /// Lets go of an origin that is no more.
-    pub fn forget(&self, origin: O) {
-        self.running.remove(&origin);
-    }
 }
 
 fn not_admitted(error: &ToolError) -> bool {

@@ -1,7 +1,7 @@
 //! A concurrency limit of calls that wait for something, by the run they wait for and by session.
 //! They hold no place among the calls that those work on, so they are bounded here.
 
-use crate::codes;
+use hivekeep_kernel::codes;
 use std::{
     collections::HashMap,
     fmt::Display,

@@ -1,4 +1,4 @@
-//! Calls of the daemon's other tools for teams and swarms.
+//! Calls of the daemon's other tools for teams.
 
 use hivekeep_kernel::{Resources, TeamId, ToolError, WorkspaceId};
 #[cfg(test)]
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     codes,
     records::{GoldenSnapshot, Member},
-    shared::{OnBehalfOf, RunId, TeamShared},
+    shared::{OnBehalfOf, TeamShared},
 };
 
 #[derive(Deserialize)]
@@ -22,10 +22,10 @@ impl TeamShared {
     /// The workspaces that there are, as the session sees them.
     pub(crate) async fn workspaces(
         &self,
-        run: impl Into<RunId>,
+        team: TeamId,
         whom: &OnBehalfOf,
     ) -> Result<Vec<Row>, ToolError> {
-        self.tools.workspaces(run.into(), whom).await
+        self.tools.workspaces(team, whom).await
     }
 
     /// Makes a member's workspace.
@@ -50,73 +50,52 @@ impl TeamShared {
     /// What a workspace is doing now.
     pub(crate) async fn look(
         &self,
-        run: impl Into<RunId>,
+        team: TeamId,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Details, ToolError> {
-        self.tools.look(run.into(), whom, workspace).await
+        self.tools.look(team, whom, workspace).await
     }
 
-    /// What a fork of a workspace takes of its session's quota.
+    /// Memory and disk of a workspace.
     pub(crate) async fn size(
         &self,
-        run: impl Into<RunId>,
+        team: TeamId,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<Resources, ToolError> {
-        #[derive(Deserialize)]
-        struct Sized {
-            resources: Size,
-        }
-        #[derive(Deserialize)]
-        struct Size {
-            memory_mb: u64,
-            disk_gb: u64,
-        }
-        let args = json!({ "workspace_id": workspace });
-        let Sized { resources } = self.insist(run, whom, "workspace_info", args).await?;
-        Ok(Resources::workspace(resources.memory_mb, resources.disk_gb))
+        self.tools.size(team, whom, workspace).await
     }
 
     /// Removes a workspace; one that is not there is no error.
     pub(crate) async fn remove(
         &self,
-        run: impl Into<RunId>,
+        team: TeamId,
         whom: &OnBehalfOf,
         workspace: &str,
     ) -> Result<(), ToolError> {
-        self.tools.remove(run.into(), whom, workspace).await
+        self.tools.remove(team, whom, workspace).await
     }
 
     /// Calls until the target has room, for as long as it makes sense.
     pub(crate) async fn insist<A: Serialize, T: DeserializeOwned>(
         &self,
-        run: impl Into<RunId>,
+        team: TeamId,
         whom: &OnBehalfOf,
         tool: &'static str,
         args: A,
     ) -> Result<T, ToolError> {
-        self.tools.call(run.into(), whom, tool, args).await
+        self.tools.call(team, whom, tool, args).await
     }
 
-    /// Waits until nothing is being done for a run, by incarnations before this one either.
-    pub(crate) async fn quiet(&self, run: impl Into<RunId>) {
-        self.tools.quiet(run.into()).await;
+    /// Waits until nothing is being done for a team, by incarnations before this one either.
+    pub(crate) async fn quiet(&self, team: TeamId) {
+        self.tools.quiet(team).await;
     }
 
-    /// For how many runs something is being done.
+    /// For how many teams something is being done.
     #[cfg(test)]
     pub(crate) fn parties(&self) -> usize {
         self.tools.origins()
-    }
-
-    /// A run that was never planned, or is gone.
-    pub(crate) fn forget_idle(&self, run: impl Into<RunId>) {
-        self.tools.forget_idle(run.into());
-    }
-
-    /// A run is no more.
-    pub(crate) fn forget(&self, run: impl Into<RunId>) {
-        self.tools.forget(run.into());
     }
 }

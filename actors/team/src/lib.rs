@@ -1,8 +1,10 @@
 //! Teams: named members, each with a workspace and an inbox, kept by actors.
 //!
 //! ```text
-//! teams ─── team*      its members' inboxes and tasks are values of it
-//! swarms ── swarm*
+//! teams ─┬─ team ─┬─ mailbox   a member's inbox
+//!        │        ├─ desk      a member's tasks
+//!        │        ├─ mailbox
+//!        ├─ team …
 //! ```
 //! [`directory`] says what may be added, [`inbox`] what waits for a member, [`tasks::ledger`] what is
 //! known of its tasks; all are pure.
@@ -11,9 +13,6 @@
 //!
 //! A team is planned in the journal before anything is made. A plan that did not come to its end
 //! is undone, a removal that did not is gone on with, whatever died in between.
-//!
-//! A swarm ([`swarms`]) is tasks, each in a fork of one snapshot, with a merge and the removal of
-//! the forks at its end. Planned in the journal too, it is gone on with until it is over.
 
 pub mod api;
 mod cards;
@@ -28,20 +27,14 @@ mod records;
 mod refuse;
 mod rejections;
 mod shared;
-mod snapshot;
-mod status;
-mod swarm;
-mod swarms;
-pub mod tasks;
 mod team;
 mod teams;
 pub mod tools;
 mod watch;
 
-pub use family::{SwarmFamily, TeamFamily};
+pub use family::TeamFamily;
 pub use options::Options;
 pub use shared::TeamShared;
-pub use swarms::{Msg as SwarmMsg, SwarmOptions, Swarms};
 pub use teams::{Msg, Teams};
 pub use tools::catalogue;
 pub use watch::{Picture, Seen, TeamsHandle};

@@ -1,7 +1,6 @@
 //! What callers are told when something is refused or fails.
 
-use crate::codes;
-use std::time::Duration;
+use hivekeep_kernel::{Layer, ToolError};
 
 use hivekeep_kernel::{Layer, SwarmId, ToolError};
 use hivekeep_runtime::log::LogError;
@@ -81,11 +80,6 @@ pub(crate) fn no_team(name: &str) -> ToolError {
     let shown: String = name.chars().take(80).collect();
     ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, format!("there is no team `{shown}`"))
         .next("team with action `list` shows the teams")
-}
-
-pub(crate) fn no_swarm(id: SwarmId) -> ToolError {
-    ToolError::new(Layer::Resolve, codes::SWARM_NOT_FOUND, format!("there is no swarm `{id}`"))
-        .next("swarm_status without swarm_id lists those there are")
 }
 
 pub(crate) fn no_member(team: &str, agent: &str, members: Vec<String>) -> ToolError {

@@ -6,59 +6,37 @@ use std::sync::{
 };
 
 use hivekeep_kernel::{
-    Census, Resources, SwarmId, TeamId, ToolError,
+    Census, Resources, TeamId, ToolError,
     ports::{DefaultSize, Network, Sessions, Tasks, Vault},
 };
 pub(crate) use hivekeep_runtime::OnBehalfOf;
 use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters};
 use hivekeep_store::{Events, Journal};
-use tokio_util::sync::CancellationToken;
 
-use crate::{Options, SwarmOptions, rejections::RejectionLimiter, team::Fronts};
+use crate::{Options, rejections::RejectionLimiter, team::Fronts};
 
 /// The state that the actors of this crate share.
 pub struct TeamShared {
     pub(crate) options: Options,
-    pub(crate) swarm: SwarmOptions,
     pub(crate) rates: bool,
     pub(crate) journal: Journal,
     pub(crate) events: Events,
     pub(crate) sessions: Arc<dyn Sessions>,
     pub(crate) census: Census,
-    pub(crate) closing: CancellationToken,
     pub(crate) member_size: Resources,
     pub(crate) network: Arc<dyn Network>,
     pub(crate) vault: Arc<dyn Vault>,
     /// Calls that wait for messages.
     pub(crate) waits: Waiters,
-    /// Calls that wait for the end of a swarm, counted with those for each session.
-    pub(crate) swarm_waits: Waiters,
+    /// Bounds them, and those that wait in other families.
+    pub(crate) waiter_limit: Arc<WaiterLimit>,
     /// Messages that are refused.
     pub(crate) rejections: RejectionLimiter,
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) fronts: Fronts,
-    pub(crate) tools: ToolClient<RunId>,
+    pub(crate) tools: ToolClient<TeamId>,
     /// Of inboxes and desks, those that were restarted included.
     incarnations: AtomicU64,
-}
-
-/// The run that calls of tools belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum RunId {
-    Team(TeamId),
-    Swarm(SwarmId),
-}
-
-impl From<TeamId> for RunId {
-    fn from(id: TeamId) -> Self {
-        Self::Team(id)
-    }
-}
-
-impl From<SwarmId> for RunId {
-    fn from(id: SwarmId) -> Self {
-        Self::Swarm(id)
-    }
 }
 
 impl TeamShared {
@@ -66,13 +44,8 @@ impl TeamShared {
     ///
     /// # Errors
     /// When a port that teams need is not offered.
-    pub fn new(
-        daemon: &Daemon,
-        options: Options,
-        swarm: SwarmOptions,
-    ) -> Result<Arc<Self>, ToolError> {
-        let Daemon { journal, census, sessions, tools, ports, rate_limits, closing, .. } =
-            daemon.clone();
+    pub fn new(daemon: &Daemon, options: Options) -> Result<Arc<Self>, ToolError> {
+        let Daemon { journal, census, sessions, tools, ports, rate_limits, .. } = daemon.clone();
         let waits =
             WaiterLimit::new(options.waiting_receivers, options.waiting_receivers_per_session);
         Ok(Arc::new(Self {
@@ -84,16 +57,14 @@ impl TeamShared {
             journal,
             sessions,
             census,
-            closing,
             member_size: ports.need::<DefaultSize>()?.0,
             network: ports.need()?,
             vault: ports.need()?,
             tasks: ports.need()?,
             strikes: RejectionLimiter::new(&options, rate_limits),
             waits: waits.of("team"),
-            swarm_waits: waits.of("swarm"),
+            waiter_limit: waits,
             options,
-            swarm,
             tools: ToolClient::new(tools),
             fronts: Fronts::default(),
             incarnations: AtomicU64::new(0),

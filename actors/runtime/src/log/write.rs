@@ -22,9 +22,10 @@ impl<S: Sourced> Drop for Writer<S> {
     }
 }
 
-/// Writes all that waits, and ends.
+/// Folds what is to be folded, writes all that waits, and ends.
 pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>) {
     let mut writer = Writer(Some(log.clone()));
+    fold(&log).await;
     while let Some(entries) = next(&log) {
         match write(&log, together(&log, &entries)).await {
             Ok(upto) => {
@@ -105,8 +106,7 @@ fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<
 async fn fold<S: Sourced>(log: &Inner<S>) {
     let (upto, bytes) = {
         let mut held = log.held();
-        let due = held.durable.as_ref().is_some_and(|state| state.fold_due(held.unfolded));
-        if !due {
+        if !held.fold_due() {
             return;
         }
         // One that cannot be made is tried again after as many records.

@@ -1,7 +1,6 @@
 //! A view of workspaces as their tools answer it: the fields that orchestrators read.
 
-use crate::codes;
-use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_kernel::{Resources, ToolError, WorkspaceId};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 
@@ -81,6 +80,30 @@ impl<O: Origin> ToolClient<O> {
     ) -> Result<WorkspaceDetails, ToolError> {
         let args = json!({ "workspace_id": id_or_name });
         self.call(origin, caller, "workspace_info", args).await
+    }
+
+    /// Memory and disk of a workspace, which a fork of it takes of its session's quota, too.
+    ///
+    /// # Errors
+    /// As `workspace_info`.
+    pub async fn size(
+        &self,
+        origin: O,
+        caller: &OnBehalfOf,
+        id_or_name: &str,
+    ) -> Result<Resources, ToolError> {
+        #[derive(Deserialize)]
+        struct Sized {
+            resources: Size,
+        }
+        #[derive(Deserialize)]
+        struct Size {
+            memory_mb: u64,
+            disk_gb: u64,
+        }
+        let args = json!({ "workspace_id": id_or_name });
+        let Sized { resources } = self.call(origin, caller, "workspace_info", args).await?;
+        Ok(Resources::workspace(resources.memory_mb, resources.disk_gb))
     }
 
     /// Removes a workspace; one that is not there is no error. One that is being made or removed

@@ -69,11 +69,6 @@ pub(super) struct World {
 pub(crate) struct Fake(pub(super) Arc<Mutex<World>>, pub(super) Shelf);
 
 impl Fake {
-    /// Its vault.
-    pub(crate) fn shelf(&self) -> Shelf {
-        self.1.clone()
-    }
-
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         change(&mut self.0.lock().expect("no test panics in here"))
     }

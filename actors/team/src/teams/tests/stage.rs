@@ -101,9 +101,8 @@ impl Stage {
                 Arc::new(fake.clone()),
             )
         };
-        let shared = TeamShared::new(&daemon, options.clone(), crate::SwarmOptions::default())
-            .expect("every port is offered");
-        let (cell, _) = spawn_root::<Teams>(&teams, shared.clone()).await.expect("spawns");
+        let house = TeamShared::new(&daemon, options.clone()).expect("every port is offered");
+        let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
         let shelf = fake.1.clone();
         Self { fake, guests, shelf, session, journal, teams, shared, cell, options, dir }
     }

@@ -4,12 +4,12 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{swarm::records::LEAST_RECORD_KB, tools::swarm::RESULT_BUDGET_BYTES};
+use crate::{swarm::records::LEAST_RECORD_KB, tools::RESULT_BUDGET_BYTES};
 
 /// Section `[swarm]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct SwarmOptions {
+pub struct Options {
     /// Most swarms that run at a time. One more is refused.
     pub max_running: usize,
     /// Swarms that are over are kept for `swarm_status`, at most so many of them.
@@ -18,13 +18,13 @@ pub struct SwarmOptions {
     pub kept_days: u32,
 }
 
-impl Default for SwarmOptions {
+impl Default for Options {
     fn default() -> Self {
         Self { max_running: 8, kept: 100, kept_days: 7 }
     }
 }
 
-impl FamilyOptions for SwarmOptions {
+impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if self.max_running == 0 {

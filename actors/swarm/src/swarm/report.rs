@@ -9,8 +9,7 @@ use hivekeep_kernel::{
 };
 
 use super::records::{Job, Kept, State, SwarmState, Task, TaskEnd};
-use crate::codes;
-use crate::tools::swarm::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
+use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
 impl SwarmState {
     pub(crate) fn owner(&self) -> SessionId {

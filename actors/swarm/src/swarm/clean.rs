@@ -4,17 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use hivekeep_kernel::{ToolError, WorkspaceId};
+use hivekeep_runtime::OnBehalfOf;
 use hivekeep_store::Seq;
 
 use super::{
     records::{self, Record, SwarmState, TaskEnd},
     saga::{Run, Stuck},
 };
-use crate::{
-    codes,
-    shared::OnBehalfOf,
-    tools::swarm::{SwarmWorkerKept, SwarmWorkerLeft},
-};
+use crate::tools::{SwarmWorkerKept, SwarmWorkerLeft};
 
 /// For removing all forks: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,7 +64,7 @@ impl Run {
         let removes = forks.into_iter().map(|(at, name, worker)| async move {
             let whom = OnBehalfOf::own(owner, PATIENCE);
             let key = worker.map_or(name.clone(), |id| id.to_string());
-            let outcome = self.house.remove(self.id, &whom, &key).await;
+            let outcome = self.shared.tools.remove(self.id, &whom, &key).await;
             (at, name, worker, outcome)
         });
         stream::iter(removes).buffer_unordered(AT_ONCE).collect().await
@@ -81,7 +78,7 @@ impl Run {
         let stay = stay.iter().map(|at| &state.tasks[*at]);
         for task in stay.filter(|task| task.end.as_ref().is_some_and(ran)) {
             if let Some(worker) = task.worker {
-                let told = self.house.tasks.acknowledge(worker, vec![self.id.to_string()]).await;
+                let told = self.shared.tasks.acknowledge(worker, vec![self.id.to_string()]).await;
                 if let Err(error) = told {
                     tracing::info!(%worker, %error, "a result was not acknowledged");
                 }
@@ -116,7 +113,7 @@ impl Run {
             now.result.workers_left = cleaned.left;
             now.result.workers_kept.extend(cleaned.kept);
             if now.result.workers_left.len() < kept.result.workers_left.len() {
-                let (journal, stream) = (self.house.journal.clone(), records::stream(self.id));
+                let (journal, stream) = (self.shared.journal.clone(), records::stream(self.id));
                 let replay = tokio::task::spawn_blocking(move || journal.replay(&stream)).await;
                 let replay = replay.map_err(|error| error.to_string())?;
                 let upto = replay.map_err(|error| error.to_string())?.last();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
+use hivekeep_runtime::OnBehalfOf;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,7 @@ use super::{
     records::{Merge, Plan, Record},
     saga::{Run, Stuck},
 };
-use crate::{shared::OnBehalfOf, tools::swarm::SwarmMerge};
+use crate::tools::SwarmMerge;
 
 /// For the merge, and for another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -105,7 +106,7 @@ impl Run {
             }
             let again = Instant::now() < until;
             let asked =
-                self.house.insist::<_, Value>(self.id, &whom, "workspace_merge", args.clone());
+                self.shared.tools.call::<_, Value>(self.id, &whom, "workspace_merge", args.clone());
             match asked.await {
                 Ok(detail) if !(again && only_unreached(&detail)) => return Ok(detail),
                 Ok(detail) => {

@@ -21,7 +21,7 @@ use hivekeep_kernel::{Address, Context, Entity, Fault, SwarmId, ToolError, ports
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{refuse, shared::TeamShared, swarms};
+use crate::{refuse, shared::SwarmShared, swarms};
 use records::{Record, SwarmState};
 use saga::Run;
 
@@ -36,7 +36,7 @@ pub(crate) enum Msg {
 /// What an incarnation is made from.
 #[derive(Clone)]
 pub(crate) struct Seed {
-    pub(crate) house: Arc<TeamShared>,
+    pub(crate) shared: Arc<SwarmShared>,
     pub(crate) id: SwarmId,
     pub(crate) swarms: Address<swarms::Msg>,
     /// How far it is, for whoever looks; outlives incarnations.
@@ -58,7 +58,7 @@ impl Entity for Swarm {
     type Seed = Seed;
 
     async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let (journal, stream) = (seed.house.journal.clone(), records::stream(seed.id));
+        let (journal, stream) = (seed.shared.journal.clone(), records::stream(seed.id));
         // What an incarnation before this one queued and did not wait for is written first.
         journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
         let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
@@ -73,7 +73,7 @@ impl Entity for Swarm {
         seed.view.send_replace(story);
         let reserved = seed.fresh.lock().unwrap_or_else(PoisonError::into_inner).take();
         let run = Run {
-            house: seed.house.clone(),
+            shared: seed.shared.clone(),
             id: seed.id,
             view: seed.view.clone(),
             stop: stop.clone(),
@@ -105,7 +105,7 @@ impl Entity for Swarm {
 
 impl Swarm {
     fn cancel(&self, reply: oneshot::Sender<Result<bool, ToolError>>) {
-        let (house, id) = (self.seed.house.clone(), self.seed.id);
+        let (shared, id) = (self.seed.shared.clone(), self.seed.id);
         let (view, stop) = (self.seed.view.clone(), self.stop.clone());
         let open = |view: &watch::Sender<SwarmState>| matches!(&*view.borrow(), SwarmState::Going(state) if !state.settled());
         let _detached = self.me.workers.spawn(async move {
@@ -114,7 +114,7 @@ impl Swarm {
                 return drop(reply.send(Ok(false)));
             }
             let pieces = records::encode(&Record::Cancelled);
-            let written = house.journal.append(&records::stream(id), pieces).await;
+            let written = shared.journal.append(&records::stream(id), pieces).await;
             if written.is_ok() {
                 saga::see(&view, Record::Cancelled);
             }

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::records::{self, Kept, Record, State, SwarmState};
-use crate::{shared::TeamShared, swarms};
+use crate::{shared::SwarmShared, swarms};
 
 /// Why a swarm cannot go on just now: its records cannot be written. In words; its supervisor
 /// starts it anew.
@@ -25,7 +25,7 @@ pub(super) type Stuck = String;
 
 /// One incarnation's work.
 pub(super) struct Run {
-    pub(super) house: Arc<TeamShared>,
+    pub(super) shared: Arc<SwarmShared>,
     pub(super) id: SwarmId,
     pub(super) view: Arc<watch::Sender<SwarmState>>,
     pub(super) stop: CancellationToken,
@@ -68,13 +68,13 @@ impl Run {
     /// Everything that is left to do.
     pub(super) async fn go(mut self) -> Result<(), Stuck> {
         // What an earlier incarnation began to make would come to light afterwards.
-        self.house.quiet(self.id).await;
+        self.shared.tools.quiet(self.id).await;
         let story = self.view.borrow().clone();
         if let SwarmState::Going(state) = story {
             // Its session neither ends nor loses the forks meanwhile. A stop of the daemon counts
             // calls that are in flight, of which this is none.
             let (hold, closing) =
-                (self.house.sessions.hold(state.plan.owner), self.house.closing.clone());
+                (self.shared.sessions.hold(state.plan.owner), self.shared.closing.clone());
             let holding = async {
                 closing.cancelled().await;
                 drop(hold);
@@ -85,14 +85,12 @@ impl Run {
                 never = holding => match never {},
             }
         }
-        self.linger().await?;
-        self.house.forget(self.id);
-        Ok(())
+        self.linger().await
     }
 
     async fn work(&mut self, state: &State) -> Result<(), Stuck> {
         // Work that is let go of tells what it began to stop; what a guest runs goes on.
-        match self.house.closing.clone().run_until_cancelled(self.tasks(state)).await {
+        match self.shared.closing.clone().run_until_cancelled(self.tasks(state)).await {
             Some(done) => done?,
             None => std::future::pending().await,
         }
@@ -132,7 +130,7 @@ impl Run {
         let bytes = records::encode_kept(kept);
         let size = bytes.len();
         let stream = records::stream(self.id);
-        let written = self.house.journal.snapshot(&stream, upto, bytes).await;
+        let written = self.shared.journal.snapshot(&stream, upto, bytes).await;
         written.map(|()| size).map_err(|error| error.to_string())
     }
 
@@ -144,13 +142,13 @@ impl Run {
 
     pub(super) fn tell(&self, kind: &str, data: serde_json::Value) {
         let event = NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data };
-        let _lost_is_counted = self.house.events.publish_later(event);
+        let _lost_is_counted = self.shared.events.publish_later(event);
     }
 
     /// Never returns once the daemon stops: what fails from then on says nothing of the swarm, and
     /// the next start goes on from the records.
     pub(super) async fn unless_closing(&self) {
-        if self.house.closing.is_cancelled() {
+        if self.shared.closing.is_cancelled() {
             std::future::pending().await
         }
     }
@@ -166,7 +164,7 @@ impl Run {
     /// Writes a record; when it is durable everybody sees it.
     pub(super) async fn note(&self, record: Record) -> Result<Seq, Stuck> {
         let stream = records::stream(self.id);
-        let written = self.house.journal.append(&stream, records::encode(&record)).await;
+        let written = self.shared.journal.append(&stream, records::encode(&record)).await;
         let seq = written.map_err(|error| error.to_string())?;
         see(&self.view, record);
         Ok(seq)

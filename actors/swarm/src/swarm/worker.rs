@@ -11,6 +11,7 @@ use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId, fault_point,
     ports::{TaskAssignment, TaskResult},
 };
+use hivekeep_runtime::OnBehalfOf;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use tokio::time::Instant;
@@ -20,7 +21,6 @@ use super::{
     records::{Context, Plan, Record, TaskEnd},
     saga::{Run, Stuck},
 };
-use crate::shared::OnBehalfOf;
 
 /// For making a fork.
 const FORKING: Duration = Duration::from_secs(600);
@@ -95,7 +95,7 @@ impl Run {
                 reserved: self.reserved.clone(),
                 ..OnBehalfOf::own(plan.owner, REMOVING)
             };
-            let removed = self.house.remove(self.id, &whom, &worker.to_string()).await;
+            let removed = self.shared.tools.remove(self.id, &whom, &worker.to_string()).await;
             let Err(error) = removed else {
                 return self.notice(task, |task| task.gone = true);
             };
@@ -191,7 +191,7 @@ impl Run {
                 if let Some(allow) = plan.allow_internet {
                     args["allow_internet"] = json!(allow);
                 }
-                let made: Made = self.house.insist(self.id, &whom, tool, args).await?;
+                let made: Made = self.shared.tools.call(self.id, &whom, tool, args).await?;
                 made.workspace_id
             }
         };
@@ -212,9 +212,9 @@ impl Run {
     ) -> Result<Option<WorkspaceId>, ToolError> {
         let name = &plan.tasks[task].workspace;
         loop {
-            let rows = self.house.workspaces(self.id, whom).await?;
+            let rows = self.shared.tools.workspaces(self.id, whom).await?;
             let Some(row) = rows.into_iter().find(|row| row.name == *name) else { return Ok(None) };
-            let state = match self.house.look(self.id, whom, name).await {
+            let state = match self.shared.tools.look(self.id, whom, name).await {
                 Ok(details) => details.state,
                 Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => continue,
                 Err(error) => return Err(error),
@@ -227,7 +227,7 @@ impl Run {
                     whom.wait_or(error, true).await?;
                 }
                 _ => {
-                    self.house.remove(self.id, whom, name).await?;
+                    self.shared.tools.remove(self.id, whom, name).await?;
                     return Ok(None);
                 }
             }
@@ -238,7 +238,7 @@ impl Run {
     /// the two looks is found by the second.
     async fn is_put(&self, plan: &Plan, fork: &Fork<'_>) -> Result<bool, ToolError> {
         let (whom, id) = (self.whom(plan, PATIENCE), self.id.to_string());
-        let board = fork.reach(&whom, || self.house.tasks.board(fork.worker)).await?;
+        let board = fork.reach(&whom, || self.shared.tasks.board(fork.worker)).await?;
         if board.queued.contains(&id) || board.running.contains(&id) {
             return Ok(true);
         }
@@ -252,7 +252,7 @@ impl Run {
             let args = json!({
                 "workspace_id": fork.worker, "path": path, "content": content, "mode": "0600",
             });
-            let write = || self.house.insist(self.id, &whom, "file_write", args.clone());
+            let write = || self.shared.tools.call(self.id, &whom, "file_write", args.clone());
             let _written: IgnoredAny = fork.reach(&whom, write).await?;
         }
         Ok(())
@@ -277,7 +277,7 @@ impl Run {
             timeout_secs: plan.timeout_secs,
         };
         let whom = self.whom(plan, PATIENCE);
-        let put = || self.house.tasks.put(fork.worker, assignment.clone());
+        let put = || self.shared.tasks.put(fork.worker, assignment.clone());
         Ok(fork.reach(&whom, put).await?.result)
     }
 
@@ -291,7 +291,7 @@ impl Run {
                 true => OnBehalfOf::own(plan.owner, STOPPING),
                 false => self.whom(plan, PATIENCE),
             };
-            let ask = || self.house.tasks.hints(fork.worker);
+            let ask = || self.shared.tasks.hints(fork.worker);
             let mut hints = fork.reach(&patient(stopping), ask).await?;
             loop {
                 if let Some(result) = self.result(fork, &patient(stopping)).await? {
@@ -320,7 +320,7 @@ impl Run {
     async fn halt(&self, fork: &Fork<'_>) -> Result<(), ToolError> {
         let until = OnBehalfOf::own(self.state().plan.owner, STOPPING);
         loop {
-            let cancel = self.house.tasks.cancel(fork.worker, self.id.to_string());
+            let cancel = self.shared.tasks.cancel(fork.worker, self.id.to_string());
             let error = match cancel.await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is(codes::UNKNOWN_TASK) => return Ok(()),
@@ -338,7 +338,7 @@ impl Run {
     ) -> Result<Option<TaskResult>, ToolError> {
         let id = self.id.to_string();
         let sent = BTreeMap::from([(id.clone(), id.clone())]);
-        let ask = || self.house.tasks.results(fork.worker, 0, 20, &sent);
+        let ask = || self.shared.tasks.results(fork.worker, 0, 20, &sent);
         let page = fork.reach(whom, ask).await?;
         Ok(page.results.into_iter().find(|result| result.task_id == id))
     }

@@ -6,7 +6,7 @@ use hivekeep_kernel::SessionId;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, swarm};
-use crate::SwarmOptions;
+use crate::Options;
 
 fn with(key: &str, value: Value) -> Value {
     let mut args = swarm(&[("a", "ok")]);
@@ -71,7 +71,7 @@ async fn what_makes_no_sense_is_refused_before_anything_is_made() {
 
 #[tokio::test]
 async fn as_many_run_as_configured() {
-    let stage = Stage::with(SwarmOptions { max_running: 1, ..SwarmOptions::default() }).await;
+    let stage = Stage::with(Options { max_running: 1, ..Options::default() }).await;
     let first = stage.begin(swarm(&[("a", "hang")]));
     eventually("it runs", async || stage.rows().await.len() == 1).await;
     assert_eq!(stage.refused(swarm(&[("a", "ok")])).await.code, "too_many_swarms");

@@ -6,15 +6,13 @@ use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, SwarmId, ToolError};
 
 use super::{GIVEN_UP, Place, Swarms};
 use crate::{
-    codes, refuse,
-    shared::TeamShared,
+    refuse,
+    shared::SwarmShared,
     swarm::{
         self,
         records::{self, Record, SwarmState},
     },
-    tools::swarm::{
-        SwarmCancel, SwarmCancelled, SwarmResult, SwarmRow, SwarmStatus, SwarmStatusResult,
-    },
+    tools::{SwarmCancel, SwarmCancelled, SwarmResult, SwarmRow, SwarmStatus, SwarmStatusResult},
 };
 
 /// Longest wait of one call.
@@ -45,7 +43,7 @@ impl Swarms {
             return Ok(Reply::Now(SwarmStatusResult { swarms, count, swarm: None }));
         };
         let entry = self.find(id)?;
-        let (house, cx, owner) = (self.house.clone(), cx.clone(), entry.owner);
+        let (shared, cx, owner) = (self.shared.clone(), cx.clone(), entry.owner);
         let (going, down) = match &entry.place {
             Place::Planned(_) => return Err(planned(id)),
             Place::Going(going) => (Some(going.view.clone()), None),
@@ -54,16 +52,16 @@ impl Swarms {
         };
         let waiting = match wait_secs {
             0 => None,
-            _ => Some(house.swarm_waits.enter(id, cx.session)?),
+            _ => Some(shared.waiters.enter(id, cx.session)?),
         };
         Ok(Reply::later(async move {
-            authorize(&house, &cx, owner, id).await?;
+            authorize(&shared, &cx, owner, id).await?;
             if waiting.is_some() {
                 // Bounded by what was just taken, and not by the admission of all swarms.
                 cx.slot.give_back();
             }
             let result = match going {
-                None => standing(kept(&house, id).await?, down),
+                None => standing(kept(&shared, id).await?, down),
                 Some(mut view) => {
                     let over = view.wait_for(|story| matches!(story, SwarmState::Over(_)));
                     let wait = Duration::from_secs(wait_secs);
@@ -84,7 +82,7 @@ impl Swarms {
     ) -> Result<Reply<SwarmCancelled>, ToolError> {
         let swarm_id = input.swarm_id;
         let entry = self.find(swarm_id)?;
-        let (house, cx, owner) = (self.house.clone(), cx.clone(), entry.owner);
+        let (shared, cx, owner) = (self.shared.clone(), cx.clone(), entry.owner);
         let going = match &entry.place {
             Place::Planned(_) => return Err(planned(swarm_id)),
             Place::Going(going) => Some(going.clone()),
@@ -92,12 +90,12 @@ impl Swarms {
         };
         let down = matches!(&entry.place, Place::Down(..));
         Ok(Reply::later(async move {
-            authorize(&house, &cx, owner, swarm_id).await?;
+            authorize(&shared, &cx, owner, swarm_id).await?;
             let cancelled = match going {
                 // Of one that has just ended nobody is there to ask.
                 Some(going) if !matches!(&*going.view.borrow(), SwarmState::Going(_)) => false,
                 Some(going) => going.address.ask(CANCELLING, swarm::Msg::Cancel).await??,
-                None => down && cancel_down(&house, swarm_id).await?,
+                None => down && cancel_down(&shared, swarm_id).await?,
             };
             Ok(SwarmCancelled { swarm_id, cancelled })
         }))
@@ -119,12 +117,12 @@ impl Place {
 
 /// Of a session that is over anybody may see what came of its swarms, and end them.
 async fn authorize(
-    house: &TeamShared,
+    shared: &SwarmShared,
     cx: &CallCx,
     owner: SessionId,
     id: SwarmId,
 ) -> Result<(), ToolError> {
-    if owner == cx.session || house.sessions.standing(owner).await.ended {
+    if owner == cx.session || shared.sessions.standing(owner).await.ended {
         return Ok(());
     }
     let message = format!("the swarm `{id}` belongs to another session");
@@ -147,17 +145,17 @@ fn standing(story: SwarmState, down: Option<String>) -> SwarmResult {
 }
 
 /// Of a swarm that was given up the next start of the daemon reads that it is to end.
-async fn cancel_down(house: &TeamShared, id: SwarmId) -> Result<bool, ToolError> {
-    if matches!(kept(house, id).await?, SwarmState::Going(state) if !state.settled()) {
+async fn cancel_down(shared: &SwarmShared, id: SwarmId) -> Result<bool, ToolError> {
+    if matches!(kept(shared, id).await?, SwarmState::Going(state) if !state.settled()) {
         let pieces = records::encode(&Record::Cancelled);
-        let written = house.journal.append(&records::stream(id), pieces).await;
+        let written = shared.journal.append(&records::stream(id), pieces).await;
         return written.map(|_| true).map_err(|error| refuse::store(&error));
     }
     Ok(false)
 }
 
-async fn kept(house: &TeamShared, id: SwarmId) -> Result<SwarmState, ToolError> {
-    let (journal, stream) = (house.journal.clone(), records::stream(id));
+async fn kept(shared: &SwarmShared, id: SwarmId) -> Result<SwarmState, ToolError> {
+    let (journal, stream) = (shared.journal.clone(), records::stream(id));
     let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
     let loaded = loaded.map_err(|error| ToolError::internal(error.to_string()))?;
     match loaded.map_err(ToolError::internal)? {

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
 
+use hivekeep_runtime::{OnBehalfOf, WorkspaceRow as Row};
+
 use super::contexts;
 use crate::{
-    codes,
-    errands::Row,
-    shared::{OnBehalfOf, TeamShared},
+    shared::SwarmShared,
     swarm::records::{Context, Job, Merge, Plan},
-    tools::swarm::{
+    tools::{
         DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, MOST_TASKS, SwarmMergeStrategy, SwarmRun,
         SwarmTask, SwarmVaultQuery,
     },
@@ -90,15 +90,15 @@ impl Wish {
     /// Looks whether what it names is there, and gives names to the forks.
     pub(super) async fn plan(
         self,
-        house: &TeamShared,
+        shared: &SwarmShared,
         id: SwarmId,
         cx: &CallCx,
     ) -> Result<Plan, ToolError> {
         let whom = OnBehalfOf::call(cx);
-        let rows = house.workspaces(id, &whom).await?;
+        let rows = shared.tools.workspaces(id, &whom).await?;
         let golden = own(&rows, &self.golden)?;
         let (golden_id, golden_name) = (golden.workspace_id, golden.name.clone());
-        let snapshots = house.look(id, &whom, &golden_id.to_string()).await?.snapshots;
+        let snapshots = shared.tools.look(id, &whom, &golden_id.to_string()).await?.snapshots;
         if !snapshots.iter().any(|snapshot| snapshot.name == self.snapshot) {
             let names: Vec<_> = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             let message = format!("`{golden_name}` has no snapshot `{}`", shown(&self.snapshot));
@@ -111,7 +111,7 @@ impl Wish {
             Some((strategy, target)) => {
                 let row = own(&rows, &target)?;
                 let target = row.workspace_id;
-                let state = house.look(id, &whom, &target.to_string()).await?.state;
+                let state = shared.tools.look(id, &whom, &target.to_string()).await?.state;
                 if state != "running" {
                     let message = format!("merge_target `{}` is {state}", row.name);
                     return Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
@@ -121,7 +121,7 @@ impl Wish {
             }
         };
         let contexts: Vec<Context> =
-            contexts::gather(house, id, &whom, self.vault, self.shared).await?;
+            contexts::gather(shared, id, &whom, self.vault, self.shared).await?;
         let mut env = self.env;
         env.extend(contexts.iter().filter_map(contexts::variable));
         let taken = rows.into_iter().map(|row| row.name).collect();

@@ -1,13 +1,14 @@
 //! What every fork of a swarm is told: a text of the caller's, and notes of the vault.
 
 use hivekeep_kernel::{Layer, SwarmId, ToolError};
+use hivekeep_runtime::OnBehalfOf;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
-    shared::{OnBehalfOf, TeamShared},
+    shared::SwarmShared,
     swarm::records::Context,
-    tools::swarm::{SwarmVaultKind, SwarmVaultQuery},
+    tools::{SwarmVaultKind, SwarmVaultQuery},
 };
 
 const SHARED: (&str, &str) = ("/tmp/.shared-context", "SHARED_CONTEXT");
@@ -68,14 +69,14 @@ struct Note {
 /// # Errors
 /// As the vault; `context_too_large`.
 pub(super) async fn gather(
-    house: &TeamShared,
+    shared: &SwarmShared,
     id: SwarmId,
     whom: &OnBehalfOf,
     queries: Vec<SwarmVaultQuery>,
-    shared: Option<String>,
+    text: Option<String>,
 ) -> Result<Vec<Context>, ToolError> {
     let mut contexts = Vec::new();
-    if let Some(content) = shared {
+    if let Some(content) = text {
         contexts.push(Context { path: SHARED.0.to_owned(), content });
     }
     if queries.is_empty() {
@@ -84,8 +85,8 @@ pub(super) async fn gather(
     let mut content = String::new();
     for (at, SwarmVaultQuery { kind, query }) in queries.into_iter().enumerate() {
         let text = match kind {
-            SwarmVaultKind::Search => search(house, id, whom, &query).await,
-            SwarmVaultKind::Read => note(house, id, whom, &query).await,
+            SwarmVaultKind::Search => search(shared, id, whom, &query).await,
+            SwarmVaultKind::Read => note(shared, id, whom, &query).await,
         };
         content.push_str(&text.map_err(|error| error.detail("vault_context", at))?);
         if content.len() > MOST_BYTES {
@@ -99,13 +100,13 @@ pub(super) async fn gather(
 }
 
 async fn search(
-    house: &TeamShared,
+    shared: &SwarmShared,
     id: SwarmId,
     whom: &OnBehalfOf,
     query: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "search", "query": query, "max_results": HITS });
-    let hits: Hits = house.insist(id, whom, "vault", args).await?;
+    let hits: Hits = shared.tools.call(id, whom, "vault", args).await?;
     let mut text = format!("# Search: {query}\n\n");
     if hits.results.is_empty() {
         text.push_str("Nothing was found.\n\n");
@@ -117,12 +118,12 @@ async fn search(
 }
 
 async fn note(
-    house: &TeamShared,
+    shared: &SwarmShared,
     id: SwarmId,
     whom: &OnBehalfOf,
     path: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "read", "path": path });
-    let Note { content } = house.insist(id, whom, "vault", args).await?;
+    let Note { content } = shared.tools.call(id, whom, "vault", args).await?;
     Ok(format!("# Note: {path}\n\n{}\n\n", content.trim_end()))
 }

@@ -6,6 +6,7 @@ use hivekeep_kernel::{
     Address, CallCx, ErrorCode, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
     ports::Reservation,
 };
+use hivekeep_runtime::OnBehalfOf;
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
@@ -13,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Going, Inner, Msg, Swarms, plan::Wish};
 use crate::{
-    codes, refuse,
-    shared::{OnBehalfOf, TeamShared},
+    refuse,
+    shared::SwarmShared,
     swarm::{
         self,
         records::{self, Plan, Record, State, SwarmState},
     },
-    tools::swarm::{SwarmResult, SwarmRun},
+    tools::{SwarmResult, SwarmRun},
 };
 
 /// For what only decides.
@@ -35,38 +36,31 @@ impl Swarms {
         cx: &CallCx,
         input: SwarmRun,
     ) -> Result<Reply<SwarmResult>, ToolError> {
-        if self.house.closing.is_cancelled() {
+        if self.shared.closing.is_cancelled() {
             return Err(ToolError::daemon_stopping());
         }
         let wish = Wish::of(input)?;
-        let (house, keeper, cx) = (self.house.clone(), self.me.address.clone(), cx.clone());
+        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let id = SwarmId::new();
-            let plan = match wish.plan(&house, id, &cx).await {
-                Ok(plan) => plan,
-                Err(error) => {
-                    house.forget_idle(id);
-                    return Err(error);
-                }
-            };
-            let started = start(&house, &keeper, &cx, plan).await;
-            let going = started.inspect_err(|_| house.forget_idle(id))?;
+            let plan = wish.plan(&shared, id, &cx).await?;
+            let going = start(&shared, &keeper, &cx, plan).await?;
             // From here on it only waits, and there are no more of its kind than swarms that run.
             cx.slot.give_back();
-            follow(id, &cx, &house.closing, going).await
+            follow(id, &cx, &shared.closing, going).await
         }))
     }
 }
 
 async fn start(
-    house: &Arc<TeamShared>,
+    shared: &Arc<SwarmShared>,
     keeper: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
 ) -> Result<Going, ToolError> {
     let (id, plan) = (plan.id, Box::new(plan));
-    let reserved = reserve(house, cx, &plan).await?;
-    if house.closing.is_cancelled() {
+    let reserved = reserve(shared, cx, &plan).await?;
+    if shared.closing.is_cancelled() {
         return Err(ToolError::daemon_stopping());
     }
     if cx.cancel.is_cancelled() {
@@ -81,9 +75,9 @@ async fn start(
     let event = NewEvent { kind: "swarm.planned".to_owned(), subject: id.to_string(), data };
     let pieces = records::encode(&Record::Planned(plan.clone()));
     let stream = records::stream(id);
-    if let Err(error) = house.journal.append_and_publish(&stream, pieces, vec![event]).await {
+    if let Err(error) = shared.journal.append_and_publish(&stream, pieces, vec![event]).await {
         // It may be durable all the same, or become so: what takes it back is behind it.
-        let undone = house.journal.forget(&stream).await;
+        let undone = shared.journal.forget(&stream).await;
         keeper.send(Msg(Inner::Drop(id)))?;
         return Err(unplanned(id, &error, undone.is_ok()));
     }
@@ -114,11 +108,11 @@ fn unplanned(id: SwarmId, error: &hivekeep_store::Error, undone: bool) -> ToolEr
 
 /// Room for all forks that are there at a time. Those that stay until a merge, or for good, are
 /// all of them; otherwise one goes before the next is made, and leaves its room to it.
-async fn reserve(house: &TeamShared, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
-    let each = house.size(plan.id, &OnBehalfOf::call(cx), &plan.golden.to_string()).await?;
+async fn reserve(shared: &SwarmShared, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
+    let each = shared.tools.size(plan.id, &OnBehalfOf::call(cx), &plan.golden.to_string()).await?;
     let stay = plan.merge.is_some() || !plan.cleanup;
     let count = if stay { plan.tasks.len() } else { plan.tasks.len().min(plan.max_parallel) };
-    Reservation::take(house.sessions.clone(), plan.owner, each.times(count as u64)).await
+    Reservation::take(shared.sessions.clone(), plan.owner, each.times(count as u64)).await
 }
 
 /// Waits for the end, tells of the way there, and passes a cancellation on. A stop of the daemon

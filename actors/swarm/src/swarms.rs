@@ -1,7 +1,6 @@
 //! The keeper of all swarms: runs those that are not over, keeps results, and serves the tools.
 
 mod contexts;
-mod options;
 mod plan;
 mod run;
 mod status;
@@ -23,16 +22,14 @@ use hivekeep_store::StreamId;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    codes, refuse,
-    shared::TeamShared,
+    refuse,
+    shared::SwarmShared,
     swarm::{
         self, Swarm,
         records::{self, Plan, State, SwarmState},
     },
-    tools::swarm::{FAMILY, SwarmRow},
+    tools::{FAMILY, SwarmRow},
 };
-
-pub use options::SwarmOptions;
 
 /// Of all swarms that are over together. The oldest go first.
 const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
@@ -108,25 +105,25 @@ struct Entry {
 /// The keeper.
 pub struct Swarms {
     me: Context<Msg>,
-    house: Arc<TeamShared>,
+    shared: Arc<SwarmShared>,
     swarms: BTreeMap<SwarmId, Entry>,
     children: Children,
 }
 
 impl Entity for Swarms {
     type Msg = Msg;
-    type Seed = Arc<TeamShared>;
+    type Seed = Arc<SwarmShared>;
 
-    async fn start(house: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        let journal = house.journal.clone();
+    async fn start(shared: Arc<SwarmShared>, me: Context<Msg>) -> Result<Self, Fault> {
+        let journal = shared.journal.clone();
         // What an incarnation before this one queued and did not wait for is written first.
         journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
         let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
         let recorded =
             loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
         let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, house.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, house, swarms: BTreeMap::new(), children };
+        let children = Children::new(&path, shared.census.clone(), me.cell.clone());
+        let mut keeper = Self { me, shared, swarms: BTreeMap::new(), children };
         for (story, bytes) in recorded.swarms {
             keeper.restore(story, bytes)?;
         }
@@ -195,7 +192,7 @@ impl Swarms {
     }
 
     fn admit(&mut self, plan: &Plan) -> Result<(), ToolError> {
-        let limit = self.house.swarm.max_running;
+        let limit = self.shared.options.max_running;
         let running = self.swarms.values().filter(|entry| entry.place.runs()).count();
         if running >= limit {
             let message = format!("{running} swarms run, as many as `swarm.max_running` allows");
@@ -227,7 +224,7 @@ impl Swarms {
         let address = self.children.address(&name, "swarm", RestartPolicy::ENTITY);
         let (sender, view) = watch::channel(story);
         let seed = swarm::Seed {
-            house: self.house.clone(),
+            shared: self.shared.clone(),
             id,
             swarms: self.me.address.clone(),
             view: Arc::new(sender),
@@ -264,7 +261,7 @@ impl Swarms {
 
     /// Lets the oldest results go, as far as there are too many, too old ones or too much of them.
     fn prune(&mut self) {
-        let options = &self.house.swarm;
+        let options = &self.shared.options;
         let now = Utc::now();
         let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
         let over = self.swarms.iter().filter_map(|(id, entry)| match &entry.place {
@@ -290,7 +287,7 @@ impl Swarms {
     }
 
     fn forget(&self, stream: StreamId) {
-        let journal = self.house.journal.clone();
+        let journal = self.shared.journal.clone();
         let _detached = self.me.workers.spawn(async move {
             // The next start sees it again, and tries again.
             if let Err(error) = journal.forget(&stream).await {

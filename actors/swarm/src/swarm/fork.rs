@@ -6,11 +6,11 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
+use hivekeep_runtime::OnBehalfOf;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::saga::Run;
-use crate::shared::OnBehalfOf;
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -50,11 +50,12 @@ impl<'r> Fork<'r> {
                 self.revive().await?
             } else if error.is(codes::WORKSPACE_NOT_FOUND) {
                 // Only of a list it is believed that a workspace is not there.
-                let rows = self.run.house.workspaces(self.run.id, whom).await?;
-                rows.iter().any(|row| row.workspace_id == self.worker)
-            } else {
-                let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
-                error.retryable || error.is_any(&soon)
+                "workspace_not_found" => {
+                    let rows = self.run.shared.tools.workspaces(self.run.id, whom).await?;
+                    rows.iter().any(|row| row.workspace_id == self.worker)
+                }
+                "guest_unreachable" | "actor_unavailable" | "busy" => true,
+                _ => error.retryable,
             };
             whom.wait_or(error, passing).await?;
         }
@@ -84,7 +85,7 @@ impl<'r> Fork<'r> {
 
     async fn state(&self) -> Result<String, ToolError> {
         let (whom, key) = (OnBehalfOf::own(self.owner, PATIENCE), self.worker.to_string());
-        Ok(self.run.house.look(self.run.id, &whom, &key).await?.state)
+        Ok(self.run.shared.tools.look(self.run.id, &whom, &key).await?.state)
     }
 
     /// Whether it may answer soon.
@@ -103,7 +104,7 @@ impl<'r> Fork<'r> {
         tracing::info!(%worker, %state, "the machine of a swarm is started again");
         let whom = OnBehalfOf::own(self.owner, PATIENCE);
         let args = json!({ "workspace_id": worker });
-        let asked = self.run.house.insist(self.run.id, &whom, "workspace_start", args);
+        let asked = self.run.shared.tools.call(self.run.id, &whom, "workspace_start", args);
         match asked.await.map(|_: IgnoredAny| true) {
             // Somebody else starts or stops it just now.
             Err(error) if error.retryable || error.is(codes::WORKSPACE_STATE) => {

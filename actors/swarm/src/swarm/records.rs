@@ -19,9 +19,7 @@ use hivekeep_store::{Journal, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::tools::swarm::{
-    SwarmMerge, SwarmMergeStrategy, SwarmResult, SwarmWorkerKept, SwarmWorkerLeft,
-};
+use crate::tools::{SwarmMerge, SwarmMergeStrategy, SwarmResult, SwarmWorkerKept, SwarmWorkerLeft};
 
 const KIND: &str = "swarm";
 /// Below [`LEAST_RECORD_KB`].

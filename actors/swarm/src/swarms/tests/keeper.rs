@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};
 use crate::{
-    SwarmOptions,
+    Options,
     swarm::records::{self, Record},
 };
 
@@ -18,7 +18,7 @@ use crate::{
 /// wait for it together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_swarm_whose_end_overtakes_its_last_word_is_let_go_of_too() {
-    let stage = Stage::with(SwarmOptions { kept: 2, ..SwarmOptions::default() }).await;
+    let stage = Stage::with(Options { kept: 2, ..Options::default() }).await;
     for _ in 0..30 {
         stage.run(swarm(&[("a", "ok")])).await;
     }
@@ -31,7 +31,7 @@ async fn a_swarm_whose_end_overtakes_its_last_word_is_let_go_of_too() {
 
 #[tokio::test]
 async fn the_results_that_ended_last_are_kept() {
-    let stage = Stage::with(SwarmOptions { kept: 1, ..SwarmOptions::default() }).await;
+    let stage = Stage::with(Options { kept: 1, ..Options::default() }).await;
     let long = stage.begin(swarm(&[("a", "gate")]));
     eventually("it runs", async || stage.fake.with(|world| world.effects.len()) == 1).await;
     stage.run(swarm(&[("b", "ok")])).await;
@@ -63,7 +63,7 @@ async fn whoever_waits_keeps_nobody_out_and_is_one_of_so_many() {
 
 #[tokio::test]
 async fn a_swarm_that_is_given_up_says_so_holds_no_place_and_can_be_cancelled() {
-    let stage = Stage::with(SwarmOptions { max_running: 1, ..SwarmOptions::default() }).await;
+    let stage = Stage::with(Options { max_running: 1, ..Options::default() }).await;
     let running = stage.begin(swarm(&[("a", "hang")]));
     eventually("it runs", async || stage.fake.with(|world| world.effects.len()) == 1).await;
     eventually("it is given up", async || {

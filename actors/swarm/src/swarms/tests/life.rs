@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};
-use crate::SwarmOptions;
+use crate::Options;
 
 #[tokio::test]
 async fn every_task_runs_in_a_fork_of_its_own_and_nothing_is_left() {
@@ -167,7 +167,7 @@ async fn tasks_are_told_variables_and_contexts() {
 
 #[tokio::test]
 async fn results_are_kept_as_long_as_configured() {
-    let stage = Stage::with(SwarmOptions { kept: 2, ..SwarmOptions::default() }).await;
+    let stage = Stage::with(Options { kept: 2, ..Options::default() }).await;
     let mut ids = Vec::new();
     for _ in 0..4 {
         ids.push(stage.run(swarm(&[("a", "ok")])).await["swarm_id"].clone());

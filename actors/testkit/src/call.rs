@@ -1,0 +1,98 @@
+//! Calls as the registry would deliver them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    AdmissionPermit, CallCx, CallId, Door, Progress, ProgressUpdate, Receipt, SessionId, ToolCall,
+    ToolError, ToolInfo,
+};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Looks, for a minute.
+const LOOKS: usize = 12_000;
+
+/// A call that was begun and may not be answered yet.
+#[derive(Debug)]
+pub struct Call {
+    answer: oneshot::Receiver<Result<Value, ToolError>>,
+    /// Cancels it.
+    pub cancel: CancellationToken,
+    /// What it tells on the way.
+    pub progress: mpsc::Receiver<ProgressUpdate>,
+}
+
+impl Call {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub async fn answer(self) -> Result<Value, ToolError> {
+        self.answer.await.expect("it answers")
+    }
+}
+
+pub(crate) fn of(
+    tool: &'static ToolInfo,
+    session: SessionId,
+    args: Value,
+    limit: Duration,
+    given_back: Arc<AtomicUsize>,
+) -> (ToolCall, Call) {
+    let (reply, answer) = oneshot::channel();
+    let (progress, told) = Progress::channel(200);
+    let mut cx = context(session, tool.spec.name, limit, progress);
+    cx.slot = AdmissionPermit::new(move || {
+        given_back.fetch_add(1, SeqCst);
+    });
+    let running = Call { answer, cancel: cx.cancel.clone(), progress: told };
+    (ToolCall { tool, cx, args, reply }, running)
+}
+
+/// The context of a call that came through no door.
+pub fn context(
+    session: SessionId,
+    tool: &'static str,
+    limit: Duration,
+    progress: Progress,
+) -> CallCx {
+    CallCx {
+        id: CallId::new(),
+        session,
+        tool,
+        door: Door::Internal,
+        deadline: Instant::now() + limit,
+        cancel: CancellationToken::new(),
+        progress,
+        receipt: Receipt::default(),
+        reserved: None,
+        slot: AdmissionPermit::default(),
+        span: tracing::Span::none(),
+    }
+}
+
+/// Looks until it is so, for a minute.
+///
+/// # Panics
+/// When it never is.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    panic!("not within a minute: {what}");
+}

@@ -1,0 +1,146 @@
+//! A test harness of one family: mounted below a root of its own, over a real journal in a folder.
+//!
+//! What the daemon would bring, the test gives: its sessions, its tools and the ports it offers. Calls
+//! are delivered to mailboxes as the registry would, and the daemon dies, or is stopped, and starts
+//! again over the same folder.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod call;
+mod root;
+
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    Address, Addressing, Census, RestartPolicy, SessionId, Target, ToolError,
+    entity::spawn_root,
+    ports::{Sessions, Tools},
+};
+use hivekeep_runtime::{Daemon, Family, Ports};
+use hivekeep_store::Journal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub use call::{Call, context, eventually};
+use root::Root;
+
+/// For a call that a test awaits.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The parts of the daemon that a family does not bring itself. Cheap to clone.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Who is attached.
+    pub sessions: Arc<dyn Sessions>,
+    /// The daemon's other tools.
+    pub tools: Arc<dyn Tools>,
+    /// Offers what the family needs, to each daemon anew.
+    pub offer: Arc<dyn Fn(&Ports) + Send + Sync>,
+}
+
+/// A family that runs.
+pub struct Rig<F: Family> {
+    /// Its context.
+    pub daemon: Daemon,
+    /// The session of calls that name no other.
+    pub session: SessionId,
+    /// How often a call gave back its place among those that are worked on.
+    pub given_back: Arc<AtomicUsize>,
+    surroundings: Surroundings,
+    options: F::Options,
+    singletons: Vec<(String, Arc<dyn Target>)>,
+    cell: ractor::ActorCell,
+    folder: Arc<TempDir>,
+}
+
+impl<F: Family> Rig<F> {
+    /// Mounts a family in a new folder and starts it.
+    pub async fn new(options: F::Options, surroundings: Surroundings) -> Self {
+        let folder = Arc::new(TempDir::new().expect("a folder"));
+        Self::open(options, surroundings, folder, SessionId::new()).await
+    }
+
+    async fn open(
+        options: F::Options,
+        surroundings: Surroundings,
+        folder: Arc<TempDir>,
+        session: SessionId,
+    ) -> Self {
+        let store = hivekeep_store::Options::at(folder.path());
+        let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
+        let (journal, _) = opened.expect("no panic").expect("the journal opens");
+        let Surroundings { sessions, tools, offer } = surroundings.clone();
+        let daemon = Daemon {
+            census: Census::default(),
+            closing: CancellationToken::new(),
+            ..Daemon::for_tests(folder.path(), journal, sessions, tools)
+        };
+        offer(&daemon.ports);
+        let mounted = F::mount(&daemon, options.clone()).await.expect("it is mounted");
+        let probe = daemon.census.probe("root", "root", RestartPolicy::ESSENTIAL);
+        let started = Arc::new(Notify::new());
+        let seed = root::Seed {
+            census: daemon.census.clone(),
+            children: mounted.children,
+            started: started.clone(),
+        };
+        let (cell, _) = spawn_root::<Root>(&Address::vacant(probe), seed).await.expect("it spawns");
+        started.notified().await;
+        Self {
+            daemon,
+            session,
+            given_back: Arc::default(),
+            surroundings,
+            options,
+            singletons: mounted.singletons,
+            cell,
+            folder,
+        }
+    }
+
+    /// The daemon dies where it stands and is started again. What it had begun elsewhere goes on.
+    pub async fn crashed(self) -> Self {
+        self.cell.kill();
+        self.daemon.journal.close().await;
+        let Self { surroundings, options, folder, session, .. } = self;
+        Self::open(options, surroundings, folder, session).await
+    }
+
+    /// The daemon is stopped in order, of which it was told before, and started again.
+    pub async fn stopped(self) -> Self {
+        assert!(self.daemon.closing.is_cancelled(), "an ordered stop is told first");
+        self.cell.stop_and_wait(None, None).await.expect("it stops");
+        self.crashed().await
+    }
+
+    /// Kills the children of each actor below the root; policies apply.
+    pub fn kill_grandchildren(&self) {
+        let below = self.cell.get_children();
+        below.iter().flat_map(ractor::ActorCell::get_children).for_each(|child| child.kill());
+    }
+
+    /// Begins a call of a tool that a single actor serves.
+    pub fn begin_as(&self, session: SessionId, tool: &str, args: Value, limit: Duration) -> Call {
+        let info = F::tools().into_iter().find(|info| info.spec.name == tool).expect("a tool");
+        let Addressing::Singleton(name) = info.spec.addressing else {
+            panic!("`{tool}` is served by many")
+        };
+        let target = self.singletons.iter().find(|(known, _)| known == name);
+        let (call, running) = call::of(info, session, args, limit, self.given_back.clone());
+        target.expect("it is mounted").1.deliver(call).expect("its actor is there");
+        running
+    }
+
+    /// Calls a tool in the rig's session.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
+        self.begin_as(self.session, tool, args, PATIENCE).answer().await
+    }
+}
