@@ -20,6 +20,7 @@ mod finding;
 pub mod log;
 mod mounted;
 mod ports;
+pub mod saga;
 #[cfg(feature = "test-util")]
 mod testing;
 mod tool_client;
