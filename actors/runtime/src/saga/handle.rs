@@ -17,11 +17,20 @@ pub struct View<G: Saga> {
     pub state: G::State,
     /// Of the incarnation that runs.
     pub live: G::Live,
+    /// Why no incarnation follows before the daemon's next start.
+    pub given_up: Option<String>,
 }
 
 impl<G: Saga> Clone for View<G> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), live: self.live.clone() }
+        let Self { state, live, given_up } = self;
+        Self { state: state.clone(), live: live.clone(), given_up: given_up.clone() }
+    }
+}
+
+impl<G: Saga> View<G> {
+    fn new(state: G::State) -> Self {
+        Self { state, live: G::Live::default(), given_up: None }
     }
 }
 
@@ -54,7 +63,7 @@ impl From<LogError> for NotCancelled {
 impl<G: Saga> SagaHandle<G> {
     /// The handle of a saga with this log; `None` when nothing is recorded of it.
     pub fn new(log: Log<G::State>) -> Option<Self> {
-        let view = View::<G> { state: log.state()?, live: G::Live::default() };
+        let view = View::<G>::new(log.state()?);
         let cancelled = CancellationToken::new();
         if view.state.is_cancelled() {
             cancelled.cancel();
@@ -85,6 +94,17 @@ impl<G: Saga> SagaHandle<G> {
     /// Changes what is seen of it and never recorded.
     pub fn update(&self, change: impl FnOnce(&mut G::Live)) {
         self.view.send_modify(|view| change(&mut view.live));
+    }
+
+    /// Lets everybody see that no incarnation follows before the daemon's next start. It can still be
+    /// cancelled.
+    pub fn give_up(&self, reason: &str) {
+        self.view.send_modify(|view| view.given_up = Some(reason.to_owned()));
+    }
+
+    /// Waits until everything decided is written, and folded.
+    pub async fn settled(&self) {
+        self.log.settled().await;
     }
 
     /// Records; everybody sees it when it is durable.
@@ -142,7 +162,7 @@ impl<G: Saga> SagaHandle<G> {
         if state.is_cancelled() {
             self.cancelled.cancel();
         }
-        self.view.send_replace(View { state, live: G::Live::default() });
+        self.view.send_replace(View::new(state));
         true
     }
 }

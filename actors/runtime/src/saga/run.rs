@@ -34,6 +34,7 @@ impl<G: Saga> Run<G> {
             }
             let due = G::due(&state, &running);
             if due.is_empty() && running.is_empty() {
+                self.handle.settled().await;
                 return Ok(());
             }
             let room = G::parallel(&state).max(1).saturating_sub(running.len());

@@ -1,0 +1,243 @@
+//! A supervisor's registry of many actors of one kind: loaded from the journal, found by id or unique
+//! name, bounded in number.
+//!
+//! ```text
+//! admitted ─▶ idle ─▶ running ─▶ idle      its actor ended in order
+//!                        └─────▶ given up  it failed too often; its records stay as they are
+//! ```
+//! A member is what the manager of the kind keeps of an entity; its actor stands at
+//! `PATH/ID` below the manager, and is restarted by the kind's policy. The manager passes
+//! [`Entity::child`] news on to [`Collection::hear`], and adds and removes members.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Display,
+    str::FromStr,
+};
+
+use hivekeep_kernel::{
+    Address, Census, ChildNews, Children, Context, Entity, Fault, RestartPolicy, children::Outcome,
+};
+use hivekeep_store::Journal;
+
+use crate::log::{self, Loaded, Sourced, Streams};
+
+/// What is kept of one entity, whether or not it has an actor.
+pub trait Member: 'static {
+    /// Its id: the name of its stream and of its place below the manager.
+    type Id: Copy + Ord + Display + FromStr;
+    /// Its actor.
+    type Actor: Entity;
+    /// The kind of its actor in `ps`.
+    const KIND: &'static str;
+    /// When its actor is started again.
+    const RESTART: RestartPolicy = RestartPolicy::ENTITY;
+
+    /// A name that no other member has.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it takes one of the places of [`Collection::admit`]. One that is given up does not.
+    fn takes_place(&self) -> bool {
+        true
+    }
+}
+
+/// The actor of a member.
+enum Place<M: Member> {
+    Idle,
+    Running(Address<<M::Actor as Entity>::Msg>),
+    GivenUp(String),
+}
+
+struct Entry<M: Member> {
+    member: M,
+    place: Place<M>,
+}
+
+/// Why a member is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused<Id> {
+    /// So many take a place, as many as may.
+    Full(usize),
+    /// Another has its name.
+    NameTaken(Id),
+}
+
+/// The end of an actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It stopped in order, or its policy restarts it never.
+    InOrder,
+    /// It failed too often, last for this reason; it stays down.
+    GivenUp(String),
+}
+
+/// See the module.
+pub struct Collection<M: Member> {
+    children: Children,
+    members: BTreeMap<M::Id, Entry<M>>,
+    names: HashMap<String, M::Id>,
+}
+
+/// Reads all entities of a kind with their ids. Streams without a beginning are removed: nothing of
+/// them was acknowledged.
+///
+/// # Errors
+/// When a stream cannot be read, or its name is not an id.
+pub async fn load<S: Sourced, Id: FromStr>(
+    journal: &Journal,
+) -> Result<Vec<(Id, Loaded<S>)>, Fault> {
+    let Streams { loaded, stray } = log::read_all::<S>(journal).await?;
+    for stream in stray {
+        tracing::warn!(%stream, "records without a beginning are removed");
+        if let Err(error) = journal.forget(&stream).await {
+            tracing::warn!(%stream, %error, "they stay until the next start");
+        }
+    }
+    let id = |stream: &str| stream.rsplit('/').next().and_then(|id| id.parse().ok());
+    let all = loaded.into_iter().map(|(stream, loaded)| {
+        let name = stream.to_string();
+        let id = id(&name).ok_or_else(|| Fault::new(format!("the stream {name} has no id")))?;
+        Ok((id, loaded))
+    });
+    all.collect()
+}
+
+impl<M: Member> Collection<M> {
+    /// No members yet, below this actor.
+    pub fn new<T: Send + 'static>(manager: &Context<T>, census: Census) -> Self {
+        let path = manager.address.probe().path();
+        Self {
+            children: Children::new(path, census, manager.cell.clone()),
+            members: BTreeMap::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Adds a member if fewer than `most` take a place and nobody has its name.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn admit(&mut self, id: M::Id, member: M, most: usize) -> Result<(), Refused<M::Id>> {
+        let taking = self.members.values().filter(|entry| entry.takes_place()).count();
+        if member.takes_place() && taking >= most {
+            return Err(Refused::Full(taking));
+        }
+        self.insert(id, member)
+    }
+
+    /// Adds a member, without a bound: one that is recorded.
+    ///
+    /// # Errors
+    /// When another has its name.
+    pub fn insert(&mut self, id: M::Id, member: M) -> Result<(), Refused<M::Id>> {
+        if let Some(name) = member.name() {
+            match self.names.get(name) {
+                Some(other) if *other != id => return Err(Refused::NameTaken(*other)),
+                _ => drop(self.names.insert(name.to_owned(), id)),
+            }
+        }
+        self.members.insert(id, Entry { member, place: Place::Idle });
+        Ok(())
+    }
+
+    /// Starts the actor of a member, or gives the member up.
+    ///
+    /// # Errors
+    /// When it cannot be spawned, or there is no such member.
+    pub fn start(
+        &mut self,
+        id: M::Id,
+        seed: <M::Actor as Entity>::Seed,
+    ) -> Result<Address<<M::Actor as Entity>::Msg>, Fault> {
+        let Some(entry) = self.members.get_mut(&id) else {
+            return Err(Fault::new(format!("there is no {} {id}", M::KIND)));
+        };
+        let address = self.children.address(&id.to_string(), M::KIND, M::RESTART);
+        let started = self.children.start_at::<M::Actor>(&address, seed);
+        entry.place = match &started {
+            Ok(()) => Place::Running(address.clone()),
+            Err(Fault(reason)) => Place::GivenUp(reason.clone()),
+        };
+        started.map(|()| address)
+    }
+
+    /// Applies the policy to an actor's end, and tells of one that is not started again.
+    ///
+    /// # Errors
+    /// When the manager has to fail with it.
+    pub fn hear(&mut self, news: ChildNews) -> Result<Option<(M::Id, Ended)>, Fault> {
+        let (name, ended) = match self.children.hear(news)? {
+            Outcome::Gone { name, .. } => (name, Ended::InOrder),
+            Outcome::GaveUp { name, reason } => {
+                // Its records stay as they are; the next start tries again.
+                tracing::error!(kind = M::KIND, actor = %name, %reason, "an actor was given up");
+                (name, Ended::GivenUp(reason))
+            }
+            Outcome::Restarting { .. } | Outcome::Stranger => return Ok(None),
+        };
+        let Ok(id) = name.parse::<M::Id>() else { return Ok(None) };
+        // One that was removed is stopped behind that.
+        let Some(entry) = self.members.get_mut(&id) else { return Ok(None) };
+        entry.place = match &ended {
+            Ended::InOrder => Place::Idle,
+            Ended::GivenUp(reason) => Place::GivenUp(reason.clone()),
+        };
+        Ok(Some((id, ended)))
+    }
+
+    /// The member of an id.
+    pub fn get(&self, id: M::Id) -> Option<&M> {
+        self.members.get(&id).map(|entry| &entry.member)
+    }
+
+    /// The member of an id or a unique name.
+    pub fn find(&self, id_or_name: &str) -> Option<(M::Id, &M)> {
+        let id = id_or_name.parse().ok().or_else(|| self.names.get(id_or_name).copied())?;
+        self.get(id).map(|member| (id, member))
+    }
+
+    /// The address of a member's actor, while it has one.
+    pub fn address(&self, id: M::Id) -> Option<&Address<<M::Actor as Entity>::Msg>> {
+        match &self.members.get(&id)?.place {
+            Place::Running(address) => Some(address),
+            Place::Idle | Place::GivenUp(_) => None,
+        }
+    }
+
+    /// Why the member's actor stays down.
+    pub fn given_up(&self, id: M::Id) -> Option<&str> {
+        match &self.members.get(&id)?.place {
+            Place::GivenUp(reason) => Some(reason),
+            Place::Idle | Place::Running(_) => None,
+        }
+    }
+
+    /// All members, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (M::Id, &M)> {
+        self.members.iter().map(|(id, entry)| (*id, &entry.member))
+    }
+
+    /// Removes a member; its actor is told to stop.
+    pub fn remove(&mut self, id: M::Id) -> Option<M> {
+        let Entry { member, place } = self.members.remove(&id)?;
+        if let Some(name) = member.name() {
+            self.names.remove(name);
+        }
+        if let Place::Running(_) = place {
+            self.children.stop(&id.to_string(), "removed");
+        }
+        Some(member)
+    }
+}
+
+impl<M: Member> Entry<M> {
+    fn takes_place(&self) -> bool {
+        !matches!(self.place, Place::GivenUp(_)) && self.member.takes_place()
+    }
+}
+
+#[cfg(test)]
+mod tests;
