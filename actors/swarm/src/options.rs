@@ -4,7 +4,7 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{swarm::records::LEAST_RECORD_KB, tools::RESULT_BUDGET_BYTES};
+use crate::{swarm::state::LEAST_RECORD_KB, tools::RESULT_BUDGET_BYTES};
 
 /// Section `[swarm]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,16 +1,19 @@
 //! What the actors of this crate share; it outlives their restarts.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use hivekeep_kernel::{
     Census, SwarmId, ToolError,
     ports::{Sessions, Tasks},
 };
-use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters};
+use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
 use hivekeep_store::{Events, Journal};
 use tokio_util::sync::CancellationToken;
 
-use crate::Options;
+use crate::{Options, swarm::SwarmSaga};
 
 /// See the module.
 pub struct SwarmShared {
@@ -24,6 +27,8 @@ pub struct SwarmShared {
     /// Calls that wait for the end of a swarm.
     pub(crate) waiters: Waiters,
     pub(crate) tools: ToolClient<SwarmId>,
+    /// Of swarms with an actor. Never locked across an await.
+    handles: Mutex<HashMap<SwarmId, SagaHandle<SwarmSaga>>>,
 }
 
 impl SwarmShared {
@@ -43,6 +48,25 @@ impl SwarmShared {
             tasks: ports.need()?,
             waiters: ports.need::<WaiterLimit>()?.of("swarm"),
             tools: ToolClient::new(tools),
+            handles: Mutex::default(),
         }))
+    }
+
+    /// Keeps a handle for the next incarnation of the manager.
+    pub(crate) fn keep_handle(&self, id: SwarmId, handle: SagaHandle<SwarmSaga>) {
+        self.handles().insert(id, handle);
+    }
+
+    pub(crate) fn drop_handle(&self, id: SwarmId) {
+        self.handles().remove(&id);
+    }
+
+    /// Those of an incarnation that is gone.
+    pub(crate) fn take_handles(&self) -> Vec<SagaHandle<SwarmSaga>> {
+        self.handles().drain().map(|(_, handle)| handle).collect()
+    }
+
+    fn handles(&self) -> MutexGuard<'_, HashMap<SwarmId, SagaHandle<SwarmSaga>>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

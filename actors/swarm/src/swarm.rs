@@ -1,129 +1,205 @@
-//! One swarm: tasks, each in a fork of its own, then a merge, then nothing left of it.
+//! One swarm: a durable saga of tasks in forks, a merge and a removal.
 //!
-//! [`records`] say how far it got; an incarnation goes on from there. All work is one worker beside
-//! the mailbox, [`saga`], so that a swarm has one hand that writes its records.
+//! ```text
+//!            each task, `max_parallel` at a time
+//! planned ─▶ fork ─▶ files ─▶ put ─▶ result ─▶ fork removed ─┐
+//!                                                            ▼ all have ended
+//!            finished ◀─ removed ◀───────────────────────── merge
+//!                │
+//!                └─ forks that could not be removed are tried again until they are gone
+//! ```
+//! [`SwarmState`] is moved by records alone ([`records`]), and those are written by the steps of
+//! [`SwarmSaga`] and by a cancellation. A task that fails, to be forked, put or run, fails alone and
+//! its end is recorded; a merge that fails is recorded too, and the forks whose commits are nowhere
+//! else stay. Only records that cannot be written stop a swarm: its actor fails, and the next one, or
+//! the next daemon, goes on from them.
 
 mod clean;
 mod fork;
 mod merge;
 pub(crate) mod records;
-mod report;
-mod saga;
-mod worker;
+pub(crate) mod report;
+pub(crate) mod state;
+mod task;
 
 use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
+    collections::BTreeSet,
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
 
-use futures::FutureExt;
-use hivekeep_kernel::{Address, Context, Entity, Fault, SwarmId, ToolError, ports::Reservation};
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use hivekeep_kernel::{SwarmId, ports::Reservation};
+use hivekeep_runtime::{
+    log::LogError,
+    saga::{Saga, SagaHandle},
+};
+use hivekeep_store::NewEvent;
+use tokio::sync::Semaphore;
 
-use crate::{refuse, shared::SwarmShared, swarms};
-use records::{Record, SwarmState};
-use saga::Run;
+use crate::shared::SwarmShared;
+use state::{RunningSwarm, SwarmState};
 
-/// What a swarm can be told.
-pub(crate) enum Msg {
-    /// End now. Answered when that is durable; `false` when nothing was left to cut short.
-    Cancel(oneshot::Sender<Result<bool, ToolError>>),
-    /// Its work is done, or cannot go on.
-    Done(Result<(), String>),
+/// What is seen of a swarm that runs, and repeated rather than recorded. By places of tasks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Live {
+    /// Those that their guests have.
+    pub(crate) started: BTreeSet<usize>,
+    /// Those whose forks are removed.
+    pub(crate) removed: BTreeSet<usize>,
 }
 
-/// What an incarnation is made from.
+/// A step of a swarm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A task, from its fork to its end.
+    Task(usize),
+    /// The merge of what the tasks committed.
+    Merge,
+    /// The removal of the forks, which ends the swarm.
+    Clean,
+    /// The removal of what the end had to leave.
+    CleanLeft,
+}
+
+/// What each incarnation is made from.
 #[derive(Clone)]
-pub(crate) struct Seed {
+pub(crate) struct Args {
     pub(crate) shared: Arc<SwarmShared>,
     pub(crate) id: SwarmId,
-    pub(crate) swarms: Address<swarms::Msg>,
-    /// How far it is, for whoever looks; outlives incarnations.
-    pub(crate) view: Arc<watch::Sender<SwarmState>>,
     /// Of one that was planned just now, for its first incarnation: room for its forks. Nobody
     /// before that one can have made any. Never locked across an await.
     pub(crate) fresh: Arc<Mutex<Option<Reservation>>>,
 }
 
-/// A swarm.
-pub(crate) struct Swarm {
-    me: Context<Msg>,
-    seed: Seed,
-    stop: CancellationToken,
+/// One incarnation of a swarm.
+pub(crate) struct SwarmSaga {
+    shared: Arc<SwarmShared>,
+    id: SwarmId,
+    handle: SagaHandle<Self>,
+    /// Another incarnation may have been at work before.
+    resumed: bool,
+    /// Room for the forks; none of a swarm that goes on after a restart, whose forks take their
+    /// room one by one.
+    reserved: Mutex<Option<Reservation>>,
+    /// Tasks that have not begun.
+    waiting: AtomicUsize,
+    /// Places for tasks on the way from their fork to their beginning. That takes a processor; more
+    /// at once would all begin as late as the last one does, in turns the others are at work by then.
+    starting: Semaphore,
 }
 
-impl Entity for Swarm {
-    type Msg = Msg;
-    type Seed = Seed;
+impl Saga for SwarmSaga {
+    type State = SwarmState;
+    type Step = Step;
+    type Live = Live;
+    type Args = Args;
 
-    async fn start(seed: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        let (journal, stream) = (seed.shared.journal.clone(), records::stream(seed.id));
-        // What an incarnation before this one queued and did not wait for is written first.
-        journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
-        let loaded = tokio::task::spawn_blocking(move || records::load(&journal, &stream)).await;
-        let (story, _) = loaded
-            .map_err(|error| Fault::new(error.to_string()))?
-            .map_err(Fault::new)?
-            .ok_or_else(|| Fault::new("the swarm is forgotten"))?;
-        let stop = CancellationToken::new();
-        if matches!(&story, SwarmState::Going(state) if state.cancelled) {
-            stop.cancel();
-        }
-        seed.view.send_replace(story);
-        let reserved = seed.fresh.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let run = Run {
-            shared: seed.shared.clone(),
-            id: seed.id,
-            view: seed.view.clone(),
-            stop: stop.clone(),
-            swarms: seed.swarms.clone(),
-            resumed: reserved.is_none(),
-            reserved,
-            waiting: AtomicUsize::new(0),
-            starting: Semaphore::new(saga::starts_at_once()),
+    fn resume(Args { shared, id, fresh }: Args, handle: SagaHandle<Self>) -> Self {
+        let reserved = lock(&fresh).take();
+        let waiting = match handle.state() {
+            SwarmState::Running(state) => state.open_tasks().count(),
+            SwarmState::Finished(_) => 0,
         };
-        let swarm = me.address.clone();
-        let _detached = me.workers.spawn(async move {
-            let outcome = AssertUnwindSafe(run.go()).catch_unwind().await;
-            let outcome = outcome.unwrap_or_else(|_| Err("its work panicked".to_owned()));
-            // A swarm that is gone is followed by one that goes on from the records.
-            let _ = swarm.send(Msg::Done(outcome));
-        });
-        Ok(Self { me, seed, stop })
+        Self {
+            shared,
+            id,
+            handle,
+            resumed: reserved.is_none(),
+            reserved: Mutex::new(reserved),
+            waiting: AtomicUsize::new(waiting),
+            starting: Semaphore::new(starts_at_once()),
+        }
     }
 
-    fn handle(&mut self, message: Msg) -> Result<(), Fault> {
-        match message {
-            Msg::Cancel(reply) => self.cancel(reply),
-            Msg::Done(Ok(())) => self.me.stop("it is over"),
-            Msg::Done(Err(reason)) => return Err(Fault::new(reason)),
+    async fn ready(&self) {
+        // What an earlier incarnation began to make would come to light afterwards.
+        self.shared.tools.quiet(self.id).await;
+    }
+
+    fn due(state: &SwarmState, running: &[Step]) -> Vec<Step> {
+        let state = match state {
+            SwarmState::Finished(over) if over.result.workers_left.is_empty() => return Vec::new(),
+            SwarmState::Finished(_) => return vec![Step::CleanLeft],
+            SwarmState::Running(state) => state,
+        };
+        let tasks: Vec<_> = state.open_tasks().map(Step::Task).collect();
+        match state.plan.merge.is_some() && state.merged.is_none() {
+            _ if !tasks.is_empty() => tasks,
+            // One that has ended removes its fork.
+            _ if running.iter().any(|step| matches!(step, Step::Task(_))) => Vec::new(),
+            true => vec![Step::Merge],
+            false => vec![Step::Clean],
         }
-        Ok(())
+    }
+
+    fn parallel(state: &SwarmState) -> usize {
+        match state {
+            SwarmState::Running(state) => state.plan.max_parallel,
+            SwarmState::Finished(_) => 1,
+        }
+    }
+
+    /// Work that is let go of tells what it began to stop; what a guest runs goes on.
+    fn interruptible(step: Step) -> bool {
+        matches!(step, Step::Task(_))
+    }
+
+    async fn step(&self, step: Step) -> Result<(), LogError> {
+        match step {
+            Step::Task(task) => self.task(task).await,
+            Step::Merge => self.merge().await,
+            Step::Clean => self.clean().await,
+            Step::CleanLeft => self.clean_left().await,
+        }
     }
 }
 
-impl Swarm {
-    fn cancel(&self, reply: oneshot::Sender<Result<bool, ToolError>>) {
-        let (shared, id) = (self.seed.shared.clone(), self.seed.id);
-        let (view, stop) = (self.seed.view.clone(), self.stop.clone());
-        let open = |view: &watch::Sender<SwarmState>| matches!(&*view.borrow(), SwarmState::Going(state) if !state.settled());
-        let _detached = self.me.workers.spawn(async move {
-            // Whoever asked may have gone; so below.
-            if !open(&view) {
-                return drop(reply.send(Ok(false)));
-            }
-            let pieces = records::encode(&Record::Cancelled);
-            let written = shared.journal.append(&records::stream(id), pieces).await;
-            if written.is_ok() {
-                saga::see(&view, Record::Cancelled);
-            }
-            // Its last step may have been recorded before it.
-            let cut = matches!(&*view.borrow(), SwarmState::Going(state) if state.cancelled);
-            if cut {
-                stop.cancel();
-            }
-            drop(reply.send(written.map(|_| cut).map_err(|error| refuse::store(&error))));
-        });
+impl SwarmSaga {
+    /// How far it is. Legal until its end.
+    fn state(&self) -> Arc<RunningSwarm> {
+        match self.handle.state() {
+            SwarmState::Running(state) => state,
+            SwarmState::Finished(_) => unreachable!("whoever works is before the end"),
+        }
     }
+
+    fn is_cancelled(&self) -> bool {
+        self.handle.cancelled().is_cancelled()
+    }
+
+    /// Room for a fork, while any is reserved.
+    fn room(&self) -> Option<Reservation> {
+        lock(&self.reserved).clone()
+    }
+
+    /// Gives back what no fork drew.
+    fn release_room(&self) {
+        drop(lock(&self.reserved).take());
+    }
+
+    fn tell(&self, kind: &str, data: serde_json::Value) {
+        let _lost_is_counted = self.shared.events.publish_later(event(self.id, kind, data));
+    }
+
+    /// Never returns once the daemon stops: what fails from then on says nothing of the swarm, and
+    /// the next start goes on from the records.
+    async fn unless_closing(&self) {
+        if self.shared.closing.is_cancelled() {
+            pending().await
+        }
+    }
+}
+
+/// An event about a swarm.
+pub(crate) fn event(id: SwarmId, kind: &str, data: serde_json::Value) -> NewEvent {
+    NewEvent { kind: kind.to_owned(), subject: id.to_string(), data }
+}
+
+/// As many as processors, and one beside another at the least.
+fn starts_at_once() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get().max(2))
+}
+
+fn lock(room: &Mutex<Option<Reservation>>) -> MutexGuard<'_, Option<Reservation>> {
+    room.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,43 +1,49 @@
-//! The keeper of all swarms: runs those that are not over, keeps results, and serves the tools.
+//! A manager of all swarms: runs those that are not over, keeps results, and serves the tools.
 
 mod contexts;
+mod member;
 mod plan;
 mod run;
 mod status;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
+use crate::codes;
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    Address, ChildNews, Children, Context, Entity, Fault, Layer, RestartPolicy, SessionId, SwarmId,
-    ToolCall, ToolError, children::Outcome, ports::Reservation, serve,
+    ChildNews, Context, Entity, Fault, Layer, SwarmId, ToolCall, ToolError, ports::Reservation,
+    serve,
+};
+use hivekeep_runtime::{
+    collection::{self, Collection, Ended, Refused},
+    log::{Loaded, Log},
+    saga::{SagaHandle, SagaSeed},
 };
 use hivekeep_store::StreamId;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::{
     refuse,
     shared::SwarmShared,
     swarm::{
-        self, Swarm,
-        records::{self, Plan, State, SwarmState},
+        self, SwarmSaga,
+        records::Plan,
+        state::{SwarmState, stream},
     },
-    tools::{FAMILY, SwarmRow},
+    tools::FAMILY,
 };
+use member::SwarmMember;
 
 /// Of all swarms that are over together. The oldest go first.
 const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
 const SECS_A_DAY: u64 = 24 * 60 * 60;
-/// The state of a swarm that waits for the daemon's next start.
-const GIVEN_UP: &str = "given_up";
 
-/// What the keeper can be told.
+/// Messages of the manager.
 pub struct Msg(Inner);
 
 enum Inner {
@@ -48,15 +54,7 @@ enum Inner {
     /// It was not planned after all.
     Drop(SwarmId),
     /// Its plan is durable: run it.
-    Hatch(Box<Plan>, Reservation, oneshot::Sender<Result<Going, Fault>>),
-    /// It is over, and so many bytes are kept of it.
-    Over(SwarmId, usize),
-}
-
-impl Msg {
-    pub(crate) fn over(id: SwarmId, bytes: usize) -> Self {
-        Self(Inner::Over(id, bytes))
-    }
+    Start(SwarmId, SagaHandle<SwarmSaga>, Reservation, oneshot::Sender<Result<(), Fault>>),
 }
 
 impl From<ToolCall> for Msg {
@@ -65,49 +63,11 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// A swarm with an actor.
-#[derive(Clone)]
-struct Going {
-    address: Address<swarm::Msg>,
-    view: watch::Receiver<SwarmState>,
-}
-
-/// A swarm as its keeper knows it.
-enum Place {
-    /// Being written down.
-    Planned(SwarmRow),
-    /// It has an actor, also while that removes what the end had to leave.
-    Going(Going),
-    /// Only its result is left, in the journal.
-    Over(SwarmRow),
-    /// It is not over, and cannot go on before the daemon's next start, for this reason.
-    Down(SwarmRow, String),
-}
-
-impl Place {
-    /// Whether it takes one of the places that are configured.
-    fn runs(&self) -> bool {
-        match self {
-            Self::Planned(_) => true,
-            Self::Going(going) => matches!(&*going.view.borrow(), SwarmState::Going(_)),
-            Self::Over(_) | Self::Down(..) => false,
-        }
-    }
-}
-
-struct Entry {
-    owner: SessionId,
-    place: Place,
-    /// Kept of it, once it is over.
-    bytes: Option<usize>,
-}
-
-/// The keeper.
+/// The manager.
 pub struct Swarms {
     me: Context<Msg>,
     shared: Arc<SwarmShared>,
-    swarms: BTreeMap<SwarmId, Entry>,
-    children: Children,
+    swarms: Collection<SwarmMember>,
 }
 
 impl Entity for Swarms {
@@ -115,21 +75,18 @@ impl Entity for Swarms {
     type Seed = Arc<SwarmShared>;
 
     async fn start(shared: Arc<SwarmShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        let journal = shared.journal.clone();
-        // What an incarnation before this one queued and did not wait for is written first.
-        journal.settled().await.map_err(|error| Fault::new(error.to_string()))?;
-        let loaded = tokio::task::spawn_blocking(move || records::load_all(&journal)).await;
-        let recorded =
-            loaded.map_err(|error| Fault::new(error.to_string()))?.map_err(Fault::new)?;
-        let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, shared.census.clone(), me.cell.clone());
-        let mut keeper = Self { me, shared, swarms: BTreeMap::new(), children };
-        for (story, bytes) in recorded.swarms {
-            keeper.restore(story, bytes)?;
+        // What swarms of an incarnation before this one decided is written first.
+        for handle in shared.take_handles() {
+            handle.settled().await;
         }
-        recorded.strays.into_iter().for_each(|stream| keeper.forget(stream));
-        keeper.prune();
-        Ok(keeper)
+        let all = collection::load::<SwarmState, SwarmId>(&shared.journal).await?;
+        let swarms = Collection::new(&me, shared.census.clone());
+        let mut manager = Self { me, shared, swarms };
+        for (id, loaded) in all {
+            manager.restore(id, loaded).await?;
+        }
+        manager.prune();
+        Ok(manager)
     }
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
@@ -140,123 +97,91 @@ impl Entity for Swarms {
             }
             // Whoever asked may have gone; so below.
             Inner::Admit(plan, reply) => drop(reply.send(self.admit(&plan))),
-            Inner::Drop(id) => drop(self.swarms.remove(&id)),
-            Inner::Hatch(plan, reserved, reply) => {
-                let (id, story) = (plan.id, SwarmState::Going(Arc::new(State::new(*plan))));
-                let (owner, row) = (story.owner(), story.row(story.owner()));
-                let hatched = self.hatch(id, story, Some(reserved));
-                if let Err(Fault(reason)) = &hatched {
-                    let place = Place::Down(given_up(row), reason.clone());
-                    self.swarms.insert(id, Entry { owner, place, bytes: None });
-                }
-                drop(reply.send(hatched));
+            Inner::Drop(id) => drop(self.swarms.remove(id)),
+            Inner::Start(id, handle, room, reply) => {
+                drop(reply.send(self.run_swarm(id, handle, Some(room))));
             }
-            Inner::Over(id, bytes) => self.over(id, bytes),
         }
         Ok(())
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        match self.children.hear(news)? {
-            Outcome::Gone { name, .. } => self.gone(&name, "its actor ended"),
-            Outcome::GaveUp { name, reason } => {
-                // Its records and its forks stay as they are; the next start tries again.
-                tracing::error!(actor = %name, %reason, "a swarm was given up");
-                self.gone(&name, &reason);
+        let Some((id, ended)) = self.swarms.hear(news)? else { return Ok(()) };
+        let Some(SwarmMember::Saga(handle)) = self.swarms.get(id) else { return Ok(()) };
+        let handle = handle.clone();
+        match (handle.state(), ended) {
+            (SwarmState::Finished(over), _) => {
+                self.shared.drop_handle(id);
+                self.put(id, SwarmMember::finished(&over));
+                self.prune();
             }
-            Outcome::Restarting { .. } | Outcome::Stranger => {}
+            (SwarmState::Running(_), Ended::GivenUp(reason)) => handle.give_up(&reason),
+            (SwarmState::Running(_), Ended::InOrder) => handle.give_up("its actor ended"),
         }
         Ok(())
     }
 }
 
 impl Swarms {
-    fn restore(&mut self, story: SwarmState, bytes: usize) -> Result<(), Fault> {
-        let (owner, row) = (story.owner(), story.row(story.owner()));
-        let done = match &story {
-            SwarmState::Going(_) => false,
-            SwarmState::Over(kept) => kept.result.workers_left.is_empty(),
+    async fn restore(&mut self, id: SwarmId, loaded: Loaded<SwarmState>) -> Result<(), Fault> {
+        let over = match &loaded.state {
+            SwarmState::Finished(over) if over.result.workers_left.is_empty() => Some(over.clone()),
+            _ => None,
         };
-        let over = matches!(story, SwarmState::Over(_));
-        let id = row.swarm_id;
-        if done {
-            let entry = Entry { owner, place: Place::Over(row), bytes: Some(bytes) };
-            self.swarms.insert(id, entry);
-            return Ok(());
-        }
-        self.hatch(id, story, None)?;
-        if let Some(entry) = self.swarms.get_mut(&id).filter(|_| over) {
-            entry.bytes = Some(bytes);
-        }
+        let log = Log::of(self.shared.journal.clone(), stream(id), Some(loaded));
+        let Some(over) = over else {
+            let handle = SagaHandle::new(log).ok_or_else(|| Fault::new("it was just loaded"))?;
+            return self.run_swarm(id, handle, None);
+        };
+        // One whose daemon died before that is folded now.
+        log.settled().await;
+        self.put(id, SwarmMember::finished(&over));
         Ok(())
     }
 
     fn admit(&mut self, plan: &Plan) -> Result<(), ToolError> {
+        let admitted =
+            self.swarms.admit(plan.id, SwarmMember::planned(plan), self.shared.options.max_running);
         let limit = self.shared.options.max_running;
-        let running = self.swarms.values().filter(|entry| entry.place.runs()).count();
-        if running >= limit {
-            let message = format!("{running} swarms run, as many as `swarm.max_running` allows");
-            return Err(ToolError::new(Layer::Actor, codes::TOO_MANY_SWARMS, message)
-                .next("wait for one with swarm_status; nothing was done")
-                .retryable()
-                .detail("limit", limit));
-        }
-        let row = SwarmRow {
-            swarm_id: plan.id,
-            state: "planned".to_owned(),
-            owned: true,
-            summary: None,
-            started_at: plan.at,
-            ended_at: None,
-        };
-        let entry = Entry { owner: plan.owner, place: Place::Planned(row), bytes: None };
-        self.swarms.insert(plan.id, entry);
-        Ok(())
+        admitted.map_err(|refused| match refused {
+            Refused::Full(running) => {
+                let message =
+                    format!("{running} swarms run, as many as `swarm.max_running` allows");
+                ToolError::new(Layer::Actor, codes::TOO_MANY_SWARMS, message)
+                    .next("wait for one with swarm_status; nothing was done")
+                    .retryable()
+                    .detail("limit", limit)
+            }
+            Refused::NameTaken(id) => ToolError::internal(format!("the swarm {id} has no name")),
+        })
     }
 
-    fn hatch(
+    /// Gives a swarm its actor; `fresh` is the room of one that was planned just now.
+    fn run_swarm(
         &mut self,
         id: SwarmId,
-        story: SwarmState,
+        handle: SagaHandle<SwarmSaga>,
         fresh: Option<Reservation>,
-    ) -> Result<Going, Fault> {
-        let (name, owner) = (id.to_string(), story.owner());
-        let address = self.children.address(&name, "swarm", RestartPolicy::ENTITY);
-        let (sender, view) = watch::channel(story);
-        let seed = swarm::Seed {
-            shared: self.shared.clone(),
-            id,
-            swarms: self.me.address.clone(),
-            view: Arc::new(sender),
-            fresh: Arc::new(Mutex::new(fresh)),
+    ) -> Result<(), Fault> {
+        self.shared.keep_handle(id, handle.clone());
+        self.put(id, SwarmMember::Saga(handle.clone()));
+        let seed = SagaSeed {
+            args: swarm::Args {
+                shared: self.shared.clone(),
+                id,
+                fresh: Arc::new(Mutex::new(fresh)),
+            },
+            handle: handle.clone(),
+            sessions: self.shared.sessions.clone(),
+            closing: self.shared.closing.clone(),
         };
-        self.children.start::<Swarm>(&name, RestartPolicy::ENTITY, &address, seed)?;
-        let going = Going { address, view };
-        let entry = Entry { owner, place: Place::Going(going.clone()), bytes: None };
-        self.swarms.insert(id, entry);
-        Ok(going)
+        let started = self.swarms.start(id, seed);
+        started.map(drop).inspect_err(|Fault(reason)| handle.give_up(reason))
     }
 
-    fn over(&mut self, id: SwarmId, bytes: usize) {
-        if let Some(entry) = self.swarms.get_mut(&id) {
-            entry.bytes = Some(bytes);
-        }
-        self.prune();
-    }
-
-    /// A swarm has no actor any more. That may be heard before what that one said last, so what it
-    /// showed last decides.
-    fn gone(&mut self, name: &str, why: &str) {
-        let Some(id) = name.parse().ok() else { return };
-        let Some(entry) = self.swarms.get_mut(&id) else { return };
-        let Place::Going(going) = &entry.place else { return };
-        let story = going.view.borrow().clone();
-        let row = story.row(entry.owner);
-        entry.place = match story {
-            SwarmState::Over(_) => Place::Over(row),
-            SwarmState::Going(_) => Place::Down(given_up(row), why.to_owned()),
-        };
-        self.prune();
+    fn put(&mut self, id: SwarmId, member: SwarmMember) {
+        // No swarm has a name that could be taken.
+        let _no_names = self.swarms.insert(id, member);
     }
 
     /// Lets the oldest results go, as far as there are too many, too old ones or too much of them.
@@ -264,9 +189,11 @@ impl Swarms {
         let options = &self.shared.options;
         let now = Utc::now();
         let age = Duration::from_secs(u64::from(options.kept_days) * SECS_A_DAY);
-        let over = self.swarms.iter().filter_map(|(id, entry)| match &entry.place {
-            Place::Over(row) => Some((row.ended_at.unwrap_or(now), *id, entry.bytes.unwrap_or(0))),
-            _ => None,
+        let over = self.swarms.iter().filter_map(|(id, member)| match member {
+            SwarmMember::Finished { row, bytes, .. } => {
+                Some((row.ended_at.unwrap_or(now), id, *bytes))
+            }
+            SwarmMember::Planned { .. } | SwarmMember::Saga(_) => None,
         });
         let mut over: Vec<_> = over.collect();
         over.sort();
@@ -281,8 +208,8 @@ impl Swarms {
             }
         }
         for id in gone {
-            self.swarms.remove(&id);
-            self.forget(records::stream(id));
+            self.swarms.remove(id);
+            self.forget(stream(id));
         }
     }
 
@@ -296,11 +223,7 @@ impl Swarms {
         });
     }
 
-    fn find(&self, id: SwarmId) -> Result<&Entry, ToolError> {
-        self.swarms.get(&id).ok_or_else(|| refuse::no_swarm(id))
+    fn find(&self, id: SwarmId) -> Result<&SwarmMember, ToolError> {
+        self.swarms.get(id).ok_or_else(|| refuse::no_swarm(id))
     }
-}
-
-fn given_up(row: SwarmRow) -> SwarmRow {
-    SwarmRow { state: GIVEN_UP.to_owned(), ..row }
 }

@@ -2,14 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::Utc;
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{ToolError, WorkspaceId};
-use hivekeep_runtime::OnBehalfOf;
-use hivekeep_store::Seq;
+use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
+use hivekeep_runtime::{
+    OnBehalfOf,
+    log::{Decision, LogError, Sourced},
+};
+use serde_json::json;
 
 use super::{
-    records::{self, Record, SwarmState, TaskEnd},
-    saga::{Run, Stuck},
+    SwarmSaga, event,
+    records::{Record, TaskEnd},
+    state::SwarmState,
 };
 use crate::tools::{SwarmWorkerKept, SwarmWorkerLeft};
 
@@ -21,11 +26,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// Removals at a time.
 const AT_ONCE: usize = 8;
 
-impl Run {
+impl SwarmSaga {
     /// Removes the forks, recorded or not, and says in a record which are left, and which are kept:
     /// work that was to be merged and is nowhere else is nobody's to remove unasked.
-    pub(super) async fn clean(&self) -> Result<Seq, Stuck> {
+    pub(super) async fn clean(&self) -> Result<(), LogError> {
+        self.release_room();
         let state = self.state();
+        let removed = self.handle.view(|view| view.live.removed.clone());
         let mut cleaned = Cleaned::default();
         let all = || 0..state.tasks.len();
         let stay: Vec<_> = match (state.plan.cleanup, state.cancelled) {
@@ -37,8 +44,9 @@ impl Run {
             let why = "its commits could not be merged; merge says why. Merge them with \
                        workspace_merge, or remove it with workspace_destroy";
             let forks = all().map(|at| (at, &state.plan.tasks[at].workspace, &state.tasks[at]));
-            let (kept, goes): (Vec<_>, Vec<_>) =
-                forks.filter(|(_, _, task)| !task.gone).partition(|(at, _, _)| stay.contains(at));
+            let (kept, goes): (Vec<_>, Vec<_>) = forks
+                .filter(|(at, _, _)| !removed.contains(at))
+                .partition(|(at, _, _)| stay.contains(at));
             let row = |name: &String, id| kept_row(name.clone(), id, why);
             cleaned.kept.extend(kept.into_iter().map(|(_, name, task)| row(name, task.worker)));
             let goes = goes.into_iter().map(|(at, name, task)| (at, name.clone(), task.worker));
@@ -46,14 +54,40 @@ impl Run {
                 self.remove_all(state.plan.owner, goes.collect()).await
             {
                 if outcome.is_ok() {
-                    self.notice(task, |task| task.gone = true);
+                    self.handle.update(|live| {
+                        live.removed.insert(task);
+                    });
                 }
                 cleaned.take(name, worker, outcome);
             }
         }
         self.acknowledge(&stay).await;
-        let Cleaned { left, kept } = cleaned;
-        self.note(Record::Cleaned { left, kept }).await
+        self.finish(cleaned).await
+    }
+
+    /// Records the end, with its event.
+    async fn finish(&self, Cleaned { left, kept }: Cleaned) -> Result<(), LogError> {
+        fault_point!("swarm.before_end");
+        let record = Record::Cleaned { left, kept, at: Some(Utc::now()) };
+        let id = self.id;
+        let end = |state: &SwarmState| {
+            let decision = Decision::record(record.clone());
+            let mut after = state.clone();
+            Ok::<_, LogError>(match (after.apply(record), after) {
+                (Ok(()), SwarmState::Finished(over)) => {
+                    let summary = &over.result.summary;
+                    let data = json!({
+                        "state": over.result.state, "succeeded": summary.succeeded,
+                        "failed": summary.failed,
+                    });
+                    decision.event(event(id, "swarm.ended", data))
+                }
+                _ => decision,
+            })
+        };
+        self.handle.decide(end).await?;
+        fault_point!("swarm.after_cleanup");
+        Ok(())
     }
 
     async fn remove_all(
@@ -87,38 +121,30 @@ impl Run {
     }
 
     /// Goes on removing what the end of the swarm had to leave, until nothing is left.
-    pub(super) async fn linger(&self) -> Result<(), Stuck> {
+    pub(super) async fn clean_left(&self) -> Result<(), LogError> {
         let mut pause = if self.resumed { Duration::ZERO } else { FIRST_PAUSE };
         loop {
-            let SwarmState::Over(kept) = self.view.borrow().clone() else { return Ok(()) };
-            if kept.result.workers_left.is_empty() {
+            let SwarmState::Finished(over) = self.handle.state() else { return Ok(()) };
+            let before = &over.result.workers_left;
+            if before.is_empty() {
                 return Ok(());
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-            let rows = kept.result.workers_left.iter().enumerate();
+            let rows = before.iter().enumerate();
             let forks = rows.map(|(at, row)| (at, row.workspace_name.clone(), row.workspace_id));
-            let outcomes = self.remove_all(kept.owner, forks.collect()).await;
-            let (mut now, mut cleaned) = ((*kept).clone(), Cleaned::default());
+            let outcomes = self.remove_all(over.owner, forks.collect()).await;
+            let kept = over.result.workers_kept.clone();
+            let mut cleaned = Cleaned { left: Vec::new(), kept };
             for (_, name, worker, outcome) in outcomes {
-                if outcome.is_ok() && worker.is_some() {
-                    now.result.summary.workers_destroyed += 1;
-                    now.result.summary.workers_left -= 1;
-                }
                 if let Err(error) = &outcome {
                     tracing::warn!(swarm = %self.id, %name, %error, "a fork is still there");
                 }
                 cleaned.take(name, worker, outcome);
             }
-            now.result.workers_left = cleaned.left;
-            now.result.workers_kept.extend(cleaned.kept);
-            if now.result.workers_left.len() < kept.result.workers_left.len() {
-                let (journal, stream) = (self.shared.journal.clone(), records::stream(self.id));
-                let replay = tokio::task::spawn_blocking(move || journal.replay(&stream)).await;
-                let replay = replay.map_err(|error| error.to_string())?;
-                let upto = replay.map_err(|error| error.to_string())?.last();
-                let bytes = self.keep(upto, &now).await?;
-                self.over(now, bytes);
+            let Cleaned { left, kept } = cleaned;
+            if left.len() < before.len() {
+                self.handle.record(Record::Cleaned { left, kept, at: Some(Utc::now()) }).await?;
             }
         }
     }

@@ -10,7 +10,7 @@ use hivekeep_runtime::OnBehalfOf;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::saga::Run;
+use super::SwarmSaga;
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// A workspace of the swarm's session, as one task or the merge works with it.
 pub(super) struct Fork<'r> {
-    run: &'r Run,
+    run: &'r SwarmSaga,
     owner: SessionId,
     pub(super) worker: WorkspaceId,
     /// It was started again. Whatever goes down a second time stays down.
@@ -27,7 +27,7 @@ pub(super) struct Fork<'r> {
 }
 
 impl<'r> Fork<'r> {
-    pub(super) fn of(run: &'r Run, owner: SessionId, worker: WorkspaceId) -> Self {
+    pub(super) fn of(run: &'r SwarmSaga, owner: SessionId, worker: WorkspaceId) -> Self {
         Self { run, owner, worker, revived: AtomicBool::new(false) }
     }
 

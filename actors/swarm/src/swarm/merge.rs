@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use hivekeep_kernel::{ToolError, WorkspaceId, fault_point};
-use hivekeep_runtime::OnBehalfOf;
+use hivekeep_runtime::{OnBehalfOf, log::LogError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    SwarmSaga,
     fork::Fork,
-    records::{Merge, Plan, Record},
-    saga::{Run, Stuck},
+    records::{MergePlan, Plan, Record},
 };
 use crate::tools::SwarmMerge;
 
@@ -22,16 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// For machines that are down or cannot be reached, all of them.
 const REACHING: Duration = Duration::from_secs(300);
 
-impl Run {
+impl SwarmSaga {
     /// Merges once. Where a daemon died in the middle, it is asked for again: commits that have
     /// arrived are there already.
-    pub(super) async fn merge(&self) -> Result<(), Stuck> {
+    pub(super) async fn merge(&self) -> Result<(), LogError> {
         self.unless_closing().await;
+        self.release_room();
         let state = self.state();
         let Some(wish) = &state.plan.merge else { return Ok(()) };
-        if state.merged.is_some() {
-            return Ok(());
-        }
         let blank = SwarmMerge {
             strategy: wish.strategy,
             target_workspace: wish.target,
@@ -46,19 +44,19 @@ impl Run {
             .filter(|task| task.end.as_ref().is_some_and(|end| end.success()))
             .filter_map(|task| task.worker);
         let sources: Vec<_> = success.collect();
-        let merge = if self.stop.is_cancelled() && !state.merging {
+        let merge = if self.is_cancelled() && !state.merging {
             SwarmMerge { error: Some("the swarm was cancelled".to_owned()), ..blank }
         } else if sources.is_empty() {
             SwarmMerge { error: Some("no task succeeded".to_owned()), ..blank }
         } else {
             fault_point!("swarm.before_merge");
             if !state.merging {
-                self.note(Record::Merging).await?;
+                self.handle.record(Record::Merging).await?;
             }
             // Whether it has landed only the target knows, also of a swarm that was cancelled since.
-            let cancel = match self.stop.is_cancelled() {
+            let cancel = match self.is_cancelled() {
                 true => CancellationToken::new(),
-                false => self.stop.child_token(),
+                false => self.handle.cancelled().child_token(),
             };
             match self.ask_merge(&state.plan, wish, &sources, cancel).await {
                 Ok(detail) => {
@@ -75,7 +73,7 @@ impl Run {
         };
         fault_point!("swarm.after_merge");
         self.tell("swarm.merged", json!({ "target": wish.target, "success": merge.success }));
-        self.note(Record::Merged { merge: Box::new(merge) }).await.map(drop)
+        self.handle.record(Record::Merged { merge: Box::new(merge) }).await
     }
 
     /// Asks for the merge with every machine up. What is down for a moment only, a machine or the
@@ -84,7 +82,7 @@ impl Run {
     async fn ask_merge(
         &self,
         plan: &Plan,
-        wish: &Merge,
+        wish: &MergePlan,
         sources: &[WorkspaceId],
         cancel: CancellationToken,
     ) -> Result<Value, ToolError> {

@@ -3,49 +3,45 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{
-    SessionId,
-    ports::{TaskOutcome, TaskResult, TaskText},
-};
+use hivekeep_kernel::ports::{TaskOutcome, TaskResult, TaskText};
+use hivekeep_runtime::saga::View;
 
-use super::records::{Job, Kept, State, SwarmState, Task, TaskEnd};
+use super::{
+    Live, SwarmSaga,
+    records::{TaskEnd, TaskPlan},
+    state::{FinishedSwarm, RunningSwarm, SwarmState, Task},
+};
 use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
-impl SwarmState {
-    pub(crate) fn owner(&self) -> SessionId {
-        match self {
-            Self::Going(state) => state.plan.owner,
-            Self::Over(kept) => kept.owner,
-        }
-    }
-
-    pub(crate) fn result(&self) -> SwarmResult {
-        match self {
-            Self::Going(state) => state.result(Utc::now()),
-            Self::Over(kept) => kept.result.clone(),
-        }
-    }
-
-    pub(crate) fn row(&self, session: SessionId) -> SwarmRow {
-        match self {
-            Self::Going(state) => row(&state.result(Utc::now()), self.owner() == session),
-            Self::Over(kept) => row(&kept.result, self.owner() == session),
-        }
+/// How far a swarm is.
+pub(crate) fn result(View { state, live, .. }: &View<SwarmSaga>) -> SwarmResult {
+    match state {
+        SwarmState::Running(state) => state.result(live, Utc::now()),
+        SwarmState::Finished(over) => over.result.clone(),
     }
 }
 
-fn row(result: &SwarmResult, owned: bool) -> SwarmRow {
+/// Its row in a list; of a session that owns it.
+pub(crate) fn row(View { state, live, .. }: &View<SwarmSaga>) -> SwarmRow {
+    match state {
+        SwarmState::Running(state) => row_of(&state.result(live, Utc::now())),
+        SwarmState::Finished(over) => row_of(&over.result),
+    }
+}
+
+/// The row of a result.
+pub(crate) fn row_of(result: &SwarmResult) -> SwarmRow {
     SwarmRow {
         swarm_id: result.swarm_id,
         state: result.state.clone(),
-        owned,
+        owned: true,
         summary: Some(result.summary.clone()),
         started_at: result.started_at,
         ended_at: result.ended_at,
     }
 }
 
-impl State {
+impl RunningSwarm {
     fn word(&self) -> &'static str {
         let over = self.tasks.iter().all(|task| task.end.is_some());
         match (&self.left, &self.merged) {
@@ -57,16 +53,18 @@ impl State {
     }
 
     /// How far it is.
-    pub(crate) fn result(&self, now: DateTime<Utc>) -> SwarmResult {
-        let rows = self.plan.tasks.iter().zip(&self.tasks);
-        let mut tasks: Vec<_> =
-            rows.map(|(job, task)| told(job, task, self.plan.cleanup)).collect();
+    fn result(&self, live: &Live, now: DateTime<Utc>) -> SwarmResult {
+        let rows = self.plan.tasks.iter().zip(&self.tasks).enumerate();
+        let told =
+            |(at, (plan, task))| told(plan, task, live.started.contains(&at), self.plan.cleanup);
+        let mut tasks: Vec<_> = rows.map(told).collect();
         tasks.sort_by(|a, b| a.name.cmp(&b.name));
         let ended = self.tasks.iter().filter_map(|task| task.end.as_ref());
         let (over, succeeded) =
             ended.fold((0, 0), |(all, good), end| (all + 1, good + usize::from(end.success())));
         let made = self.tasks.iter().filter(|task| task.worker.is_some()).count();
-        let gone = self.tasks.iter().filter(|task| task.gone && task.worker.is_some()).count();
+        let removed = live.removed.iter().filter_map(|at| self.tasks.get(*at));
+        let gone = removed.filter(|task| task.worker.is_some()).count();
         SwarmResult {
             swarm_id: self.plan.id,
             state: self.word().to_owned(),
@@ -102,12 +100,15 @@ impl State {
             || self.merged.as_ref().is_some_and(unmerged)
     }
 
-    /// What is kept when it is over.
-    pub(crate) fn kept(&self, now: DateTime<Utc>) -> Kept {
+    /// What is left of it when it is over. Its forks count as there.
+    pub(super) fn finished(&self, at: DateTime<Utc>) -> FinishedSwarm {
         let state = if self.cancelled && self.cut_short() { "cancelled" } else { "completed" };
-        let result =
-            SwarmResult { state: state.to_owned(), ended_at: Some(now), ..self.result(now) };
-        Kept { owner: self.plan.owner, result }
+        let result = SwarmResult {
+            state: state.to_owned(),
+            ended_at: Some(at),
+            ..self.result(&Live::default(), at)
+        };
+        FinishedSwarm { owner: self.plan.owner, result }
     }
 }
 
@@ -115,16 +116,16 @@ fn millis(delta: chrono::TimeDelta) -> u64 {
     u64::try_from(delta.num_milliseconds()).unwrap_or(0)
 }
 
-fn told(job: &Job, task: &Task, cleanup: bool) -> SwarmTaskResult {
-    let word = match (task.started, task.worker) {
+fn told(plan: &TaskPlan, task: &Task, started: bool, cleanup: bool) -> SwarmTaskResult {
+    let word = match (started, task.worker) {
         (true, _) => "running",
         (false, Some(_)) => "forked",
         (false, None) => "waiting",
     };
     let blank = SwarmTaskResult {
-        name: job.name.clone(),
+        name: plan.name.clone(),
         workspace_id: task.worker,
-        workspace_name: job.workspace.clone(),
+        workspace_name: plan.workspace.clone(),
         success: task.end.as_ref().is_some_and(|end| end.success()),
         outcome: word.to_owned(),
         exit_code: None,

@@ -11,15 +11,15 @@ use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId, fault_point,
     ports::{TaskAssignment, TaskResult},
 };
-use hivekeep_runtime::OnBehalfOf;
+use hivekeep_runtime::{OnBehalfOf, log::LogError};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
+    SwarmSaga,
     fork::Fork,
-    records::{Context, Plan, Record, TaskEnd},
-    saga::{Run, Stuck},
+    records::{ContextFile, Plan, Record, TaskEnd},
 };
 
 /// For making a fork.
@@ -40,14 +40,14 @@ const LONGEST_TURN: Duration = Duration::from_secs(10);
 const HOLDING: Duration = Duration::from_secs(600);
 
 /// Why a task has no result.
-enum Trouble {
+enum TaskFault {
     /// Nothing can be recorded.
-    Stuck(Stuck),
+    Unrecorded(LogError),
     /// This task fails, and no other.
     Task(ToolError),
 }
 
-impl From<ToolError> for Trouble {
+impl From<ToolError> for TaskFault {
     fn from(error: ToolError) -> Self {
         Self::Task(error)
     }
@@ -58,20 +58,20 @@ struct Made {
     workspace_id: WorkspaceId,
 }
 
-impl Run {
+impl SwarmSaga {
     /// One task to its end.
-    pub(super) async fn task(&self, task: usize) -> Result<(), Stuck> {
+    pub(super) async fn task(&self, task: usize) -> Result<(), LogError> {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let end = match self.outcome(task).await {
             Ok(result) => TaskEnd::Ran(Box::new(result)),
-            Err(Trouble::Task(_)) if self.stop.is_cancelled() => {
+            Err(TaskFault::Task(_)) if self.is_cancelled() => {
                 TaskEnd::Failed(Box::new(self.halted(task).await))
             }
-            Err(Trouble::Task(error)) => TaskEnd::Failed(Box::new(error)),
-            Err(Trouble::Stuck(stuck)) => return Err(stuck),
+            Err(TaskFault::Task(error)) => TaskEnd::Failed(Box::new(error)),
+            Err(TaskFault::Unrecorded(error)) => return Err(error),
         };
         let success = end.success();
-        self.note(Record::TaskEnded { task, end }).await?;
+        self.handle.record(Record::TaskEnded { task, end }).await?;
         fault_point!("swarm.after_result");
         let state = self.state();
         let (plan, worker) = (&state.plan, state.tasks[task].worker);
@@ -91,22 +91,22 @@ impl Run {
     async fn make_room(&self, plan: &Plan, task: usize, worker: WorkspaceId) {
         let until = Instant::now() + HOLDING;
         loop {
-            let whom = OnBehalfOf {
-                reserved: self.reserved.clone(),
-                ..OnBehalfOf::own(plan.owner, REMOVING)
-            };
+            let whom =
+                OnBehalfOf { reserved: self.room(), ..OnBehalfOf::own(plan.owner, REMOVING) };
             let removed = self.shared.tools.remove(self.id, &whom, &worker.to_string()).await;
             let Err(error) = removed else {
-                return self.notice(task, |task| task.gone = true);
+                return self.handle.update(|live| {
+                    live.removed.insert(task);
+                });
             };
-            let awaited = self.waiting.load(Ordering::Relaxed) > 0 && !self.stop.is_cancelled();
+            let awaited = self.waiting.load(Ordering::Relaxed) > 0 && !self.is_cancelled();
             if !awaited || Instant::now() >= until || error.is(codes::NOT_OWNER) {
                 return;
             }
             tracing::warn!(%worker, %error, "a fork is still there, and a task waits for its room");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                () = self.stop.cancelled() => {}
+                () = self.handle.cancelled().cancelled() => {}
             }
         }
     }
@@ -128,8 +128,8 @@ impl Run {
         }
     }
 
-    async fn outcome(&self, task: usize) -> Result<TaskResult, Trouble> {
-        let turn = self.stop.run_until_cancelled(self.starting.acquire()).await;
+    async fn outcome(&self, task: usize) -> Result<TaskResult, TaskFault> {
+        let turn = self.handle.cancelled().run_until_cancelled(self.starting.acquire()).await;
         let Some(Ok(turn)) = turn else { return Err(ToolError::cancelled().into()) };
         let mut start = std::pin::pin!(self.start(task));
         let in_turn = tokio::time::timeout(LONGEST_TURN, start.as_mut()).await;
@@ -143,7 +143,9 @@ impl Run {
             return Ok(result);
         }
         fault_point!("swarm.after_put");
-        self.notice(task, |task| task.started = true);
+        self.handle.update(|live| {
+            live.started.insert(task);
+        });
         Ok(self.await_result(&plan, &fork).await?)
     }
 
@@ -151,12 +153,12 @@ impl Run {
     async fn start(
         &self,
         task: usize,
-    ) -> Result<(Arc<Plan>, Fork<'_>, Option<TaskResult>), Trouble> {
+    ) -> Result<(Arc<Plan>, Fork<'_>, Option<TaskResult>), TaskFault> {
         let before = self.state().tasks[task].worker.is_some();
         let worker = self.worker(task).await?;
         let plan = self.state().plan.clone();
         let fork = Fork::of(self, plan.owner, worker);
-        if self.stop.is_cancelled() {
+        if self.is_cancelled() {
             return Err(ToolError::cancelled().into());
         }
         // An earlier incarnation may have put it: then it has its files, and perhaps its result.
@@ -169,16 +171,16 @@ impl Run {
     }
 
     /// The task's fork: the one that is recorded, one that was made before a crash, or a new one.
-    async fn worker(&self, task: usize) -> Result<WorkspaceId, Trouble> {
+    async fn worker(&self, task: usize) -> Result<WorkspaceId, TaskFault> {
         let state = self.state();
         if let Some(worker) = state.tasks[task].worker {
             return Ok(worker);
         }
         let plan = &state.plan;
         let begun = Instant::now();
-        let whom = OnBehalfOf { reserved: self.reserved.clone(), ..self.whom(plan, FORKING) };
+        let whom = OnBehalfOf { reserved: self.room(), ..self.whom(plan, FORKING) };
         let found = if self.resumed { self.find(task, plan, &whom).await? } else { None };
-        if self.stop.is_cancelled() {
+        if self.is_cancelled() {
             return Err(ToolError::cancelled().into());
         }
         let workspace = match found {
@@ -198,7 +200,7 @@ impl Run {
         fault_point!("swarm.after_fork");
         let fork_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record = Record::WorkerMade { task, workspace, fork_ms };
-        self.note(record).await.map_err(Trouble::Stuck)?;
+        self.handle.record(record).await.map_err(TaskFault::Unrecorded)?;
         Ok(workspace)
     }
 
@@ -248,7 +250,7 @@ impl Run {
     /// Writes what every fork gets.
     async fn furnish(&self, plan: &Plan, fork: &Fork<'_>) -> Result<(), ToolError> {
         let whom = self.whom(plan, PATIENCE);
-        for Context { path, content } in &plan.contexts {
+        for ContextFile { path, content } in &plan.contexts {
             let args = json!({
                 "workspace_id": fork.worker, "path": path, "content": content, "mode": "0600",
             });
@@ -302,7 +304,7 @@ impl Run {
                     () = tokio::time::sleep_until(until) => {
                         return Err(no_result());
                     }
-                    () = self.stop.cancelled(), if !stopping => {
+                    () = self.handle.cancelled().cancelled(), if !stopping => {
                         // With the fork everything of the task goes.
                         if plan.cleanup {
                             return Err(ToolError::cancelled());
@@ -345,7 +347,10 @@ impl Run {
 
     /// For the swarm's session; what is cancelled is the swarm.
     fn whom(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
-        OnBehalfOf { cancel: self.stop.child_token(), ..OnBehalfOf::own(plan.owner, patience) }
+        OnBehalfOf {
+            cancel: self.handle.cancelled().child_token(),
+            ..OnBehalfOf::own(plan.owner, patience)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     shared::SwarmShared,
-    swarm::records::Context,
+    swarm::records::ContextFile,
     tools::{SwarmVaultKind, SwarmVaultQuery},
 };
 
@@ -41,7 +41,7 @@ pub(super) fn check(queries: &[SwarmVaultQuery], shared: Option<&str>) -> Result
 }
 
 /// The variable that names a context's file.
-pub(super) fn variable(context: &Context) -> Option<(String, String)> {
+pub(super) fn variable(context: &ContextFile) -> Option<(String, String)> {
     let known = [SHARED, VAULT].into_iter().find(|(path, _)| *path == context.path)?;
     Some((known.1.to_owned(), known.0.to_owned()))
 }
@@ -74,10 +74,10 @@ pub(super) async fn gather(
     whom: &OnBehalfOf,
     queries: Vec<SwarmVaultQuery>,
     text: Option<String>,
-) -> Result<Vec<Context>, ToolError> {
+) -> Result<Vec<ContextFile>, ToolError> {
     let mut contexts = Vec::new();
     if let Some(content) = text {
-        contexts.push(Context { path: SHARED.0.to_owned(), content });
+        contexts.push(ContextFile { path: SHARED.0.to_owned(), content });
     }
     if queries.is_empty() {
         return Ok(contexts);
@@ -95,7 +95,7 @@ pub(super) async fn gather(
                 .next("ask for less; nothing was forked"));
         }
     }
-    contexts.push(Context { path: VAULT.0.to_owned(), content });
+    contexts.push(ContextFile { path: VAULT.0.to_owned(), content });
     Ok(contexts)
 }
 

@@ -10,7 +10,7 @@ use hivekeep_runtime::{OnBehalfOf, WorkspaceRow as Row};
 use super::contexts;
 use crate::{
     shared::SwarmShared,
-    swarm::records::{Context, Job, Merge, Plan},
+    swarm::records::{ContextFile, MergePlan, Plan, TaskPlan},
     tools::{
         DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, MOST_TASKS, SwarmMergeStrategy, SwarmRun,
         SwarmTask, SwarmVaultQuery,
@@ -28,7 +28,7 @@ const LONGEST_PATH: usize = 4096;
 const LONGEST_PART: usize = 40;
 
 /// A swarm that is wanted, as far as it makes sense by itself.
-pub(super) struct Wish {
+pub(super) struct SwarmRequest {
     golden: String,
     snapshot: String,
     tasks: Vec<SwarmTask>,
@@ -42,7 +42,7 @@ pub(super) struct Wish {
     shared: Option<String>,
 }
 
-impl Wish {
+impl SwarmRequest {
     pub(super) fn of(input: SwarmRun) -> Result<Self, ToolError> {
         let max_parallel = input.max_parallel.unwrap_or(DEFAULT_PARALLEL) as usize;
         within("max_parallel", max_parallel, 1, MOST_TASKS)?;
@@ -117,10 +117,10 @@ impl Wish {
                     return Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
                         .next("start it first: commits are merged into a running workspace"));
                 }
-                Some(Merge { strategy, target })
+                Some(MergePlan { strategy, target })
             }
         };
-        let contexts: Vec<Context> =
+        let contexts: Vec<ContextFile> =
             contexts::gather(shared, id, &whom, self.vault, self.shared).await?;
         let mut env = self.env;
         env.extend(contexts.iter().filter_map(contexts::variable));
@@ -224,7 +224,7 @@ fn own<'r>(rows: &'r [Row], key: &str) -> Result<&'r Row, ToolError> {
 
 /// Names that no workspace has: `swarm-`, digits of the swarm's id, the task's name as far as it
 /// fits a DNS label.
-fn jobs(id: SwarmId, tasks: Vec<SwarmTask>, mut taken: BTreeSet<String>) -> Vec<Job> {
+fn jobs(id: SwarmId, tasks: Vec<SwarmTask>, mut taken: BTreeSet<String>) -> Vec<TaskPlan> {
     let hex = id.uuid().simple().to_string();
     let digits = &hex[hex.len() - 8..];
     let named = tasks.into_iter().map(|task| {
@@ -235,7 +235,7 @@ fn jobs(id: SwarmId, tasks: Vec<SwarmTask>, mut taken: BTreeSet<String>) -> Vec<
             .find(|name| taken.insert(name.clone()))
             .expect("there are more numbers than workspaces");
         let SwarmTask { name, command, workdir, env } = task;
-        Job { name, command, workdir, env, workspace }
+        TaskPlan { name, command, workdir, env, workspace }
     });
     named.collect()
 }

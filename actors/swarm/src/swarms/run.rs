@@ -6,27 +6,28 @@ use hivekeep_kernel::{
     Address, CallCx, ErrorCode, Fault, Layer, Progress, Reply, SwarmId, ToolError, fault_point,
     ports::Reservation,
 };
-use hivekeep_runtime::OnBehalfOf;
-use hivekeep_store::NewEvent;
+use hivekeep_runtime::{
+    OnBehalfOf,
+    log::{Decision, Log, LogError},
+    saga::SagaHandle,
+};
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Going, Inner, Msg, Swarms, plan::Wish};
+use super::{Inner, Msg, Swarms, plan::SwarmRequest};
 use crate::{
-    refuse,
     shared::SwarmShared,
     swarm::{
-        self,
-        records::{self, Plan, Record, State, SwarmState},
+        Live, SwarmSaga, event,
+        records::{Plan, Record},
+        state::{RunningSwarm, SwarmState, stream},
     },
     tools::{SwarmResult, SwarmRun},
 };
 
 /// For what only decides.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For a cancellation to be written down.
-const CANCELLING: Duration = Duration::from_secs(60);
 /// Before the call's deadline: the answer that says how to go on has to arrive.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -39,25 +40,25 @@ impl Swarms {
         if self.shared.closing.is_cancelled() {
             return Err(ToolError::daemon_stopping());
         }
-        let wish = Wish::of(input)?;
-        let (shared, keeper, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        let request = SwarmRequest::of(input)?;
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let id = SwarmId::new();
-            let plan = wish.plan(&shared, id, &cx).await?;
-            let going = start(&shared, &keeper, &cx, plan).await?;
+            let plan = request.plan(&shared, id, &cx).await?;
+            let handle = start(&shared, &manager, &cx, plan).await?;
             // From here on it only waits, and there are no more of its kind than swarms that run.
             cx.slot.give_back();
-            follow(id, &cx, &shared.closing, going).await
+            follow(id, &cx, &shared.closing, handle).await
         }))
     }
 }
 
 async fn start(
     shared: &Arc<SwarmShared>,
-    keeper: &Address<Msg>,
+    manager: &Address<Msg>,
     cx: &CallCx,
     plan: Plan,
-) -> Result<Going, ToolError> {
+) -> Result<SagaHandle<SwarmSaga>, ToolError> {
     let (id, plan) = (plan.id, Box::new(plan));
     let reserved = reserve(shared, cx, &plan).await?;
     if shared.closing.is_cancelled() {
@@ -67,35 +68,42 @@ async fn start(
         return Err(ToolError::cancelled());
     }
     let asked = plan.clone();
-    keeper.ask(PATIENCE, |reply| Msg(Inner::Admit(asked, reply))).await??;
+    manager.ask(PATIENCE, |reply| Msg(Inner::Admit(asked, reply))).await??;
     let data = json!({
         "owner": plan.owner, "golden": plan.golden, "snapshot": plan.snapshot,
         "tasks": plan.tasks.iter().map(|task| &task.name).collect::<Vec<_>>(),
     });
-    let event = NewEvent { kind: "swarm.planned".to_owned(), subject: id.to_string(), data };
-    let pieces = records::encode(&Record::Planned(plan.clone()));
-    let stream = records::stream(id);
-    if let Err(error) = shared.journal.append_and_publish(&stream, pieces, vec![event]).await {
+    let planned = event(id, "swarm.planned", data);
+    let log = Log::<SwarmState>::of(shared.journal.clone(), stream(id), None);
+    let plan =
+        |_: Option<&_>| Ok::<_, LogError>(Decision::record(Record::Planned(plan)).event(planned));
+    let written = match log.decide(plan) {
+        Ok(written) => written.await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
         // It may be durable all the same, or become so: what takes it back is behind it.
-        let undone = shared.journal.forget(&stream).await;
-        keeper.send(Msg(Inner::Drop(id)))?;
-        return Err(unplanned(id, &error, undone.is_ok()));
+        let undone = shared.journal.forget(&stream(id)).await;
+        manager.send(Msg(Inner::Drop(id)))?;
+        return Err(unplanned(id, error, undone.is_ok()));
     }
     fault_point!("swarm.after_plan");
-    match keeper.ask(PATIENCE, |reply| Msg(Inner::Hatch(plan, reserved, reply))).await {
-        Ok(Ok(going)) => Ok(going),
+    let handle = SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just planned"))?;
+    let ours = handle.clone();
+    match manager.ask(PATIENCE, |reply| Msg(Inner::Start(id, ours, reserved, reply))).await {
+        Ok(Ok(())) => Ok(handle),
         Ok(Err(Fault(reason))) => {
             let why =
                 format!("its actor could not be started before the daemon's next start ({reason})");
             Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &why))
         }
-        // It is in the keeper's mailbox, or was read by a keeper after that one.
-        Err(error) => Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &error.to_string())),
+        // It is in the manager's mailbox, or was read by a manager after that one.
+        Err(error) => Err(goes_on(id, "actor_unavailable", &error.to_string())),
     }
 }
 
-fn unplanned(id: SwarmId, error: &hivekeep_store::Error, undone: bool) -> ToolError {
-    let told = refuse::store(error).detail("swarm_id", id.to_string());
+fn unplanned(id: SwarmId, error: LogError, undone: bool) -> ToolError {
+    let told = ToolError::from(error).detail("swarm_id", id.to_string());
     if undone {
         return told.next("`hivekeep logs` says more; nothing was planned");
     }
@@ -121,25 +129,29 @@ async fn follow(
     id: SwarmId,
     cx: &CallCx,
     closing: &CancellationToken,
-    going: Going,
+    handle: SagaHandle<SwarmSaga>,
 ) -> Result<SwarmResult, ToolError> {
-    let Going { address, mut view } = going;
+    let mut view = handle.watch();
     let soon = cx.deadline - MARGIN.min(cx.remaining() / 10);
-    let mut told = Told::default();
+    let mut reporter = ProgressReporter::default();
     loop {
-        let story = view.borrow_and_update().clone();
-        match story {
-            SwarmState::Over(kept) if kept.result.state == "cancelled" => {
-                return Err(ToolError::cancelled().detail("swarm_id", id.to_string()));
+        {
+            let view = view.borrow_and_update();
+            match &view.state {
+                SwarmState::Finished(over) if over.result.state == "cancelled" => {
+                    return Err(ToolError::cancelled().detail("swarm_id", id.to_string()));
+                }
+                SwarmState::Finished(over) => return Ok(over.result.clone()),
+                SwarmState::Running(_) if view.given_up.is_some() => {
+                    return Err(goes_on(id, "deadline_exceeded", "the swarm's actor was lost"));
+                }
+                SwarmState::Running(state) => reporter.tell(state, &view.live, &cx.progress),
             }
-            SwarmState::Over(kept) => return Ok(kept.result.clone()),
-            SwarmState::Going(state) => told.tell(&state, &cx.progress),
         }
         tokio::select! {
             biased;
-            changed = view.changed() => if changed.is_err() {
-                return Err(goes_on(id, codes::DEADLINE_EXCEEDED, "the swarm's actor was lost"));
-            },
+            // The handle keeps it open.
+            _ = view.changed() => {}
             () = closing.cancelled() => {
                 let why = "the daemon is being stopped, and its next start goes on with the swarm";
                 return Err(goes_on(id, codes::DAEMON_STOPPING, why));
@@ -151,8 +163,7 @@ async fn follow(
                 if Instant::now() >= soon {
                     return Err(goes_on(id, codes::DEADLINE_EXCEEDED, "the call's time is over"));
                 }
-                let cancelled = cancel(id, &address, &mut view);
-                return match closing.run_until_cancelled(cancelled).await {
+                return match closing.run_until_cancelled(cancel(id, &handle)).await {
                     Some(error) => Err(error),
                     None => Err(ToolError::cancelled().detail("swarm_id", id.to_string())),
                 };
@@ -162,18 +173,16 @@ async fn follow(
 }
 
 /// Answers when nothing of it runs any more.
-async fn cancel(
-    id: SwarmId,
-    address: &Address<swarm::Msg>,
-    view: &mut watch::Receiver<SwarmState>,
-) -> ToolError {
-    let asked = address.ask(CANCELLING, swarm::Msg::Cancel).await;
-    if let Err(error) = asked.map_err(ToolError::from).and_then(|written| written) {
+async fn cancel(id: SwarmId, handle: &SagaHandle<SwarmSaga>) -> ToolError {
+    if let Err(error) = handle.cancel().await {
         tracing::warn!(swarm = %id, %error, "a swarm was not cancelled");
         return error.detail("swarm_id", id.to_string());
     }
-    // A view that ends says that the daemon is being stopped: the next one goes on with it.
-    let _ = view.wait_for(|story| matches!(story, SwarmState::Over(_))).await;
+    let mut view = handle.watch();
+    let over = view
+        .wait_for(|view| matches!(view.state, SwarmState::Finished(_)) || view.given_up.is_some());
+    // The handle keeps it open.
+    let _over = over.await;
     ToolError::cancelled().detail("swarm_id", id.to_string())
 }
 
@@ -185,21 +194,21 @@ fn goes_on(id: SwarmId, code: &ErrorCode, why: &str) -> ToolError {
         .detail("swarm_id", id.to_string())
 }
 
-/// What has been told of the way.
+/// A reporter of progress: each step of each task once.
 #[derive(Default)]
-struct Told {
+struct ProgressReporter {
     steps: Vec<u8>,
     merging: bool,
 }
 
-impl Told {
-    fn tell(&mut self, state: &State, progress: &Progress) {
+impl ProgressReporter {
+    fn tell(&mut self, state: &RunningSwarm, live: &Live, progress: &Progress) {
         let total = state.tasks.len();
         self.steps.resize(total, 0);
         for (at, task) in state.tasks.iter().enumerate() {
             let now = match task {
                 task if task.end.is_some() => 3,
-                task if task.started => 2,
+                _ if live.started.contains(&at) => 2,
                 task => u8::from(task.worker.is_some()),
             };
             let name = &state.plan.tasks[at].name;

@@ -9,10 +9,7 @@ use hivekeep_kernel::{Resources, SessionId, SwarmId, ports::Sessions};
 use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};
-use crate::{
-    Options,
-    swarm::records::{self, Record},
-};
+use crate::{Options, swarm::records::Record};
 
 /// The keeper hears of a swarm's end before what that swarm told it last: one thread, so that both
 /// wait for it together.
@@ -91,8 +88,7 @@ async fn a_swarm_that_is_given_up_says_so_holds_no_place_and_can_be_cancelled() 
 #[tokio::test]
 async fn a_record_without_a_plan_is_of_no_swarm_and_is_removed() {
     let stage = Stage::new().await;
-    let pieces = records::encode(&Record::Cancelled);
-    stage.journal.append(&records::stream(SwarmId::new()), pieces).await.expect("written");
+    stage.write(SwarmId::new(), &[Record::Cancelled]).await;
     let stage = stage.crashed().await;
     assert!(stage.rows().await.is_empty());
     eventually("it is gone", async || stage.journal.streams("swarm/").expect("read").is_empty())

@@ -9,7 +9,7 @@ use super::{
     stage::{Stage, eventually, swarm},
     survive::left_behind,
 };
-use crate::swarm::records::{self, Record};
+use crate::swarm::records::Record;
 
 #[tokio::test]
 async fn machines_that_are_down_are_brought_up_for_the_merge() {
@@ -73,8 +73,7 @@ async fn a_merge_that_may_have_landed_is_asked_for_although_its_swarm_was_cancel
     let mut args = swarm(&[("a", "ok"), ("b", "ok")]);
     args["merge_strategy"] = json!("sequential");
     let id = left_behind(&stage, &args, 5).await;
-    let pieces = records::encode(&Record::Cancelled);
-    stage.journal.append(&records::stream(id), pieces).await.expect("written");
+    stage.write(id, &[Record::Cancelled]).await;
     let stage = stage.crashed().await;
     let done = stage.over(&json!(id)).await;
     let merge = &done["merge"];

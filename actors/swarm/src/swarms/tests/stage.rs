@@ -7,7 +7,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Progress, SessionId, SwarmId, ToolError, ports::Tasks};
-use hivekeep_runtime::WaiterLimit;
+use hivekeep_runtime::{WaiterLimit, log::LogRecord};
 use hivekeep_store::Journal;
 pub(super) use hivekeep_testkit::eventually;
 use hivekeep_testkit::{Call, Rig, Surroundings, context};
@@ -16,7 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::{Fake, GOLDEN};
 use crate::{
-    Options, SwarmFamily, shared::SwarmShared, swarm::records::Plan, swarms::plan::Wish,
+    Options, SwarmFamily,
+    shared::SwarmShared,
+    swarm::{
+        records::{Plan, Record},
+        state::stream,
+    },
+    swarms::plan::SwarmRequest,
     tools::SwarmRun,
 };
 
@@ -106,8 +112,20 @@ impl Stage {
     pub(super) async fn plan(&self, id: SwarmId, input: SwarmRun) -> Plan {
         let cx = context(self.session, "swarm_run", MINUTE, Progress::default());
         let shared = SwarmShared::new(&self.rig.daemon, Options::default()).expect("offered");
-        let wish = Wish::of(input).unwrap_or_else(|error| panic!("{error}"));
+        let wish = SwarmRequest::of(input).unwrap_or_else(|error| panic!("{error}"));
         wish.plan(&shared, id, &cx).await.expect("planned")
+    }
+
+    /// Writes records as a daemon of any version does: as JSON, in pieces behind their marks.
+    pub(super) async fn write(&self, id: SwarmId, records: &[Record]) {
+        let mut pieces = Vec::new();
+        for record in records {
+            let whole = record.encode().expect("plain data");
+            let parts = whole.chunks(256 * 1024).map(|piece| [b"+", piece].concat());
+            pieces.extend(parts);
+            pieces.last_mut().expect("one")[0] = b'.';
+        }
+        self.journal.append(&stream(id), pieces).await.expect("written");
     }
 
     /// A swarm when it is over.

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use hivekeep_kernel::SwarmId;
+use hivekeep_runtime::log::load;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, swarm};
-use crate::swarm::records::{self, Record, SwarmState};
+use crate::swarm::{
+    records::Record,
+    state::{SwarmState, stream},
+};
 
 const TWO: [(&str, &str); 2] = [("a", "ok"), ("b", "ok")];
 
@@ -218,16 +223,19 @@ pub(super) async fn left_behind(stage: &Stage, args: &Value, step: usize) -> Swa
     }
     if step >= 7 {
         stage.fake.with(|world| world.workspaces.retain(|name, _| !name.starts_with("swarm-")));
-        written.push(Record::Cleaned { left: Vec::new(), kept: Vec::new() });
+        written.push(Record::Cleaned {
+            left: Vec::new(),
+            kept: Vec::new(),
+            at: (step >= 8).then(Utc::now),
+        });
     }
-    let pieces = written.iter().flat_map(records::encode).collect();
-    stage.journal.append(&records::stream(id), pieces).await.expect("written");
+    stage.write(id, &written).await;
     id
 }
 
 #[tokio::test]
 async fn every_point_of_a_swarm_is_gone_on_from() {
-    for step in 0..=7 {
+    for step in 0..=8 {
         let stage = Stage::new().await;
         let mut args = swarm(&TWO);
         args["merge_strategy"] = json!("sequential");
@@ -251,8 +259,7 @@ async fn every_point_of_a_swarm_is_gone_on_from() {
 async fn a_cancellation_is_remembered() {
     let stage = Stage::new().await;
     let id = left_behind(&stage, &swarm(&TWO), 2).await;
-    let pieces = records::encode(&Record::Cancelled);
-    stage.journal.append(&records::stream(id), pieces).await.expect("written");
+    stage.write(id, &[Record::Cancelled]).await;
     let stage = stage.crashed().await;
     assert_eq!(stage.over(&json!(id)).await["state"], "cancelled");
     assert!(stage.fake.forks().is_empty() && stage.fake.with(|world| world.effects.is_empty()));
@@ -266,8 +273,8 @@ async fn a_plan_larger_than_a_record_comes_back_whole() {
     let mut args = swarm(&tasks);
     args["shared_context"] = json!("\u{2}".repeat(1024 * 1024));
     let id = left_behind(&stage, &args, 0).await;
-    let story = records::load(&stage.journal, &records::stream(id)).expect("read").expect("there");
-    let SwarmState::Going(state) = story.0 else { panic!("it is not over") };
+    let loaded = load::<SwarmState>(&stage.journal, &stream(id)).expect("read").expect("there");
+    let SwarmState::Running(state) = loaded.state else { panic!("it is not over") };
     assert_eq!(state.plan.tasks[19].command, many[19].1);
     assert_eq!(state.plan.contexts[0].content.len(), 1024 * 1024);
 }
