@@ -1,4 +1,4 @@
-//! The context that travels with one tool call.
+//! Call context: identity, deadline, cancellation and progress of one tool call.
 
 use std::sync::Arc;
 
@@ -23,30 +23,30 @@ pub enum Door {
     Internal,
 }
 
-/// Who calls, until when, and how to stop it. Cheap to clone.
+/// Identity, deadline and cancellation of one call. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CallCx {
-    /// This call.
+    /// Id of the call.
     pub id: CallId,
-    /// The caller's session.
+    /// Session of the caller.
     pub session: SessionId,
-    /// The tool, by its canonical name.
+    /// Canonical name of the tool.
     pub tool: &'static str,
-    /// The door it came through.
+    /// Door that the call came through.
     pub door: Door,
-    /// After this the caller has been answered and nobody waits.
+    /// End of the call: later than this the caller has been answered and nobody waits.
     pub deadline: Instant,
     /// Fires when the caller cancels or goes away, and at the deadline.
     pub cancel: CancellationToken,
-    /// Where progress goes.
+    /// Outlet for progress.
     pub progress: Progress,
-    /// Whether the answer reached the caller, for an actor that has to know.
+    /// Delivery receipt: tells an actor that has to know whether the answer reached the caller.
     pub receipt: Receipt,
-    /// Its place among the calls that its actor works on.
+    /// Admission permit of the call among those that its actor works on.
     pub slot: AdmissionPermit,
-    /// What was reserved beforehand for what the call makes; only of calls of the daemon's own.
+    /// Quota reserved beforehand for what the call makes; only on the daemon's own calls.
     pub reserved: Option<Reservation>,
-    /// The call's span; work done for the call enters it.
+    /// Tracing span of the call; work done for the call enters it.
     pub span: tracing::Span,
 }
 
@@ -74,20 +74,20 @@ impl CallCx {
     }
 }
 
-/// A call's place among those that its target works on at a time. It is held until the work has
-/// ended; work that is nothing but waiting can give it back, so that it keeps no other call out.
-/// A session may have so many calls that wait that way (`registry.admission.parked`); one more keeps
-/// its place.
+/// Admission permit: a call's place among those that its target works on at a time. The permit
+/// lasts until the work has ended; work that only waits can give it back, so that it keeps no other
+/// call out. `registry.admission.parked` limits how many calls of a session may wait that way; one
+/// more keeps its place.
 #[derive(Clone, Default)]
 pub struct AdmissionPermit(Option<Arc<dyn Fn() + Send + Sync>>);
 
 impl AdmissionPermit {
-    /// A place that is given back like this.
+    /// Makes a permit that `give_back` returns.
     pub fn new(give_back: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(give_back)))
     }
 
-    /// Gives it back; a second time, or when the work has ended, nothing happens.
+    /// Returns the permit; has no effect a second time or after the work has ended.
     pub fn give_back(&self) {
         if let Some(give_back) = &self.0 {
             give_back();
@@ -97,39 +97,39 @@ impl AdmissionPermit {
 
 impl std::fmt::Debug for AdmissionPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Slot")
+        f.write_str("AdmissionPermit")
     }
 }
 
-/// One step forward of a call.
+/// Progress of a call at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgressUpdate {
-    /// Work done so far; never decreases within a call.
+    /// Amount of work done so far; never decreases within a call.
     pub done: f64,
-    /// All the work, if known, in the same unit.
+    /// Total amount of work in the same unit, if known.
     pub total: Option<f64>,
-    /// What is happening.
+    /// Description of the current step, for people.
     pub message: String,
 }
 
-/// A bounded, lossy outlet for progress: a client that does not read loses
-/// updates and never slows the work.
+/// Bounded, lossy outlet for progress: a client that does not read loses updates and never slows
+/// the work.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Option<Arc<mpsc::Sender<ProgressUpdate>>>);
 
 impl Progress {
-    /// An outlet and its reading end, which holds at most `capacity` updates.
+    /// Makes an outlet and its reading end, which holds at most `capacity` updates.
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<ProgressUpdate>) {
         let (sender, receiver) = mpsc::channel(capacity);
         (Self(Some(Arc::new(sender))), receiver)
     }
 
-    /// Whether anybody listens.
+    /// True while somebody listens.
     pub fn wanted(&self) -> bool {
         self.0.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
-    /// Tells how far the work is.
+    /// Reports progress; the update is lost when the outlet is full.
     pub fn report(&self, done: f64, total: Option<f64>, message: impl Into<String>) {
         if let Some(sender) = &self.0 {
             let _lost_when_full =

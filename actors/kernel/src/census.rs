@@ -1,4 +1,4 @@
-//! Every actor's vital signs, readable without asking the actor.
+//! Status table of all actors, readable without sending a message to any of them.
 
 use std::{
     sync::{
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::RestartPolicy;
 
-/// What is said of an actor that its supervisor gave up.
+/// State shown for an actor that its supervisor gave up.
 pub(crate) const GAVE_UP: &str = "gave_up";
 
-/// The vital signs of one place in the tree. It outlives the actor's restarts.
+/// Status of one place in the actor tree. Outlives the restarts of the actor.
 #[derive(Debug)]
 pub struct ActorStatus {
     path: String,
@@ -31,7 +31,7 @@ pub struct ActorStatus {
     state: ArcSwap<String>,
     detail: ArcSwapOption<Detail>,
     last_error: ArcSwapOption<String>,
-    /// 0: keeps no machine, or its memory is not known.
+    /// Bytes; 0 where the actor has no machine or its memory is not known.
     machine_memory: AtomicU64,
     census: Weak<DashMap<String, Weak<ActorStatus>>>,
 }
@@ -48,56 +48,56 @@ impl std::fmt::Debug for Detail {
 impl Drop for ActorStatus {
     fn drop(&mut self) {
         if let Some(census) = self.census.upgrade() {
-            // The place may have a new one by now.
-            census.remove_if(&self.path, |_, probe| probe.strong_count() == 0);
+            // A new status may have taken the place in the meantime.
+            census.remove_if(&self.path, |_, status| status.strong_count() == 0);
         }
     }
 }
 
-/// One row of the tree, as `hivekeep ps` shows it.
+/// Row of the actor tree, as `hivekeep ps` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActorRow {
-    /// Place in the tree, names joined by `/`.
+    /// Path in the tree, names joined by `/`.
     pub path: String,
     /// Kind of actor.
     pub kind: String,
     /// `starting`, `running`, `restarting`, `gave_up`, `stopped`, or the actor's own word.
     pub state: String,
-    /// Times it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// Messages waiting.
+    /// Number of messages waiting.
     pub mailbox: usize,
-    /// Messages handled by all incarnations.
+    /// Number of messages handled by all incarnations.
     pub handled: u64,
-    /// Since the present incarnation started.
+    /// Time since the present incarnation started.
     pub uptime_ms: u64,
-    /// Why it last failed.
+    /// Reason of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// What its supervisor does when it ends.
+    /// Restart policy that the supervisor applies.
     pub policy: RestartPolicy,
-    /// Memory of the machine it keeps, if it keeps one.
+    /// Memory of the actor's machine on the host, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_memory_bytes: Option<u64>,
 }
 
 impl ActorStatus {
-    /// Place in the tree.
+    /// Path in the tree, names joined by `/`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The last name of its path.
+    /// Last name of the path.
     pub fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(self.path.as_str(), |(_, name)| name)
     }
 
-    /// What its supervisor does when it ends.
+    /// Restart policy that the supervisor applies.
     pub fn policy(&self) -> RestartPolicy {
         self.policy
     }
 
-    /// What the actor says of itself.
+    /// Sets the state that the actor reports of itself.
     pub fn set_state(&self, state: impl Into<String>) {
         let state = state.into();
         if **self.state.load() != state {
@@ -117,22 +117,22 @@ impl ActorStatus {
         **self.state.load() == GAVE_UP
     }
 
-    /// Messages waiting.
+    /// Number of messages waiting.
     pub fn depth(&self) -> usize {
         self.depth.load(Relaxed)
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub fn set_error(&self, error: impl Into<String>) {
         self.last_error.store(Some(Arc::new(error.into())));
     }
 
-    /// Notes the memory that the actor's machine holds on the host.
+    /// Records the memory that the actor's machine holds on the host.
     pub fn set_machine_memory(&self, bytes: u64) {
         self.machine_memory.store(bytes, Relaxed);
     }
 
-    /// Since the place was first taken; the clock of restart windows.
+    /// Time since this status was made; the clock of restart windows.
     pub fn age(&self) -> std::time::Duration {
         self.born.elapsed()
     }
@@ -157,7 +157,7 @@ impl ActorStatus {
 
     pub(crate) fn started(&self) {
         self.started_ms.store(self.age_ms(), Relaxed);
-        // An actor that said something else of itself while it started knows better.
+        // An actor that set a state of its own while it started knows better.
         if ["starting", "restarting", "stopped", GAVE_UP].contains(&self.state.load().as_str()) {
             self.set_state("running");
         }
@@ -198,18 +198,18 @@ impl ActorStatus {
     }
 }
 
-/// All probes. Cheap to clone; reading it stops nobody.
+/// Table of every actor's status. Cheap to clone; readers block nobody.
 #[derive(Debug, Clone, Default)]
 pub struct Census(Arc<DashMap<String, Weak<ActorStatus>>>);
 
 impl Census {
-    /// A probe for a place in the tree. A place whose probe is still held keeps it.
+    /// Status for a place in the tree: the present one while anybody holds it, otherwise a new one.
     pub fn probe(&self, path: &str, kind: &'static str, policy: RestartPolicy) -> Arc<ActorStatus> {
         let mut place = self.0.entry(path.to_owned()).or_default();
-        if let Some(probe) = place.upgrade() {
-            return probe;
+        if let Some(status) = place.upgrade() {
+            return status;
         }
-        let probe = Arc::new(ActorStatus {
+        let status = Arc::new(ActorStatus {
             path: path.to_owned(),
             kind,
             policy,
@@ -224,15 +224,15 @@ impl Census {
             machine_memory: AtomicU64::new(0),
             census: Arc::downgrade(&self.0),
         });
-        *place = Arc::downgrade(&probe);
-        probe
+        *place = Arc::downgrade(&status);
+        status
     }
 
-    /// The tree, sorted by path.
+    /// All rows, sorted by path.
     pub fn rows(&self) -> Vec<ActorRow> {
-        // Let go of after the iteration: the last one to hold a probe removes its place.
-        let probes: Vec<_> = self.0.iter().filter_map(|place| place.upgrade()).collect();
-        let mut rows: Vec<_> = probes.iter().map(|probe| probe.row()).collect();
+        // Dropped after the iteration: dropping the last handle of a status removes its entry.
+        let statuses: Vec<_> = self.0.iter().filter_map(|place| place.upgrade()).collect();
+        let mut rows: Vec<_> = statuses.iter().map(|status| status.row()).collect();
         rows.sort_by(|a, b| a.path.cmp(&b.path));
         rows
     }

@@ -1,4 +1,4 @@
-//! The children of one supervisor: started, counted, restarted by policy.
+//! Supervisor: starts, counts and restarts the children of one actor by policy.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,11 @@ use crate::{
     supervise::{Meter, Verdict},
 };
 
-/// The end of a child, as its supervisor hears of it.
+/// Termination notice of a child, as its supervisor receives it.
 #[derive(Debug)]
 pub struct ChildNews {
     id: ActorId,
-    /// `None` when it stopped in order.
+    /// `None` after an ordered stop.
     failure: Option<String>,
 }
 
@@ -37,43 +37,43 @@ impl ChildNews {
     }
 }
 
-/// What came of a child's end.
+/// Result of applying the restart policy to the end of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It will be started again.
+    /// The child will be started again.
     Restarting {
-        /// The child.
+        /// Name of the child.
         name: String,
-        /// Why it ended.
+        /// Reason of the end.
         reason: String,
     },
-    /// It stopped in order, or is not restarted by policy; forgotten.
+    /// The child stopped in order, or its policy does not restart it; it is forgotten.
     Gone {
-        /// The child.
+        /// Name of the child.
         name: String,
-        /// Why, if it failed.
+        /// Reason, if the child failed.
         failure: Option<String>,
     },
-    /// Too many restarts; it stays down.
+    /// The child had too many restarts and stays down.
     GaveUp {
-        /// The child.
+        /// Name of the child.
         name: String,
-        /// Why it last ended.
+        /// Reason of the last end.
         reason: String,
     },
-    /// Not a child (any more).
+    /// The actor is not, or no longer, a child of this supervisor.
     Stranger,
 }
 
 struct Child {
     name: String,
-    probe: Arc<ActorStatus>,
+    status: Arc<ActorStatus>,
     policy: RestartPolicy,
     meter: Meter,
     start: Starter,
 }
 
-/// Children by name. Its owner passes [`Entity::child`] news to [`Children::hear`].
+/// Children by name. The owner passes the news of [`Entity::child`] to [`Children::hear`].
 pub struct Children {
     path: String,
     census: Census,
@@ -84,7 +84,7 @@ pub struct Children {
 }
 
 impl Children {
-    /// An empty nursery of the actor at `path`.
+    /// Makes an empty set of children for the actor at `path`.
     pub fn new(path: &str, census: Census, cell: ActorCell) -> Self {
         Self {
             path: path.to_owned(),
@@ -96,7 +96,7 @@ impl Children {
         }
     }
 
-    /// An address for a child that may not exist yet.
+    /// Address for a child that may not exist yet.
     pub fn address<M: Send + 'static>(
         &self,
         name: &str,
@@ -106,11 +106,11 @@ impl Children {
         Address::vacant(self.probe(name, kind, policy))
     }
 
-    /// Starts a child at its address. Returns before the child's `start` is done;
-    /// messages sent before that wait for it.
+    /// Starts a child at its address. Returns before the child's `start` is done; messages sent
+    /// before that wait for it.
     ///
     /// # Errors
-    /// When ractor cannot spawn.
+    /// Fails when ractor cannot spawn.
     pub fn start<E: Entity>(
         &mut self,
         name: &str,
@@ -118,66 +118,66 @@ impl Children {
         address: &Address<E::Msg>,
         seed: E::Seed,
     ) -> Result<(), Fault> {
-        self.take_in(name, policy, address.probe().clone(), starter::<E>(address.clone(), seed))
+        self.adopt(name, policy, address.probe().clone(), starter::<E>(address.clone(), seed))
     }
 
-    /// Starts a child at an address whose place in the tree has its name and its policy already.
+    /// Starts a child at an address that already carries its name and policy.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_at<E: Entity>(
         &mut self,
         address: &Address<E::Msg>,
         seed: E::Seed,
     ) -> Result<(), Fault> {
-        let probe = address.probe().clone();
-        self.start::<E>(probe.name(), probe.policy(), address, seed)
+        let status = address.probe().clone();
+        self.start::<E>(status.name(), status.policy(), address, seed)
     }
 
-    /// The vital signs of a place below this supervisor.
+    /// Status of a place below this supervisor.
     pub fn probe(&self, name: &str, kind: &'static str, policy: RestartPolicy) -> Arc<ActorStatus> {
         self.census.probe(&join(&self.path, name), kind, policy)
     }
 
-    /// Starts a child that is a plain ractor actor. `start` links it to the
-    /// given supervisor; it keeps its own back-off.
+    /// Starts a child that is a plain ractor actor. `start` links it to the given supervisor and
+    /// does its own back-off.
     ///
     /// # Errors
-    /// When ractor cannot spawn.
+    /// Fails when ractor cannot spawn.
     pub fn start_actor(
         &mut self,
         name: &str,
         policy: RestartPolicy,
-        probe: Arc<ActorStatus>,
+        status: Arc<ActorStatus>,
         start: impl Fn(ActorCell) -> Result<ActorCell, Fault> + Send + Sync + 'static,
     ) -> Result<(), Fault> {
-        probe.started();
-        self.take_in(name, policy, probe, Arc::new(move |supervisor, _| start(supervisor)))
+        status.started();
+        self.adopt(name, policy, status, Arc::new(move |supervisor, _| start(supervisor)))
     }
 
-    fn take_in(
+    fn adopt(
         &mut self,
         name: &str,
         policy: RestartPolicy,
-        probe: Arc<ActorStatus>,
+        status: Arc<ActorStatus>,
         start: Starter,
     ) -> Result<(), Fault> {
         let cell = start(self.cell.clone(), Duration::ZERO)?;
         self.running.insert(name.to_owned(), cell.clone());
         let meter = Meter::new(policy);
-        let child = Child { name: name.to_owned(), probe, policy, meter, start };
+        let child = Child { name: name.to_owned(), status, policy, meter, start };
         self.children.insert(cell.get_id(), child);
         Ok(())
     }
 
-    /// Orders a child to stop. Its end will be heard as [`Outcome::Gone`].
+    /// Orders a child to stop; its end is reported as [`Outcome::Gone`].
     pub fn stop(&self, name: &str, reason: &str) {
         if let Some(cell) = self.running.get(name) {
             cell.stop(Some(reason.to_owned()));
         }
     }
 
-    /// Ends a child where it stands, as a crash would; the policy applies.
+    /// Kills a child, as a crash would; the policy applies.
     pub fn kill(&self, name: &str) {
         if let Some(cell) = self.running.get(name) {
             cell.kill();
@@ -189,7 +189,7 @@ impl Children {
         self.children.len()
     }
 
-    /// Whether there is no child.
+    /// True if there is no child.
     pub fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
@@ -197,26 +197,26 @@ impl Children {
     /// Applies the policy to a child's end.
     ///
     /// # Errors
-    /// When an essential child is given up: the supervisor fails with it.
+    /// Fails when an essential child is given up: the supervisor fails with it.
     pub fn hear(&mut self, news: ChildNews) -> Result<Outcome, Fault> {
         let Some(mut child) = self.children.remove(&news.id) else { return Ok(Outcome::Stranger) };
         self.running.remove(&child.name);
         let name = child.name.clone();
         if let Some(reason) = &news.failure {
-            tracing::error!(actor = child.probe.path(), %reason, "actor failed");
-            child.probe.set_error(reason.clone());
+            tracing::error!(actor = child.status.path(), %reason, "actor failed");
+            child.status.set_error(reason.clone());
         }
         match child.meter.judge(self.born.elapsed(), news.failure.is_some()) {
             Verdict::Done => Ok(Outcome::Gone { name, failure: news.failure }),
             Verdict::RestartAfter(wait) => {
-                child.probe.restarting();
+                child.status.restarting();
                 let cell = (child.start)(self.cell.clone(), wait)?;
                 self.running.insert(name.clone(), cell.clone());
                 self.children.insert(cell.get_id(), child);
                 Ok(Outcome::Restarting { name, reason: news.failure.unwrap_or_default() })
             }
             Verdict::GiveUp => {
-                child.probe.set_state(crate::census::GAVE_UP);
+                child.status.set_state(crate::census::GAVE_UP);
                 let reason = news.failure.unwrap_or_default();
                 if child.policy.give_up == GiveUp::Escalate {
                     return Err(Fault::new(format!("gave up on {name}: {reason}")));
@@ -261,30 +261,30 @@ mod tests {
         }
         fn handle(&mut self, order: Order) -> Result<(), Fault> {
             match order {
-                Order::Fail => Err(Fault::new("told to fail")),
-                Order::Panic => panic!("told to panic"),
+                Order::Fail => Err(Fault::new("ordered to fail")),
+                Order::Panic => panic!("ordered to panic"),
                 Order::StopSelf => {
-                    self.0.stop("told to stop");
+                    self.0.stop("ordered to stop");
                     Ok(())
                 }
             }
         }
     }
 
-    struct Keeper(Children, mpsc::UnboundedSender<Outcome>);
+    struct Parent(Children, mpsc::UnboundedSender<Outcome>);
     #[derive(Clone)]
-    struct KeeperSeed {
+    struct ParentSeed {
         census: Census,
         policy: RestartPolicy,
         worker: Address<Order>,
         starts: mpsc::UnboundedSender<&'static str>,
         outcomes: mpsc::UnboundedSender<Outcome>,
     }
-    impl Entity for Keeper {
+    impl Entity for Parent {
         type Msg = ();
-        type Seed = KeeperSeed;
-        async fn start(seed: KeeperSeed, me: Context<()>) -> Result<Self, Fault> {
-            let mut children = Children::new("keeper", seed.census, me.cell);
+        type Seed = ParentSeed;
+        async fn start(seed: ParentSeed, me: Context<()>) -> Result<Self, Fault> {
+            let mut children = Children::new("parent", seed.census, me.cell);
             children.start::<Worker>("worker", seed.policy, &seed.worker, seed.starts)?;
             Ok(Self(children, seed.outcomes))
         }
@@ -310,16 +310,16 @@ mod tests {
         let census = Census::default();
         let (starts_in, starts) = mpsc::unbounded_channel();
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
-        let keeper = Address::vacant(census.probe("keeper", "keeper", RestartPolicy::ESSENTIAL));
-        let worker = Address::vacant(census.probe("keeper/worker", "worker", policy));
-        let seed = KeeperSeed {
+        let parent = Address::vacant(census.probe("parent", "parent", RestartPolicy::ESSENTIAL));
+        let worker = Address::vacant(census.probe("parent/worker", "worker", policy));
+        let seed = ParentSeed {
             census: census.clone(),
             policy,
             worker: worker.clone(),
             starts: starts_in,
             outcomes: outcomes_in,
         };
-        let (_, ended) = spawn_root::<Keeper>(&keeper, seed).await.expect("spawns");
+        let (_, ended) = spawn_root::<Parent>(&parent, seed).await.expect("spawns");
         Scene { census, worker, starts, outcomes, ended }
     }
 
@@ -335,16 +335,16 @@ mod tests {
         let mut scene = scene(QUICK).await;
         for n in 0..3 {
             send(&mut scene, if n == 1 { || Order::Panic } else { || Order::Fail }).await;
-            let outcome = scene.outcomes.recv().await.expect("keeper lives");
+            let outcome = scene.outcomes.recv().await.expect("parent lives");
             match (n, outcome) {
                 (0 | 1, Outcome::Restarting { .. }) | (2, Outcome::GaveUp { .. }) => {}
                 (n, other) => panic!("failure {n}: {other:?}"),
             }
         }
         let row =
-            scene.census.rows().into_iter().find(|r| r.path == "keeper/worker").expect("listed");
+            scene.census.rows().into_iter().find(|r| r.path == "parent/worker").expect("listed");
         assert_eq!((row.state.as_str(), row.restarts), ("gave_up", 2));
-        assert_eq!(row.last_error.as_deref(), Some("told to fail"));
+        assert_eq!(row.last_error.as_deref(), Some("ordered to fail"));
         assert!(scene.worker.send(Order::Fail).is_err(), "nobody is there any more");
         assert!(!scene.ended.is_finished());
     }

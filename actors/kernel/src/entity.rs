@@ -1,6 +1,5 @@
-//! What an actor of the house is: a value with a mailbox whose handlers decide
-//! and never wait. That they cannot wait is in their types: only `start` and
-//! `stop` are asynchronous.
+//! Actor model: an entity is a value with a mailbox whose handlers decide and never wait. The types
+//! enforce this: only `start` and `stop` are asynchronous.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,25 +7,25 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{Address, ChildNews, workers::Workers};
 
-/// Why an actor gave up; its supervisor is told and decides.
+/// Failure that ends an incarnation of an actor; its supervisor decides about a restart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
 
 impl Fault {
-    /// A fault with a reason for people.
+    /// Makes a fault with a reason for people.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }
 
-/// An actor's own place: its address, its workers, its cell for children.
+/// Context of an actor: its address, its workers, and its cell for children.
 pub struct Context<M> {
-    /// Its own address.
+    /// Address of the actor itself.
     pub address: Address<M>,
-    /// Work beside the mailbox.
+    /// Workers that run beside the mailbox.
     pub workers: Workers,
-    /// For spawning children linked to this actor.
+    /// Cell to which spawned children are linked.
     pub cell: ActorCell,
 }
 
@@ -41,23 +40,23 @@ impl<M> Clone for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Ends this actor after the message it is handling. Not a failure.
+    /// Ends this actor after the message it is handling. This is not a failure.
     pub fn stop(&self, reason: &str) {
         self.cell.stop(Some(reason.to_owned()));
     }
 }
 
-/// An actor.
+/// Actor whose handlers are synchronous.
 pub trait Entity: Sized + Send + Sync + 'static {
-    /// What it can be told.
+    /// Type of the messages in the mailbox.
     type Msg: Send + 'static;
-    /// What each incarnation is made from.
+    /// Start arguments, the same for each incarnation.
     type Seed: Clone + Send + Sync + 'static;
 
     /// Makes an incarnation. May read; state comes from the journal.
     ///
     /// # Errors
-    /// A fault, which the supervisor counts like any other.
+    /// A fault counts with the supervisor like any other failure.
     fn start(
         seed: Self::Seed,
         me: Context<Self::Msg>,
@@ -69,7 +68,7 @@ pub trait Entity: Sized + Send + Sync + 'static {
     /// A fault ends the incarnation.
     fn handle(&mut self, message: Self::Msg) -> Result<(), Fault>;
 
-    /// A child ended or started.
+    /// Handles the end of a child.
     ///
     /// # Errors
     /// A fault ends this actor, and with it its children.
@@ -78,13 +77,13 @@ pub trait Entity: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Called once after an ordered stop, before the children are ended.
+    /// Cleans up, called once after an ordered stop and before the children are ended.
     fn stop(&mut self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// The ractor actor around an [`Entity`].
+/// Adapter that runs an [`Entity`] as a ractor actor.
 pub(crate) struct Shell<E>(std::marker::PhantomData<fn() -> E>);
 
 impl<E> Default for Shell<E> {
@@ -121,16 +120,16 @@ impl<E: Entity> Actor for Shell<E> {
         Ok(Inside { me, seed: Some(seed), delay, entity: None })
     }
 
-    /// The entity starts here, not in `pre_start`, so that spawning never waits
-    /// and a failed start reaches the supervisor like any other failure.
+    /// Starts the entity here and not in `pre_start`, so that spawning never waits and a failed
+    /// start reaches the supervisor like any other failure.
     async fn post_start(
         &self,
         actor: ActorRef<E::Msg>,
         inside: &mut Inside<E>,
     ) -> Result<(), ActorProcessingErr> {
         let seed = inside.seed.take().ok_or("started twice")?;
-        // The back-off of a restart is spent here, in the child's own task. Nobody
-        // is at the address meanwhile: callers are told to try again.
+        // Back-off of a restart is spent here, in the child's own task. The address is vacant
+        // meanwhile, so callers get a retryable error.
         if !inside.delay.is_zero() {
             tokio::time::sleep(inside.delay).await;
             inside.me.address.occupy(actor);
@@ -175,8 +174,8 @@ impl<E: Entity> Actor for Shell<E> {
         if let Some(entity) = &mut inside.entity {
             entity.stop().await;
         }
-        // ractor kills what is still linked when a parent exits; ending the
-        // children first lets them run their own `stop`.
+        // ractor kills whatever is still linked when a parent exits; ending the children first lets
+        // them run their own `stop`.
         let patience = Duration::from_secs(20);
         actor.get_cell().stop_children_and_wait(None, Some(patience)).await;
         Ok(())
@@ -186,7 +185,7 @@ impl<E: Entity> Actor for Shell<E> {
 /// Starts an entity as the root of a tree.
 ///
 /// # Errors
-/// When ractor cannot spawn.
+/// Fails when ractor cannot spawn.
 pub async fn spawn_root<E: Entity>(
     address: &Address<E::Msg>,
     seed: E::Seed,
@@ -199,9 +198,9 @@ pub async fn spawn_root<E: Entity>(
     Ok((actor.get_cell(), ended))
 }
 
-/// Makes starts of an entity at an address, for a nursery. Unless it has to back
-/// off first, an actor is at its address as soon as it is spawned: what is sent
-/// while its `start` runs waits in its mailbox.
+/// Makes the start function of an entity at an address, for [`Children`](crate::Children). Unless
+/// it has to back off first, an actor is at its address as soon as it is spawned: messages sent
+/// while its `start` runs wait in its mailbox.
 pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Starter {
     Arc::new(move |supervisor, delay| {
         let (actor, _) = ractor::ActorRuntime::spawn_linked_instant(

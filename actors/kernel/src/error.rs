@@ -1,4 +1,4 @@
-//! The one error that leaves the house.
+//! Error type of every tool call, the same over every door.
 
 use std::borrow::Cow;
 
@@ -107,51 +107,51 @@ impl ToolError {
         self
     }
 
-    /// Marks the error as passing.
+    /// Marks the error as transient.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
         self
     }
 
-    /// Marks the error as passing, with a hint when to try again.
+    /// Marks the error as transient and says after which time to try again.
     #[must_use]
     pub fn retry_after(mut self, wait: std::time::Duration) -> Self {
         self.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
         self.retryable()
     }
 
-    /// Adds a fact.
+    /// Adds a fact to act on.
     #[must_use]
     pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.insert(key.to_owned(), value.into());
         self
     }
 
-    /// The input is well-formed JSON but makes no sense.
+    /// Rejects input that is well-formed JSON but makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Layer::Actor, codes::INVALID_INPUT, message)
     }
 
-    /// A defect of the daemon itself.
+    /// Reports a defect of the daemon itself.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Layer::Actor, codes::INTERNAL, message)
             .next("look at `hivekeep logs`; this is a defect worth reporting")
     }
 
-    /// The call was cancelled by its caller.
+    /// Reports that the caller cancelled the call.
     pub fn cancelled() -> Self {
         Self::new(Layer::Actor, codes::CANCELLED, "the call was cancelled")
     }
 
-    /// Nothing new is begun any more: an ordered stop of the daemon is under way.
+    /// Refuses new work: an ordered stop of the daemon is under way.
     pub fn daemon_stopping() -> Self {
         Self::new(Layer::Actor, codes::DAEMON_STOPPING, "the daemon is being stopped")
             .next("repeat it when the daemon is back; nothing was done")
             .retryable()
     }
 
-    /// The call's own deadline passed.
+    /// Reports that the call's own deadline passed.
     pub fn deadline(layer: Layer, after_secs: u64) -> Self {
         Self::new(layer, codes::DEADLINE_EXCEEDED, format!("no answer within {after_secs} s"))
             .detail("deadline_secs", after_secs)

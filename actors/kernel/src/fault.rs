@@ -1,9 +1,8 @@
-//! Named points at which tests make the daemon die, fail or wait.
+//! Failpoints: named points at which tests make the daemon die, fail or wait.
 //!
-//! Without the feature `failpoints` a point is nothing at all. With it, the
-//! environment variable `FAILPOINTS` arms points, for example
-//! `FAILPOINTS=create.after_plan=panic`; see the `fail` crate. The action
-//! `return(kill)` sends SIGKILL to the process itself.
+//! Without the feature `failpoints` a point compiles to nothing. With it, the environment variable
+//! `FAILPOINTS` arms points, for example `FAILPOINTS=create.after_plan=panic`; see the `fail`
+//! crate. The action `return(kill)` sends SIGKILL to the process itself.
 
 /// Passes a named point.
 #[macro_export]
@@ -13,7 +12,7 @@ macro_rules! fault_point {
     };
 }
 
-/// See [`fault_point!`].
+/// Evaluates a named point; the function behind [`fault_point!`].
 pub fn pass(name: &str) {
     let _ = name;
     #[cfg(feature = "failpoints")]

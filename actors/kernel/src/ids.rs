@@ -1,5 +1,5 @@
-//! Ids are newtypes: a prefix that names the kind and a UUIDv7, so that they
-//! sort by age and one kind cannot be passed for another.
+//! Typed ids: newtypes of a UUIDv7 with a prefix that names the kind, so that ids sort by age and
+//! one kind cannot be passed for another.
 
 use std::{fmt, str::FromStr};
 
@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de};
 use uuid::Uuid;
 
-/// A text that is not an id of the expected kind.
+/// Error for a text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {kind} id: expected `{prefix}_` and 32 hex digits")]
+#[error("`{text}` is not a valid {kind} id: expected `{prefix}_` and 32 hex digits")]
 pub struct IdError {
     text: String,
     kind: &'static str,
@@ -23,16 +23,16 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The text before the underscore.
+            /// Text before the underscore.
             pub const PREFIX: &'static str = $prefix;
 
-            /// A new id, later than every id made before on this machine.
+            /// Makes an id later than every id made before on this machine.
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
             }
 
-            /// The id without its prefix, for places that want a UUID.
+            /// UUID of the id, without its prefix.
             pub fn uuid(self) -> Uuid {
                 self.0
             }

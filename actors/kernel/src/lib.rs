@@ -1,6 +1,6 @@
-//! What every actor of the house stands on: ids, errors, the declaration of a
-//! tool, the context of a call, mailboxes, supervision. Small and dull; it knows
-//! no other crate of the house.
+//! Actor framework that every other crate stands on: ids, errors, the declaration of a tool, the
+//! context of a call, mailboxes, supervision. Small and dull; depends on no other crate of the
+//! workspace.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

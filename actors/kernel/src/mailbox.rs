@@ -1,4 +1,4 @@
-//! Addresses that stay good when the actor behind them is restarted.
+//! Stable actor addresses: an address stays valid when the actor behind it is restarted.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{ActorStatus, Layer, ToolError, codes};
 
-/// Nobody is at the address now.
+/// Error: no actor is at the address now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} is {state}")]
 pub struct Unavailable {
@@ -16,21 +16,21 @@ pub struct Unavailable {
     state: &'static str,
 }
 
-/// A question that got no answer.
+/// Failure of a request that got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Nobody took the message.
+    /// No actor took the message.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The actor ended, or dropped the question.
+    /// The actor ended, or dropped the request.
     #[error("{0} did not answer")]
     Dropped(String),
-    /// No answer in time.
+    /// The answer did not come in time.
     #[error("{path} did not answer within {waited_ms} ms")]
     Deadline {
-        /// Whom it was asked.
+        /// Path of the actor that was asked.
         path: String,
-        /// How long.
+        /// Time waited.
         waited_ms: u64,
     },
 }
@@ -49,56 +49,56 @@ impl From<Unavailable> for ToolError {
     }
 }
 
-/// Where messages for one place in the tree go. Cheap to clone.
+/// Stable address of one place in the actor tree. Cheap to clone.
 pub struct Address<M> {
     slot: Arc<ArcSwapOption<ActorRef<M>>>,
-    probe: Arc<ActorStatus>,
+    status: Arc<ActorStatus>,
 }
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Self { slot: self.slot.clone(), probe: self.probe.clone() }
+        Self { slot: self.slot.clone(), status: self.status.clone() }
     }
 }
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({})", self.probe.path())
+        write!(f, "Address({})", self.status.path())
     }
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// An address at which nobody is yet.
-    pub fn vacant(probe: Arc<ActorStatus>) -> Self {
-        Self { slot: Arc::default(), probe }
+    /// Makes an address with no actor behind it yet.
+    pub fn vacant(status: Arc<ActorStatus>) -> Self {
+        Self { slot: Arc::default(), status }
     }
 
-    /// The place's vital signs.
+    /// Status of the place.
     pub fn probe(&self) -> &Arc<ActorStatus> {
-        &self.probe
+        &self.status
     }
 
-    /// Puts a message into the mailbox, also of an actor that is still starting; it
-    /// is dropped if that start fails. Mailboxes are not bounded here: whoever
-    /// sends on behalf of clients passes the registry's admission first.
+    /// Puts a message into the mailbox, also of an actor that is still starting; it is dropped if
+    /// that start fails. Mailboxes are not bounded here: whoever sends on behalf of clients passes
+    /// the registry's admission first.
     ///
     /// # Errors
-    /// When no actor is at the address; the message is dropped.
+    /// Fails when no actor is at the address; the message is dropped.
     pub fn send(&self, message: M) -> Result<(), Unavailable> {
-        let unavailable = |state| Unavailable { path: self.probe.path().to_owned(), state };
+        let unavailable = |state| Unavailable { path: self.status.path().to_owned(), state };
         let actor = self.slot.load();
         let actor = actor.as_ref().ok_or_else(|| unavailable("not running"))?;
-        self.probe.sent();
+        self.status.sent();
         actor.cast(message).map_err(|_| {
-            self.probe.unsent(1);
+            self.status.unsent(1);
             unavailable("stopping")
         })
     }
 
-    /// Asks and waits for the answer, at most `deadline`.
+    /// Sends a request and waits for the answer, at most `deadline`.
     ///
     /// # Errors
-    /// When nobody answers in time.
+    /// Fails when no answer comes in time.
     pub async fn ask<T>(
         &self,
         deadline: Duration,
@@ -108,23 +108,23 @@ impl<M: Send + 'static> Address<M> {
         self.send(question(reply))?;
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(AskError::Dropped(self.probe.path().to_owned())),
+            Ok(Err(_)) => Err(AskError::Dropped(self.status.path().to_owned())),
             Err(_) => Err(AskError::Deadline {
-                path: self.probe.path().to_owned(),
+                path: self.status.path().to_owned(),
                 waited_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
             }),
         }
     }
 
     pub(crate) fn occupy(&self, actor: ActorRef<M>) {
-        // What an earlier actor left unread is gone with its mailbox.
-        self.probe.emptied();
+        // Messages that an earlier actor left unread are gone with its mailbox.
+        self.status.emptied();
         self.slot.store(Some(Arc::new(actor)));
     }
 
-    /// Leaves the address if `actor` still holds it.
+    /// Vacates the address if `actor` still occupies it.
     pub(crate) fn vacate(&self, actor: ractor::ActorId) {
-        if self.slot.load().as_ref().is_some_and(|held| held.get_id() == actor) {
+        if self.slot.load().as_ref().is_some_and(|current| current.get_id() == actor) {
             self.slot.store(None);
         }
     }

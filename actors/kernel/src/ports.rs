@@ -1,5 +1,5 @@
-//! Small traits through which actors meet without knowing each other's crates.
-//! The crate that owns the thing implements the trait; the boot wires it.
+//! Ports: small traits through which actors call each other without depending on each other's
+//! crates. The crate that owns the thing implements the trait; boot wires it.
 
 mod network;
 mod reservation;
@@ -24,31 +24,31 @@ pub use vault::Vault;
 
 use crate::{Resources, SessionId, ToolError};
 
-/// What is known of a session that owns something.
+/// State of a session that owns something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// A client is attached now.
+    /// True while a client is attached.
     pub attached: bool,
-    /// Calls of the session that are running now. A session with one is live.
+    /// Number of calls of the session that are running now. A session with one is live.
     pub calls_in_flight: u32,
     /// Time since the session last had a client attached or a call running.
     pub idle_for: Duration,
-    /// The session is over; what it owned is orphaned.
+    /// True once the session is over; what it owned is orphaned.
     pub ended: bool,
 }
 
-/// Keeps a session from ending for want of a client, and what it owns from being taken over, as a
-/// call in flight does. Until it is dropped.
+/// Keep-alive guard: while it lives, the session does not end for want of a client and its things
+/// cannot be taken over, as during a call in flight.
 #[derive(Default)]
 pub struct Hold(Option<Box<dyn std::any::Any + Send + Sync>>);
 
 impl Hold {
-    /// Held as long as this value is there.
+    /// Guards as long as `held` lives.
     pub fn of(held: impl Send + Sync + 'static) -> Self {
         Self(Some(Box::new(held)))
     }
 
-    /// Whether there is a session that is held. One that is over is not.
+    /// True if a session is guarded; a session that is over is not.
     pub fn holds(&self) -> bool {
         self.0.is_some()
     }
@@ -60,24 +60,24 @@ impl std::fmt::Debug for Hold {
     }
 }
 
-/// What a workspace takes that is made from the default image with default sizes.
+/// Resources of a workspace made from the default image with default sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultSize(pub Resources);
 
-/// The keeper of sessions and their quotas.
+/// Sessions and their quotas.
 #[async_trait]
 pub trait Sessions: Send + Sync {
-    /// Reserves before anything is made. Exact under concurrent calls.
+    /// Reserves quota before anything is made. Exact under concurrent calls.
     ///
     /// # Errors
     /// `quota_exceeded` or `host_full`, with what is used, wanted and allowed.
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError>;
 
-    /// Reserves what another session holds and releases when this is done: what is counted for
-    /// both of them together is there already.
+    /// Reserves what another session holds and will release once this succeeds; both together are
+    /// counted once.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// See [`Self::reserve`].
     async fn take_over(
         &self,
         by: SessionId,
@@ -94,9 +94,10 @@ pub trait Sessions: Send + Sync {
     /// Counts what a session already owns, without a limit; used at start-up.
     fn restore(&self, session: SessionId, what: Resources);
 
-    /// Holds a session for work that goes on without a call. A session that is over is not held.
+    /// Guards a session for work that continues without a call. A session that is over is not
+    /// guarded.
     fn hold(&self, session: SessionId) -> Hold;
 
-    /// What is known of a session.
+    /// State of a session.
     async fn standing(&self, session: SessionId) -> Standing;
 }

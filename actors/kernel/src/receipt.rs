@@ -1,30 +1,30 @@
-//! Whether an answer reached whoever asked.
+//! Delivery receipt: tells an actor whether its answer reached the caller.
 //!
-//! Most tools do not care. One that gives something away does: what was handed out and did not
-//! arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and hands it
-//! to the front door with the answer; the door signs it when the answer is written. Dropped
-//! unsigned (the caller has gone, was too late or cancelled, the connection broke, or the answer
-//! was refused as too large) the pad says no.
+//! Most tools do not care. A tool that gives something away does: what was handed out and did not
+//! arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and passes
+//! it to the front door with the answer; the door signs it once the answer is written. A pad
+//! dropped unsigned (the caller has gone, was too late or cancelled, the connection broke, or the
+//! answer was refused as too large) reports no delivery.
 
 use tokio::sync::watch;
 
-/// The actor's end. Cheap to clone. The default one is never signed.
+/// Receiving end, for the actor. Cheap to clone. The default one is never signed.
 #[derive(Debug, Clone, Default)]
 pub struct Receipt(Option<watch::Receiver<bool>>);
 
-/// The dispatcher's end, and then the door's.
+/// Signing end, for the dispatcher and then the door.
 #[derive(Debug)]
 pub struct ReceiptPad(watch::Sender<bool>);
 
 impl Receipt {
-    /// A receipt and its pad.
+    /// Makes a receipt and its pad.
     pub fn pair() -> (ReceiptPad, Self) {
         let (sender, receiver) = watch::channel(false);
         (ReceiptPad(sender), Self(Some(receiver)))
     }
 
-    /// Waits until it is known whether the answer was taken. As long as a door writes it, which a
-    /// client that does not read can make last: whoever waits sets a limit.
+    /// Waits until it is known whether the answer was delivered. A client that does not read can
+    /// delay this, so the caller sets a limit.
     pub async fn taken(self) -> bool {
         let Some(mut receiver) = self.0 else { return false };
         receiver.wait_for(|taken| *taken).await.is_ok_and(|taken| *taken)
@@ -32,7 +32,7 @@ impl Receipt {
 }
 
 impl ReceiptPad {
-    /// The answer is written.
+    /// Confirms that the answer is written.
     pub fn sign(self) {
         self.0.send_replace(true);
     }

@@ -1,4 +1,4 @@
-//! What a workspace takes and a session may hold.
+//! Resource vector: workspaces, memory and disk as quotas count them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// One workspace of this size.
+    /// Resources of one workspace of this size.
     pub fn workspace(memory_mb: u64, disk_gb: u64) -> Self {
         Self { workspaces: 1, memory_mb, disk_gb }
     }
 
-    /// The sum, saturating.
+    /// Sum, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Resources {
         }
     }
 
-    /// The difference, never below zero.
+    /// Difference, never below zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Resources {
         }
     }
 
-    /// Of everything what both have.
+    /// Minimum of each amount.
     #[must_use]
     pub fn lesser(self, other: Self) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Resources {
         }
     }
 
-    /// So many times as much, saturating.
+    /// Product with a count, saturating.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Resources {
         }
     }
 
-    /// The first amount that exceeds `limit`: its name, what is wanted, the limit.
+    /// First amount that exceeds `limit`: its name, what is wanted, the limit.
     pub fn first_over(self, limit: Self) -> Option<(&'static str, u64, u64)> {
         [
             ("workspaces", self.workspaces, limit.workspaces),

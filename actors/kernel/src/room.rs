@@ -1,5 +1,5 @@
-//! A low watermark of free disk space. What begins something large on the host's disk asks here
-//! first: below the floor it is refused, so that what goes on, and the journal, have the rest.
+//! Low watermark of free disk space. Whatever begins something large on the host's disk asks here
+//! first: below the floor it is refused, so that running work and the journal have the rest.
 
 use std::path::Path;
 #[cfg(any(test, feature = "test-util"))]
@@ -7,40 +7,41 @@ use std::sync::Arc;
 
 use crate::{Layer, ToolError, codes};
 
-/// Free space of the host's file systems against the floor of the configuration. Cheap to clone.
+/// Check of free space on the host's file systems against the configured floor. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Room {
     floor_bytes: u64,
-    /// For tests: asked instead of the file system.
+    /// Free space that tests set instead of the file system's.
     #[cfg(any(test, feature = "test-util"))]
     free: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
-/// A file system with less free space than there is to be.
+/// Free space of a file system, and the floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// What is free for others than root.
+    /// Bytes free for users other than root.
     pub free_bytes: u64,
-    /// What has to be.
+    /// Bytes that must be free.
     pub floor_bytes: u64,
 }
 
-/// The floor is at most this part of a file system: a small one is not below it for ever.
+/// Divisor that caps the floor at a part of the file system, so that a small one is not below it
+/// for ever.
 const PART: u64 = 10;
 
 impl Room {
-    /// With this floor; 0 never refuses.
+    /// Makes a check with this floor; 0 never refuses.
     pub fn with_floor_mb(floor_mb: u64) -> Self {
         Self { floor_bytes: floor_mb.saturating_mul(1 << 20), ..Self::default() }
     }
 
-    /// One whose free space, in bytes, is told.
+    /// Makes a check against free space, in bytes, that the test sets.
     #[cfg(any(test, feature = "test-util"))]
     pub fn told(floor_bytes: u64, free: Arc<std::sync::atomic::AtomicU64>) -> Self {
         Self { floor_bytes, free: Some(free) }
     }
 
-    /// What is free where this path is, and what has to be. Nothing of a path that is not there.
+    /// Free space and floor of the file system of this path; `None` if the path does not exist.
     pub fn look(&self, path: &Path) -> Option<Shortage> {
         #[cfg(any(test, feature = "test-util"))]
         if let Some(free) = &self.free {
@@ -55,13 +56,13 @@ impl Room {
         })
     }
 
-    /// What is missing where this path is, if anything. A path that cannot be looked at lacks
-    /// nothing: whoever writes there hears of it.
+    /// Shortage on the file system of this path, if any. A path that cannot be inspected lacks
+    /// nothing: whoever writes there gets the error.
     pub fn shortage(&self, path: &Path) -> Option<Shortage> {
         self.look(path).filter(|found| found.free_bytes < found.floor_bytes)
     }
 
-    /// Whether something large may be begun where this path is.
+    /// Checks that something large may be begun at this path.
     ///
     /// # Errors
     /// `host_disk_full` with the figures.

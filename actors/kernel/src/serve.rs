@@ -1,4 +1,4 @@
-//! From a routed call to the handler of its type.
+//! Tool dispatch inside an actor: from a routed call to the handler of its type.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -12,12 +12,12 @@ use crate::{
     workers::Workers,
 };
 
-/// A call on its way to the actor that serves it.
+/// Call on its way to the actor that serves it.
 #[derive(Debug)]
 pub struct ToolCall {
-    /// The tool.
+    /// Declaration of the tool.
     pub tool: &'static ToolInfo,
-    /// Who, until when, how to stop.
+    /// Context of the call.
     pub cx: CallCx,
     /// Input that passed the schema.
     pub args: Value,
@@ -25,12 +25,12 @@ pub struct ToolCall {
     pub reply: Responder,
 }
 
-/// A mailbox that takes tool calls.
+/// Mailbox that takes tool calls.
 pub trait Target: Send + Sync {
-    /// Hands the call over.
+    /// Puts the call into the mailbox.
     ///
     /// # Errors
-    /// When nobody is there; the call is dropped and its caller told.
+    /// Fails when no actor is there; the call is dropped and its caller gets an error.
     fn deliver(&self, call: ToolCall) -> Result<(), Unavailable>;
     /// Key under which the registry counts calls.
     fn key(&self) -> &str;
@@ -45,54 +45,54 @@ impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
     }
 }
 
-/// Finds the actor of one kind that an input field names.
+/// Lookup of the actors of one kind by the value of an input field.
 pub trait Directory: Send + Sync {
-    /// The target of an id or a unique name.
+    /// Finds the target of an id or a unique name.
     ///
     /// # Errors
-    /// A `..._not_found` error that says how to list what there is.
+    /// Returns a `..._not_found` error that says how to list the existing ones.
     fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError>;
 }
 
-/// An answer now, or work that brings it while the mailbox goes on.
+/// Answer now, or work that produces it beside the mailbox.
 pub enum Reply<T> {
-    /// The answer.
+    /// Immediate answer.
     Now(T),
     /// Work run beside the mailbox; dropped when the actor ends.
     Later(futures::future::BoxFuture<'static, Result<T, ToolError>>),
 }
 
 impl<T> Reply<T> {
-    /// Work that brings the answer.
+    /// Makes an answer of work that produces it.
     pub fn later(work: impl Future<Output = Result<T, ToolError>> + Send + 'static) -> Self {
         Self::Later(Box::pin(work))
     }
 }
 
-/// An actor whose tools are its owner's alone, unless their rows say `access: Access::Any`.
+/// Actor whose tools are its owner's alone, unless their rows say `access: Access::Any`.
 pub trait Owned: Entity {
-    /// Whether a call may operate it.
+    /// Checks that a call may operate the actor.
     ///
     /// # Errors
-    /// `not_owner`, with the way to become it.
+    /// `not_owner`, with the way to become the owner.
     fn authorize(&self, cx: &CallCx) -> Result<(), ToolError>;
 }
 
-/// Decodes and handles one tool; a row of [`ToolGroup`].
+/// Function that decodes and handles one tool; a row of [`ToolGroup`].
 pub type Dispatch<E> = fn(&mut E, &CallCx, Value) -> Result<Reply<Value>, ToolError>;
 
-/// The tools that an actor of type `E` serves.
+/// Tools that an actor of type `E` serves.
 #[derive(Debug)]
 pub struct ToolGroup<E: Entity> {
     /// Declarations with their handlers.
     pub rows: &'static [(ToolInfo, Dispatch<E>)],
 }
 
-/// Decodes the input and has it handled; what [`tools!`](crate::tools) makes a [`Dispatch`] of.
-/// The handler decides; it cannot wait.
+/// Decodes the input and calls the handler; [`tools!`](crate::tools) makes each [`Dispatch`] of
+/// this. The handler decides and cannot wait.
 ///
 /// # Errors
-/// The handler's refusal, or `invalid_input`.
+/// Refusal of the handler, or `invalid_input`.
 pub fn dispatch<E, T: Tool>(
     entity: &mut E,
     cx: &CallCx,
@@ -111,8 +111,8 @@ fn encode<T: Serialize>(output: T) -> Result<Value, ToolError> {
     serde_json::to_value(output).map_err(|error| ToolError::internal(error.to_string()))
 }
 
-/// Serves one call from the families of an actor. Work beside the mailbox that
-/// panics is answered as `internal` and takes nothing else with it.
+/// Serves one call from the tools of an actor. Work beside the mailbox that panics is answered as
+/// `internal` and affects nothing else.
 pub fn serve<E: Entity>(
     entity: &mut E,
     families: &[&ToolGroup<E>],
@@ -125,7 +125,7 @@ pub fn serve<E: Entity>(
     let row = families.iter().flat_map(|family| family.rows).find(|row| row.0.spec.name == name);
     let span = cx.span.clone();
     let outcome = span.in_scope(|| match row {
-        // It waited here for the actor's start, and nobody waits for it any more.
+        // The call waited for the actor's start, and nobody waits for it any more.
         Some(_) if cx.cancel.is_cancelled() => Err(ToolError::cancelled()),
         Some(_) if cx.remaining().is_zero() => Err(ToolError::deadline(crate::Layer::Actor, 0)),
         Some((_, dispatch)) => dispatch(entity, &cx, args),
@@ -145,8 +145,8 @@ pub fn serve<E: Entity>(
     }
 }
 
-/// Declares tools: one row each, which names the handler. What an addressed actor serves is for its
-/// owner alone, as far as the row does not say otherwise ([`Owned`]).
+/// Declares tools: one row each, which names the handler. Tools of an addressed actor are for its
+/// owner alone, unless the row says otherwise ([`Owned`]).
 ///
 /// ```text
 /// tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
@@ -156,8 +156,8 @@ pub fn serve<E: Entity>(
 ///     metrics_query: Query => Series = Metrics::query { title: "Query", effect: Read };
 /// }
 /// ```
-/// The handlers of an actor decide and cannot wait; those of a [`Service`](crate::Service) are
-/// `async fn(Arc<Metrics>, CallCx, Query) -> Result<Series, ToolError>`.
+/// Handlers of an actor decide and cannot wait; those of a [`Service`](crate::Service) are `async
+/// fn(Arc<Metrics>, CallCx, Query) -> Result<Series, ToolError>`.
 #[macro_export]
 macro_rules! tools {
     ($vis:vis $family:ident: $title:literal for service $service:ty, singleton $singleton:ident;
@@ -175,7 +175,7 @@ macro_rules! tools {
      $($name:ident: $input:ty => $output:ty = $handler:path { $($key:ident: $value:expr),+ $(,)? };)+) => {
         $($crate::tools!(@tool $title, $name, $input, $output,
             $crate::Addressing::Field { kind: stringify!($kind), field: {
-                // The input has the field, or this does not compile.
+                // Compile-time check: the input has the field.
                 let _ = |input: &$input| { let _ = &input.$field; };
                 stringify!($field)
             } }, $crate::Access::Owner, $($key: $value),+);)+

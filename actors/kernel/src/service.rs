@@ -1,7 +1,7 @@
 //! A stateless service: an actor whose tools are async functions, each call run beside the mailbox.
 //!
-//! It decides nothing in its handler, so that nothing can hold it up; what has to be decided in
-//! order needs an [`Entity`] of its own.
+//! The mailbox handler decides nothing, so that nothing can hold it up; decisions that need an
+//! order belong in an [`Entity`] of their own.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::{
     serve::{dispatch, serve},
 };
 
-/// What a service's functions work with. It outlives restarts of its actor.
+/// Shared state of a service's functions. Outlives restarts of the actor.
 pub trait Service: Send + Sync + Sized + 'static {
-    /// The tools it serves, of `tools! { … for service Self … }`.
+    /// Groups of tools, made by `tools! { … for service Self … }`.
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>];
 }
 
-/// The actor of a service.
+/// Actor of a service.
 pub struct ServiceActor<S: Service> {
     me: Context<ToolCall>,
     service: Arc<S>,
@@ -37,11 +37,11 @@ impl<S: Service> Entity for ServiceActor<S> {
     }
 }
 
-/// Runs a service's function for a call. It ends with the call: when that is cancelled or its time
-/// is over, the function is dropped where it waits.
+/// Runs a service's function for a call. The function is dropped where it waits when the call is
+/// cancelled or its time is over.
 ///
 /// # Errors
-/// As [`dispatch`].
+/// See [`dispatch`].
 pub fn run<S: Service, T: Tool, F>(
     actor: &mut ServiceActor<S>,
     cx: &CallCx,

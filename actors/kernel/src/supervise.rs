@@ -1,25 +1,25 @@
-//! Restart policies as data, and the meter that applies one.
+//! Restart policy as data, and the restart meter that applies it.
 
 use std::{collections::VecDeque, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// When and how often a child is started again, and what happens after.
+/// Restart policy: which ends restart a child, how often, and what follows when it is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartPolicy {
-    /// Which ends of the child are answered with a restart.
+    /// Ends of the child that are answered with a restart.
     pub restart: Restart,
-    /// Restarts allowed within `window_secs`; one more and the child is given up.
+    /// Maximum number of restarts within `window_secs`; one more and the child is given up.
     pub max_restarts: u32,
     /// Length of the sliding window.
     pub window_secs: u64,
-    /// Waits before restarts.
+    /// Wait before each restart.
     pub backoff: Backoff,
-    /// What happens when the child is given up.
+    /// Consequence for the supervisor when the child is given up.
     pub give_up: GiveUp,
 }
 
-/// Which ends are answered with a restart.
+/// Ends that are answered with a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Restart {
@@ -27,32 +27,32 @@ pub enum Restart {
     Always,
     /// Failures only; a child that stops by itself is done.
     OnFailure,
-    /// Never: its end is news for the owner.
+    /// No end: the owner decides.
     Never,
 }
 
-/// The wait before the nth restart within the window: `initial_ms`, doubled each
-/// time, at most `max_ms`.
+/// Exponential back-off: the wait before the nth restart within the window is `initial_ms`, doubled
+/// each time, at most `max_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     /// First wait.
     pub initial_ms: u64,
-    /// Longest wait.
+    /// Maximum wait.
     pub max_ms: u64,
 }
 
-/// What happens to the supervisor of a child that is given up.
+/// Consequence for the supervisor of a child that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GiveUp {
     /// The supervisor fails too: the child is essential.
     Escalate,
-    /// The child stays down, listed as `gave_up`; the others go on.
+    /// The child stays down, listed as `gave_up`; its siblings keep running.
     StayDown,
 }
 
 impl RestartPolicy {
-    /// For children without which the daemon is useless.
+    /// Policy of children without which the daemon is useless.
     pub const ESSENTIAL: Self = Self {
         restart: Restart::Always,
         max_restarts: 5,
@@ -60,7 +60,7 @@ impl RestartPolicy {
         backoff: Backoff { initial_ms: 50, max_ms: 5_000 },
         give_up: GiveUp::Escalate,
     };
-    /// For one entity among many.
+    /// Policy of one entity among many.
     pub const ENTITY: Self = Self {
         restart: Restart::OnFailure,
         max_restarts: 5,
@@ -68,7 +68,7 @@ impl RestartPolicy {
         backoff: Backoff { initial_ms: 100, max_ms: 10_000 },
         give_up: GiveUp::StayDown,
     };
-    /// For an attachment: its end is final.
+    /// Policy of an attachment: its end is final.
     pub const TEMPORARY: Self = Self {
         restart: Restart::Never,
         max_restarts: 0,
@@ -78,18 +78,18 @@ impl RestartPolicy {
     };
 }
 
-/// What to do about a child's end.
+/// Decision about the end of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Start it again after this wait.
+    /// Start the child again after this wait.
     RestartAfter(Duration),
-    /// It is done; nothing to do.
+    /// Nothing to do; the child is done.
     Done,
-    /// Too many restarts.
+    /// Too many restarts; give the child up.
     GiveUp,
 }
 
-/// Counts restarts of one child. Pure: the caller brings the time.
+/// Restart counter of one child. Pure: the caller supplies the time.
 #[derive(Debug, Clone)]
 pub struct Meter {
     policy: RestartPolicy,
@@ -97,12 +97,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that has seen nothing.
+    /// Makes a meter without any restarts.
     pub fn new(policy: RestartPolicy) -> Self {
         Self { policy, recent: VecDeque::new() }
     }
 
-    /// Judges an end of the child at `now`, a time since any fixed origin.
+    /// Decides about an end of the child at `now`, a time since any fixed origin.
     pub fn judge(&mut self, now: Duration, failed: bool) -> Verdict {
         match self.policy.restart {
             Restart::Never => return Verdict::Done,

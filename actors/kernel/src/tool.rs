@@ -1,10 +1,10 @@
-//! The declaration of a tool: everything that any front door, document or check
-//! needs to know, stated once.
+//! Tool declaration: everything that any front door, document or check needs to know about a tool,
+//! stated once.
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// What a tool does to the world; the source of MCP's annotations.
+/// Effect of a tool on the world; the source of MCP's annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -18,7 +18,7 @@ pub enum Effect {
     Destroy,
 }
 
-/// How much harm a call can do; what policies act on.
+/// Harm that a call can do; policies act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
@@ -30,7 +30,7 @@ pub enum Risk {
     High,
 }
 
-/// Who may be shown the tool.
+/// Audience that is shown the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
@@ -40,17 +40,17 @@ pub enum Tier {
     Operator,
 }
 
-/// Which sessions may call a tool of an actor.
+/// Sessions that may call a tool of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// The one that owns the actor.
+    /// Only the session that owns the actor.
     Owner,
-    /// Every one. Whoever serves all judges by what is asked for.
+    /// Every session. An actor that serves all of them judges each request itself.
     Any,
 }
 
-/// The token bucket a call draws from.
+/// Token bucket that a call draws from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateClass {
@@ -62,7 +62,7 @@ pub enum RateClass {
     Default,
 }
 
-/// How the registry finds the actor for a call.
+/// Rule by which the registry finds the actor for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressing {
     /// One actor serves every call.
@@ -76,60 +76,61 @@ pub enum Addressing {
     },
 }
 
-/// What is declared of a tool beside its types.
+/// Declaration of a tool, apart from its types.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// Name on the wire.
     pub name: &'static str,
-    /// For people.
+    /// Title for people.
     pub title: &'static str,
-    /// Group of tools it is listed and documented with.
+    /// Group under which the tool is listed and documented.
     pub family: &'static str,
-    /// What it does to the world.
+    /// Effect on the world.
     pub effect: Effect,
-    /// Whether it reaches beyond the daemon and its guests' own state.
+    /// True if the tool reaches beyond the daemon and its guests' own state.
     pub open_world: bool,
-    /// How much harm a call can do.
+    /// Harm that a call can do.
     pub risk: Risk,
-    /// Who may see it.
+    /// Audience that is shown the tool.
     pub tier: Tier,
-    /// Which sessions may call it; judged before its handler runs.
+    /// Sessions that may call it; checked before its handler runs.
     pub access: Access,
-    /// The bucket it draws from.
+    /// Bucket that a call draws from.
     pub rate: RateClass,
-    /// The bucket of a call whose input decides that, in place of `rate`.
+    /// Bucket that the input of a call decides, in place of `rate`.
     pub rate_of: fn(&serde_json::Value) -> Option<RateClass>,
-    /// Which actor serves it.
+    /// Actor that serves it.
     pub addressing: Addressing,
-    /// A call's time limit when its input names none.
+    /// Time limit of a call whose input names none.
     pub timeout_secs: u64,
-    /// The time that a call's input asks for, if it does. A margin for the answer is added.
+    /// Time limit that a call's input asks for, if any. A margin for the answer is added.
     pub limit_secs: fn(&serde_json::Value) -> Option<u64>,
-    /// Largest result in bytes of JSON that reaches a client whole.
+    /// Maximum size of a result, in bytes of JSON, that reaches a client whole.
     pub result_budget_bytes: usize,
-    /// Extra tokens a call takes, from its input (a call for five workspaces takes five).
+    /// Number of extra tokens that a call takes, from its input (a call for five workspaces takes
+    /// five).
     pub weight: fn(&serde_json::Value) -> u32,
 }
 
 impl Spec {
-    /// The bucket that a call draws from.
+    /// Bucket that a call draws from.
     pub fn class(&self, input: &serde_json::Value) -> RateClass {
         (self.rate_of)(input).unwrap_or(self.rate)
     }
 }
 
-/// An input type that is a tool. Implemented by [`tools!`](crate::tools).
+/// Input type of a tool. Implemented by [`tools!`](crate::tools).
 pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
-    /// The declaration.
+    /// Declaration of the tool.
     const SPEC: Spec;
-    /// What a success looks like; an object at the root.
+    /// Type of a successful result; an object at the root.
     type Output: Serialize + JsonSchema + Send + 'static;
 }
 
-/// One row of the catalogue: data only, no actor type.
+/// Row of the catalogue: data only, no actor type.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolInfo {
-    /// The declaration.
+    /// Declaration of the tool.
     pub spec: Spec,
     /// JSON Schema 2020-12 of the input, with the description at its root.
     pub input: fn() -> Schema,
@@ -138,12 +139,12 @@ pub struct ToolInfo {
 }
 
 impl ToolInfo {
-    /// The row of a tool.
+    /// Makes the row of a tool.
     pub const fn of<T: Tool>() -> Self {
         Self { spec: T::SPEC, input: schema::<T>, output: output_schema::<T::Output> }
     }
 
-    /// The input type's documentation.
+    /// Documentation of the input type.
     pub fn description(&self) -> String {
         let schema = (self.input)();
         schema.get("description").and_then(|text| text.as_str()).unwrap_or_default().to_owned()
@@ -154,24 +155,24 @@ fn schema<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>()
 }
 
-/// Says what is written, not what could be read: a field that may be left out is
-/// not required. Clients check results against this.
+/// Schema of what is written, not of what could be read: a field that may be left out is not
+/// required. Clients check results against this.
 fn output_schema<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// The input's field `timeout_secs` is the limit of the whole call.
+/// Default of [`Spec::limit_secs`]: the input's field `timeout_secs` limits the whole call.
 pub fn own_timeout(input: &serde_json::Value) -> Option<u64> {
     input.get("timeout_secs")?.as_u64()
 }
 
-/// Every call draws from the tool's own bucket.
+/// Default of [`Spec::rate_of`]: every call draws from the tool's own bucket.
 pub fn rate_as_declared(_: &serde_json::Value) -> Option<RateClass> {
     None
 }
 
-/// A call takes one token.
+/// Default of [`Spec::weight`]: a call takes one token.
 pub fn one_token(_: &serde_json::Value) -> u32 {
     1
 }

@@ -1,4 +1,4 @@
-//! Work done beside a mailbox.
+//! Background tasks of an actor, run beside its mailbox.
 
 use std::sync::Arc;
 
@@ -6,9 +6,8 @@ use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-/// The workers of one incarnation of an actor. When the last handle held by the
-/// actor is dropped, its workers are dropped too: nothing goes on acting for an
-/// actor that is gone.
+/// Workers of one incarnation of an actor. When the last handle held by the actor is dropped, its
+/// workers are dropped too: nothing goes on acting for an actor that is gone.
 #[derive(Debug, Clone)]
 pub struct Workers(Arc<Inner>);
 
@@ -41,12 +40,12 @@ impl Workers {
         self.0.tracker.spawn(work.in_current_span())
     }
 
-    /// Workers now running.
+    /// Number of workers now running.
     pub fn running(&self) -> usize {
         self.0.tracker.len()
     }
 
-    /// Ends all workers where they stand.
+    /// Cancels all workers at their next await.
     pub fn abort_all(&self) {
         self.0.end.cancel();
     }

@@ -1,4 +1,4 @@
-//! What reaches an actor whose start takes time.
+//! Delivery to actors whose start takes time, ownership checks, and services.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{
     serve, tools,
 };
 
-/// Starts when the gate says so; counts what it was asked to do.
+/// Entity that starts when the gate says so and counts the calls it handled.
 struct Slow {
     me: Context<ToolCall>,
     done: u32,
@@ -82,7 +82,7 @@ fn cx(wait: Duration) -> CallCx {
 
 type Answer = tokio::sync::oneshot::Receiver<Result<serde_json::Value, ToolError>>;
 
-/// A call put into the mailbox, which must take it.
+/// Puts a call into the mailbox, which must take it.
 fn call(address: &Address<ToolCall>, cx: CallCx) -> Answer {
     let (reply, answer) = tokio::sync::oneshot::channel();
     let call =
@@ -141,7 +141,7 @@ async fn a_start_that_fails_answers_nobody_and_leaves_the_address() {
     assert!(matches!(refused, Err(AskError::Unavailable(_))), "{refused:?}");
 }
 
-/// A thing of one session's, as far as its rows do not say otherwise.
+/// Entity of one session, private unless a row says otherwise.
 struct Mine(SessionId);
 
 impl Entity for Mine {
@@ -207,7 +207,7 @@ fn what_is_a_sessions_is_used_by_no_other_unless_its_row_says_so() {
     assert_eq!(call(&stranger, "look_at_it"), Ok(()));
 }
 
-/// Adds up, beside its mailbox.
+/// Service that adds numbers beside its mailbox.
 struct Adding;
 
 impl crate::Service for Adding {

@@ -1,4 +1,4 @@
-//! The network as a workspace sees it.
+//! Network port: how a workspace joins the network, gets its connection and leaves.
 //!
 //! ```text
 //! join ─► cable ─► the machine is launched ─► settled ─► the guest takes its Attachment ─► leave
@@ -39,7 +39,7 @@ pub struct NetworkPolicy {
     pub group: Option<NetworkGroup>,
 }
 
-/// A change of a policy. What is `None` stays as it is.
+/// Partial change of a policy; a field that is `None` stays unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkWish {
     /// See [`NetworkPolicy::allow_internet`].
@@ -84,28 +84,28 @@ impl PortForward {
     }
 }
 
-/// How the guest has to set its interface. The same for the workspace's whole life.
+/// Interface settings of the guest; constant for the workspace's whole life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The interface's own address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// The guest's address.
+    /// IP address of the guest.
     pub address: Ipv4Addr,
-    /// Bits of the address that name its network.
+    /// Length of the network prefix in bits.
     pub prefix_len: u8,
-    /// The next hop to everything else.
+    /// Address of the next hop to everything else.
     pub gateway: Ipv4Addr,
-    /// Who answers names; `None` when nobody does.
+    /// Address of the resolver; `None` where there is none.
     pub dns: Option<Ipv4Addr>,
 }
 
-/// The host's end of a machine's cable.
+/// Host side of a machine's network card.
 #[derive(Debug, Clone)]
 pub enum Netdev {
-    /// A queue of the workspace's tap: non-blocking, with a virtio header before each frame. One
-    /// machine at a time.
+    /// Queue of the workspace's tap: non-blocking, with a virtio header before each frame. One
+    /// machine uses it at a time.
     Tap(Arc<OwnedFd>),
-    /// The hypervisor's own network stack, cut off from everything but these forwards.
+    /// User-mode network stack of the hypervisor, cut off from everything but these forwards.
     User(Vec<PortForward>),
 }
 
@@ -127,63 +127,63 @@ pub enum NetworkMode {
     },
 }
 
-/// What is in force for one workspace.
+/// Network state in force for one workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkView {
-    /// Its place.
+    /// Interface settings.
     pub attachment: Attachment,
-    /// What it may reach.
+    /// Policy of the workspace.
     pub policy: NetworkPolicy,
-    /// What leads to it.
+    /// Port forwards that lead to the workspace.
     pub forwards: Vec<PortForward>,
 }
 
-/// The keeper of addresses, policies and forwards.
+/// Addresses, policies and port forwards of all workspaces.
 #[async_trait]
 pub trait Network: Send + Sync {
-    /// How machines are connected. Waits until the self-test of the start is over.
+    /// Mode in which machines are connected. Waits until the self-test of the start is over.
     ///
     /// # Errors
-    /// When the network does not start.
+    /// Fails when the network does not start.
     async fn mode(&self) -> Result<NetworkMode, ToolError>;
 
-    /// Takes a workspace in with a policy, durably; for one that is in, changes what the wish
-    /// names. Does not wait for the kernel: [`Network::settled`] does.
+    /// Admits a workspace with a policy, durably; for one that was admitted before, changes what
+    /// the wish names. Does not wait for the kernel: [`Network::settled`] does.
     ///
     /// # Errors
-    /// `network_unavailable` where there is no network; `policy_unavailable` for a wish that this
-    /// host cannot keep, with the reason; what is wrong with the wish.
+    /// `network_unavailable` where there is no network; `policy_unavailable`, with the reason, for
+    /// a wish that this host cannot enforce; `invalid_input` for a wish that is wrong in itself.
     async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError>;
 
-    /// The cable of a machine that is about to be launched. Legal after [`Network::join`] and
-    /// while no machine has it. Waits for the kernel where that is still being brought to a plan
-    /// without this workspace.
+    /// Opens the host side of the card of a machine that is about to be launched. Legal after
+    /// [`Network::join`] and while no machine uses it. Waits while the kernel is still being
+    /// brought to a plan without this workspace.
     ///
     /// # Errors
-    /// When the machine before still holds it.
+    /// Fails while the previous machine still uses it.
     async fn cable(&self, id: WorkspaceId) -> Result<Netdev, ToolError>;
 
-    /// Returns once the kernel keeps what the plan says of this workspace.
+    /// Waits until the kernel enforces what the plan says about this workspace.
     ///
     /// # Errors
-    /// When it could not be brought there.
+    /// Fails when the kernel could not be brought to the plan.
     async fn settled(&self, id: WorkspaceId) -> Result<(), ToolError>;
 
-    /// Changes a policy: durable, applied and verified when it returns.
+    /// Changes a policy; durable, applied and verified on return.
     ///
     /// # Errors
-    /// As [`Network::join`]; then nothing changed.
+    /// See [`Network::join`]; nothing has changed then.
     async fn set_policy(
         &self,
         id: WorkspaceId,
         wish: NetworkWish,
     ) -> Result<NetworkPolicy, ToolError>;
 
-    /// Leads a port of the host to the workspace: durable and applied when it returns. Without
-    /// `host_port` it is a free one. The caller tells a running machine in user mode about it.
+    /// Forwards a port of the host to the workspace; durable and applied on return. Without
+    /// `host_port` a free port is chosen. The caller updates a running machine in user mode.
     ///
     /// # Errors
-    /// `port_taken`, by whom; `too_many_forwards`.
+    /// `port_taken`, with the owner of the port; `too_many_forwards`.
     async fn add_forward(
         &self,
         id: WorkspaceId,
@@ -192,7 +192,7 @@ pub trait Network: Send + Sync {
         host_port: Option<u16>,
     ) -> Result<PortForward, ToolError>;
 
-    /// Ends the forwards to a guest's port, or the one of them from `host_port`.
+    /// Removes the forwards to a guest's port, or only the one from `host_port`.
     ///
     /// # Errors
     /// `forward_not_found`.
@@ -204,19 +204,20 @@ pub trait Network: Send + Sync {
         host_port: Option<u16>,
     ) -> Result<Vec<PortForward>, ToolError>;
 
-    /// What is in force; `None` for a workspace that is not in.
+    /// State in force; `None` for a workspace that has not joined.
     fn view(&self, id: WorkspaceId) -> Option<NetworkView>;
 
-    /// Takes a workspace out with everything of it. Legal when its machine has ended; success
-    /// for one that is not in.
+    /// Removes a workspace with everything recorded for it. Legal when its machine has ended;
+    /// success for one that has not joined.
     ///
     /// # Errors
-    /// When it could not be made durable.
+    /// Fails when the removal could not be made durable.
     async fn leave(&self, id: WorkspaceId) -> Result<(), ToolError>;
 
-    /// Takes all others out; said once after a start, when it is known which workspaces exist.
+    /// Removes all workspaces but these; called once after a start, when the existing ones are
+    /// known.
     ///
     /// # Errors
-    /// When it could not be made durable.
+    /// Fails when the removal could not be made durable.
     async fn retain(&self, ids: Vec<WorkspaceId>) -> Result<(), ToolError>;
 }

@@ -1,9 +1,9 @@
-//! Quota that is taken for several things before the first of them is made.
+//! Quota reservation: taken as a whole for several things before the first of them is made.
 //!
-//! Whoever is about to make several things for a session takes all that they need at once, so
-//! that the last of them does not fail for want of room after the others are made. The errand of
-//! each carries the reservation, and the actor that makes the thing draws from it instead of
-//! reserving by itself: nothing is counted twice, and nothing is free in between.
+//! An actor that is about to make several things for a session reserves everything they need at
+//! once, so that the last of them does not fail for want of room after the others are made. The
+//! internal call for each carries the reservation, and the actor that makes the thing draws from it
+//! instead of reserving by itself: nothing is counted twice, and nothing is free in between.
 //!
 //! ```text
 //!  take ─► left ── draw ─► the drawer's, who releases it by `Sessions::release`
@@ -17,88 +17,88 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Sessions;
 use crate::{Resources, SessionId, ToolError};
 
-/// See the module. Cheap to clone; the clones share what is left.
+/// Shared reservation. Cheap to clone; the clones share what is left.
 #[derive(Clone)]
-pub struct Reservation(Arc<Held>);
+pub struct Reservation(Arc<Shared>);
 
-struct Held {
+struct Shared {
     sessions: Arc<dyn Sessions>,
     session: SessionId,
-    /// Held for an addition, never across an await.
+    /// Locked for an addition only, never across an await.
     left: Mutex<Resources>,
 }
 
 impl Reservation {
-    /// Reserves all of it, or nothing.
+    /// Reserves all of `what`, or nothing.
     ///
     /// # Errors
-    /// As [`Sessions::reserve`].
+    /// See [`Sessions::reserve`].
     pub async fn take(
         sessions: Arc<dyn Sessions>,
         session: SessionId,
         what: Resources,
     ) -> Result<Self, ToolError> {
         sessions.reserve(session, what).await?;
-        Ok(Self(Arc::new(Held { sessions, session, left: Mutex::new(what) })))
+        Ok(Self(Arc::new(Shared { sessions, session, left: Mutex::new(what) })))
     }
 
-    /// Whose quota it is.
+    /// Session whose quota is reserved.
     pub fn session(&self) -> SessionId {
         self.0.session
     }
 
-    /// Takes as much of `what` out of it as is left, and reserves the rest. All of `what` is the
-    /// drawer's from then on, counted once.
+    /// Takes as much of `what` as is left out of the reservation and reserves the rest. All of
+    /// `what` belongs to the drawer from then on, counted once.
     ///
     /// # Errors
-    /// As [`Sessions::reserve`]; nothing was taken out then.
+    /// See [`Sessions::reserve`]; nothing was taken out then.
     pub async fn draw(&self, what: Resources) -> Result<(), ToolError> {
         let drawn = Drawn::from(&self.0, what);
-        // Also when nothing is wanting: a session that is over makes nothing more.
+        // Called even when nothing is missing: a session that is over makes nothing more.
         self.0.sessions.reserve(self.0.session, what.minus(drawn.what)).await?;
         drawn.keep();
         Ok(())
     }
 
-    /// Takes back what a drawer holds and has no use for any more: it stays reserved, for whoever
-    /// draws next, instead of being the session's again. Counted once before and after.
+    /// Returns what a drawer no longer needs: it stays reserved for the next draw instead of going
+    /// back to the session. Counted once before and after.
     pub fn put_back(&self, what: Resources) {
         let mut left = self.0.left();
         *left = left.plus(what);
     }
 
-    /// What nobody has drawn.
+    /// Amount that nobody has drawn.
     pub fn left(&self) -> Resources {
         *self.0.left()
     }
 }
 
-impl Held {
+impl Shared {
     fn left(&self) -> MutexGuard<'_, Resources> {
-        // Nothing between lock and unlock panics; were it so, the sums still hold.
+        // Nothing between lock and unlock panics; if it did, the sums would still be right.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Held {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.sessions.release(self.session, *self.left());
     }
 }
 
-/// Taken out, and put back when dropped, unless kept.
+/// Drop guard: puts back what was taken out, unless kept.
 struct Drawn<'h> {
-    held: &'h Held,
+    shared: &'h Shared,
     what: Resources,
 }
 
 impl<'h> Drawn<'h> {
-    fn from(held: &'h Held, wanted: Resources) -> Self {
-        let mut left = held.left();
+    fn from(shared: &'h Shared, wanted: Resources) -> Self {
+        let mut left = shared.left();
         let what = wanted.lesser(*left);
         *left = left.minus(what);
         drop(left);
-        Self { held, what }
+        Self { shared, what }
     }
 
     fn keep(mut self) {
@@ -108,7 +108,7 @@ impl<'h> Drawn<'h> {
 
 impl Drop for Drawn<'_> {
     fn drop(&mut self) {
-        let mut left = self.held.left();
+        let mut left = self.shared.left();
         *left = left.plus(self.what);
     }
 }

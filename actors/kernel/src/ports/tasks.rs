@@ -1,11 +1,11 @@
-//! Tasks as who assigns them sees them.
+//! Task port: the guests' task queues as seen by whoever assigns tasks.
 //!
 //! ```text
 //! put ─► (hints) ─► results ─► the caller makes them durable ─► acknowledge
 //! ```
 //! The guest keeps a task from its put to its acknowledgement and runs it once, whatever happens to
-//! links, daemons and machines in between. A guest is not trusted: what it tells is checked, bounded
-//! and compared with what was sent. It may still lie about its own work.
+//! links, daemons and machines in between. Guests are not trusted: everything a guest reports is
+//! checked, bounded and compared with what was sent. A guest may still lie about its own work.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,80 +15,80 @@ use tokio::sync::watch;
 
 use crate::{ToolError, WorkspaceId};
 
-/// Results are asked for this often when no hint came: one may be lost with a link.
+/// Interval at which results are polled without a hint: a hint may be lost with a link.
 pub const TASK_POLL: Duration = Duration::from_secs(2);
 
-/// A task for a workspace.
+/// Task for a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskAssignment {
-    /// The message that assigns it.
+    /// Id of the message that assigns the task.
     pub message_id: String,
-    /// Names the task in its workspace: 1 to 128 bytes without control characters. Another put of
+    /// Id of the task in its workspace: 1 to 128 bytes without control characters. Another put of
     /// the same id runs nothing.
     pub task_id: String,
-    /// A script for `/bin/sh`, at most 256 KiB.
+    /// Script for `/bin/sh`, at most 256 KiB.
     pub command: String,
-    /// Where it runs; `/workspace` if it exists, else `/root`. The result says which.
+    /// Working directory; `/workspace` if it exists, else `/root`. The result says which.
     pub workdir: Option<String>,
-    /// On top of the workspace's own environment at the time of the put.
+    /// Variables on top of the workspace's own environment at the time of the put.
     pub env: BTreeMap<String, String>,
-    /// Wall-clock limit from its start, 1 to 86,400.
+    /// Wall-clock limit from the start of the task, 1 to 86,400.
     pub timeout_secs: u64,
 }
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// It waits for its turn.
+    /// Waiting for its turn.
     Queued,
-    /// It was started.
+    /// Started.
     Running,
-    /// It has a result, which was not acknowledged.
+    /// Ended with a result that was not acknowledged.
     Done,
-    /// Its result was acknowledged.
+    /// Ended with a result that was acknowledged.
     Acknowledged,
 }
 
 /// Answer to a put: the task is durable in its guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskTaken {
-    /// Where it stands.
+    /// State of the task.
     pub state: TaskState,
-    /// A task of this id had been put before; this put changed nothing.
+    /// True if a task of this id had been put before; this put changed nothing.
     pub repeat: bool,
-    /// That one had another command, folder or time limit.
+    /// True if that earlier task had another command, folder or time limit.
     pub differs: bool,
-    /// What became of it, when it is done.
+    /// Result of the task, when it is done.
     pub result: Option<TaskResult>,
 }
 
-/// How a task ended.
+/// Outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum TaskOutcome {
-    /// Its command exited.
+    /// The command exited.
     Exited {
-        /// With this status.
+        /// Exit status.
         exit_code: i32,
     },
-    /// Its command was ended by a signal.
+    /// The command was ended by a signal.
     Signalled {
-        /// Which.
+        /// Signal number.
         signal: i32,
     },
-    /// It reached its limit and was killed with all it had started.
+    /// The task reached its limit and was killed with everything it had started.
     TimedOut,
-    /// It had been started when its machine went down. It may have done its work in part or
+    /// The task had been started when its machine went down. It may have done its work in part or
     /// whole, and is not run again.
     Interrupted,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// It was not run: it makes no sense in this guest.
+    /// The task was not run: it makes no sense in this guest.
     Invalid {
-        /// A code for programs, such as `not_found` for a folder that is not there.
+        /// Code for programs, such as `not_found` for a folder that is not there.
         code: String,
-        /// For people.
+        /// Reason for people.
         reason: String,
     },
     /// Its workspace is gone. Whether it ran is not known. Told by whoever kept the task: no guest
@@ -111,127 +111,129 @@ impl TaskOutcome {
     }
 }
 
-/// One stream of a task.
+/// Captured output of one stream of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskText {
-    /// The beginning, at most 16 KiB and a notice of how much there was.
+    /// Beginning of the output, at most 16 KiB, with a notice of the total if cut.
     pub text: String,
-    /// There was more.
+    /// True if there was more output.
     pub truncated: bool,
-    /// Bytes written by the task.
+    /// Number of bytes written by the task.
     pub total_bytes: u64,
-    /// The file in the guest that holds more, up to 16 MiB, for `file_read` and `file_transfer`.
+    /// Path of the file in the guest that holds more, up to 16 MiB, for `file_read` and
+    /// `file_transfer`.
     pub path: Option<String>,
 }
 
-/// What became of a task. The same however often it is told.
+/// Result of a task; identical however often it is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResult {
-    /// Ascends with each task that ends in its guest.
+    /// Sequence number; ascends with each task that ends in its guest.
     pub number: u64,
-    /// As put.
+    /// Id of the task, as put.
     pub task_id: String,
-    /// As put.
+    /// Id of the assigning message, as put.
     pub message_id: String,
-    /// How it ended.
+    /// Outcome of the task.
     pub outcome: TaskOutcome,
-    /// Where it ran.
+    /// Working directory.
     pub workdir: Option<String>,
-    /// What it wrote.
+    /// Captured stdout.
     pub stdout: TaskText,
-    /// What it wrote there.
+    /// Captured stderr.
     pub stderr: TaskText,
-    /// From its start to the end of its command; 0 where that is not known.
+    /// Time from the start to the end of the command; 0 if not known.
     pub elapsed_ms: u64,
 }
 
-/// Results, and how many tasks have none yet.
+/// Page of results, with the number of tasks that have none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
-    /// Of tasks that were sent, each once, in the order in which they ended.
+    /// Results of tasks that were sent, each once, in the order in which they ended.
     pub results: Vec<TaskResult>,
-    /// Where the next page begins.
+    /// Number after which the next page begins.
     pub next_after: u64,
-    /// There is a next page.
+    /// True if there is a next page.
     pub more: bool,
-    /// Tasks that wait.
+    /// Number of tasks that wait.
     pub queued: u32,
-    /// Tasks that run.
+    /// Number of tasks that run.
     pub running: u32,
-    /// The guest told this by itself, before it was asked: both counts are of when the last of these
-    /// results ended.
+    /// True if the guest pushed this page without being asked: both counts are then as of the end
+    /// of the last of these results.
     pub told: bool,
-    /// Results that were dropped: for tasks that were not sent, or told twice.
+    /// Number of results dropped: for tasks that were not sent, or duplicates.
     pub dropped: u32,
-    /// Paths that were refused: outside the guest's folder of tasks.
+    /// Number of paths refused: outside the guest's folder of tasks.
     pub refused_paths: u32,
 }
 
-/// Tasks without a result.
+/// Overview of tasks without a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskBoard {
-    /// Ids in order of arrival.
+    /// Ids of waiting tasks in order of arrival.
     pub queued: Vec<String>,
-    /// Ids in order of arrival; at most 4.
+    /// Ids of running tasks in order of arrival; at most 4.
     pub running: Vec<String>,
-    /// Results that wait to be acknowledged.
+    /// Number of results that wait to be acknowledged.
     pub results: u32,
 }
 
-/// Which part of a task's output is wanted.
+/// Window of a task's output to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskWindow {
-    /// The task.
+    /// Id of the task.
     pub task_id: String,
-    /// First byte of stdout; 0 begins.
+    /// First byte of stdout to read, from 0.
     pub stdout_from: u64,
-    /// First byte of stderr.
+    /// First byte of stderr to read, from 0.
     pub stderr_from: u64,
-    /// Most bytes of each, at most 256 KiB.
+    /// Maximum number of bytes of each stream, at most 256 KiB.
     pub max_bytes: u32,
 }
 
-/// A part of one stream of a task.
+/// Part of one stream of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpan {
-    /// Where it begins: as asked, or at the end of what is kept when that is nearer.
+    /// Offset of the first byte: as asked, or the end of what is kept if that is nearer.
     pub from: u64,
-    /// As written; a character may be cut at both ends.
+    /// Bytes as written; a character may be cut at both ends.
     pub bytes: Vec<u8>,
-    /// Bytes kept so far, at most 16 MiB: there is more where this is beyond `from` and `bytes`.
+    /// Number of bytes kept so far, at most 16 MiB: there is more if this exceeds the end of
+    /// `bytes`.
     pub kept_bytes: u64,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub total_bytes: u64,
 }
 
-/// What a task has written so far.
+/// Output of a task so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOutput {
-    /// Where it stands. Of one that is done this is all that it wrote.
+    /// State of the task. Once it is done, the output is complete.
     pub state: TaskState,
-    /// Of stdout.
+    /// Part of stdout.
     pub stdout: TaskSpan,
-    /// Of stderr.
+    /// Part of stderr.
     pub stderr: TaskSpan,
 }
 
-/// Tells when it is worth asking for results.
+/// Wake-ups for whoever polls for results.
 #[derive(Debug, Clone)]
 pub struct TaskHints(watch::Receiver<u64>);
 
 impl TaskHints {
-    /// From a count that moves with each hint and each new link.
+    /// Makes hints from a count that moves with each hint and each new link.
     pub fn new(count: watch::Receiver<u64>) -> Self {
         Self(count)
     }
 
-    /// How often it moved since the workspace's actor began.
+    /// Number of hints since the workspace's actor began.
     pub fn count(&self) -> u64 {
         *self.0.borrow()
     }
 
-    /// Returns at the next hint since the last, at the latest after [`TASK_POLL`]. `false` when
-    /// there will be no more: the workspace is gone, or its actor began anew.
+    /// Waits for the next hint since the last, at most [`TASK_POLL`]. Returns `false` when there
+    /// will be no more: the workspace is gone, or its actor restarted.
     pub async fn next(&mut self) -> bool {
         match tokio::time::timeout(TASK_POLL, self.0.changed()).await {
             Ok(changed) => changed.is_ok(),
@@ -240,24 +242,23 @@ impl TaskHints {
     }
 }
 
-/// The guests' queues of tasks. Who may assign tasks to which workspace is the caller's to know.
+/// Task queues of the guests. The caller knows who may assign tasks to which workspace.
 #[async_trait]
 pub trait Tasks: Send + Sync {
-    /// Assigns a task: durable in its guest when this returns, and safe to be done again after any
-    /// error.
+    /// Assigns a task: durable in its guest on return, and safe to repeat after any error.
     ///
     /// # Errors
     /// `workspace_not_found`; `workspace_state` when it does not run; `guest_unreachable`;
     /// `guest_busy` with 1,000 tasks not acknowledged; `guest_disk_full`; `invalid_input` and
-    /// `too_large` for what will be refused whenever it is put.
+    /// `too_large` for a task that no repetition would make acceptable.
     async fn put(&self, id: WorkspaceId, task: TaskAssignment) -> Result<TaskTaken, ToolError>;
 
-    /// Reads results that were not acknowledged, beyond a number, at most `limit` (and at most
-    /// 20). Consumes nothing. `sent` has the tasks of which results are awaited, each with the
-    /// message that assigned it. Begin with 0: what was acknowledged is not told again.
+    /// Reads results that were not acknowledged, beyond a number, at most `limit` (and at most 20).
+    /// Consumes nothing. `sent` maps the ids of the tasks whose results are awaited to the messages
+    /// that assigned them. Begin with 0: acknowledged results are not returned again.
     ///
     /// # Errors
-    /// As [`Tasks::put`]; `guest_misbehaves` for a page that is none.
+    /// See [`Tasks::put`]; `guest_misbehaves` for a malformed page.
     async fn results(
         &self,
         id: WorkspaceId,
@@ -266,39 +267,39 @@ pub trait Tasks: Send + Sync {
         sent: &BTreeMap<String, String>,
     ) -> Result<TaskPage, ToolError>;
 
-    /// Tells the guest that these results are durable here. Returns how many became acknowledged
-    /// by it, as the guest says.
+    /// Acknowledges results that are durable here. Returns how many of them this call acknowledged
+    /// first, as the guest says.
     ///
     /// # Errors
-    /// As [`Tasks::put`].
+    /// See [`Tasks::put`].
     async fn acknowledge(&self, id: WorkspaceId, task_ids: Vec<String>) -> Result<u32, ToolError>;
 
-    /// Ends a task, which has a result afterwards. Returns where it stood.
+    /// Ends a task, which has a result afterwards. Returns its state before.
     ///
     /// # Errors
-    /// As [`Tasks::put`]; `unknown_task`.
+    /// See [`Tasks::put`]; `unknown_task`.
     async fn cancel(&self, id: WorkspaceId, task_id: String) -> Result<TaskState, ToolError>;
 
-    /// What has no result.
+    /// Lists the tasks that have no result.
     ///
     /// # Errors
-    /// As [`Tasks::put`].
+    /// See [`Tasks::put`].
     async fn board(&self, id: WorkspaceId) -> Result<TaskBoard, ToolError>;
 
-    /// When to ask for results. Legal in every state of the workspace.
+    /// Subscribes to hints that results are worth polling. Legal in every state of the workspace.
     ///
     /// # Errors
     /// `workspace_not_found`.
     async fn hints(&self, id: WorkspaceId) -> Result<TaskHints, ToolError>;
 }
 
-/// What tasks write while they run. How far they are is told by the event `task.progress`.
+/// Output of tasks while they run. The event `task.progress` says how far they are.
 #[async_trait]
 pub trait TaskOutputs: Send + Sync {
-    /// Reads a part of what a task has written. Consumes nothing; legal also after its end, until
-    /// its guest has forgotten it.
+    /// Reads a part of a task's output. Consumes nothing; legal after the task's end too, until its
+    /// guest has forgotten it.
     ///
     /// # Errors
-    /// As [`Tasks::put`]; `unknown_task`.
+    /// See [`Tasks::put`]; `unknown_task`.
     async fn output(&self, id: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError>;
 }

@@ -1,8 +1,8 @@
-//! The daemon calling its own tools for a session.
+//! Internal calls: the daemon calls its own tools on behalf of a session.
 //!
-//! What an actor makes on behalf of a session is made as that session would make it: through the
-//! same catalogue, schema and admission, with that session's quota and ownership. An actor that
-//! works this way knows no other actor's crate.
+//! An actor makes things for a session the way that session would: through the same catalogue,
+//! schema and admission, with that session's quota and ownership. Such an actor depends on no other
+//! actor's crate.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,45 +14,47 @@ use tokio_util::sync::CancellationToken;
 use super::Reservation;
 use crate::{Layer, Progress, SessionId, ToolError, codes};
 
-/// For whom, until when, and how to stop it.
+/// Context of an internal call: session, deadline, cancellation, progress.
 #[derive(Debug, Clone)]
 pub struct InternalCall {
-    /// In whose name. It may have ended: what it left behind can still be removed.
+    /// Session on whose behalf the call is made. It may have ended: its leftovers can still be
+    /// removed.
     pub session: SessionId,
-    /// Nobody waits after this.
+    /// End of the call: nobody waits after this.
     pub deadline: Instant,
-    /// Tells the work to stop.
+    /// Cancellation of the work.
     pub cancel: CancellationToken,
-    /// Where progress goes.
+    /// Outlet for progress.
     pub progress: Progress,
-    /// What was reserved for it and others. What it makes is drawn from that first.
+    /// Quota reserved for this call and others; used first for what the call makes.
     pub reserved: Option<Reservation>,
 }
 
-/// Every tool of the daemon, by name.
+/// All tools of the daemon, by name.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// Calls a tool. Answers when the work has really ended, also after it was told to stop, so
-    /// that whoever cleans up afterwards races with nothing; only the deadline cuts that short.
-    /// Takes no tokens of the session's rates.
+    /// Calls a tool. Returns when the work has really ended, also after a cancellation, so that
+    /// cleaning up afterwards races with nothing; only the deadline cuts that short. Takes no
+    /// tokens of the session's rates.
     ///
     /// # Errors
-    /// As the tool itself and the layers before it; `deadline_exceeded` when the work may go on.
+    /// Errors of the tool itself and of the layers before it; `deadline_exceeded` when the work may
+    /// still be running.
     async fn call(
         &self,
-        errand: InternalCall,
+        call: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError>;
 }
 
-/// Tools that are wired up once the dispatcher is there; until then each call is told to come
-/// again. Cheap to clone.
+/// Late-bound tools: wired up once the dispatcher exists; until then each call is refused as
+/// retryable. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct LateTools(Arc<OnceLock<Arc<dyn Tools>>>);
 
 impl LateTools {
-    /// Wires them up. The first one stays.
+    /// Wires the tools up. A second call has no effect.
     pub fn wire(&self, tools: Arc<dyn Tools>) {
         let _the_first_stays = self.0.set(tools);
     }
@@ -62,12 +64,12 @@ impl LateTools {
 impl Tools for LateTools {
     async fn call(
         &self,
-        errand: InternalCall,
+        call: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
         match self.0.get() {
-            Some(tools) => tools.call(errand, tool, args).await,
+            Some(tools) => tools.call(call, tool, args).await,
             None => Err(ToolError::new(
                 Layer::Actor,
                 codes::ACTOR_UNAVAILABLE,

@@ -1,29 +1,30 @@
-//! Groups of workspaces that reach one another.
+//! Network groups: names of sets of workspaces that reach one another.
 
 use std::{fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Longest name of a group, in bytes.
+/// Maximum length of a group's name, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// A text that names no group.
+/// Error for a text that is not a valid group name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` names no group: expected 1 to 64 letters, digits or hyphens, none at an edge")]
+#[error(
+    "`{text}` is not a valid group name: expected 1 to 64 letters, digits or hyphens, none at an edge"
+)]
 pub struct BadGroup {
     text: String,
 }
 
-/// A group whose members reach one another, such as a team: 1 to 64 letters, digits and hyphens,
-/// no hyphen at an edge. Two names are one group only if they are equal: `a` has nothing to do
-/// with `A` or `a-b`.
+/// Group whose members reach one another, such as a team: 1 to 64 letters, digits and hyphens, no
+/// hyphen at an edge. Comparison is exact: `a` is not `A` or `a-b`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NetworkGroup(String);
 
 impl NetworkGroup {
-    /// The name.
+    /// Name of the group.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -77,18 +78,18 @@ impl JsonSchema for NetworkGroup {
     }
 }
 
-/// What becomes of a workspace's group. It is in one at most.
+/// Change of a workspace's group. A workspace is in at most one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupChange {
-    /// It is in none.
+    /// Leave the present group.
     Leave,
-    /// It is in this one, and in no other that it was in.
+    /// Join this group and leave any other.
     Join(NetworkGroup),
 }
 
 impl GroupChange {
-    /// The group it is in afterwards.
+    /// Group after the change.
     pub fn group(self) -> Option<NetworkGroup> {
         match self {
             Self::Leave => None,
@@ -136,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_policy_without_a_group_is_told_as_before() {
-        let told = serde_json::to_value(NetworkPolicy::default()).expect("serialises");
-        assert_eq!(told.get("group"), None);
-        let back: NetworkPolicy = serde_json::from_value(told).expect("reads back");
+        let json = serde_json::to_value(NetworkPolicy::default()).expect("serialises");
+        assert_eq!(json.get("group"), None);
+        let back: NetworkPolicy = serde_json::from_value(json).expect("reads back");
         assert_eq!(back, NetworkPolicy::default());
     }
 }
