@@ -1,13 +1,13 @@
-//! What group commit is worth: durable appends per second of many callers
-//! through the journal, against one writer that flushes each append.
+//! Benchmark of group commit: durable appends per second of many callers through the journal,
+//! against one writer that flushes each append.
 //!
 //! `cargo run --release -p hivekeep-store --example journal_bench [DIR]`
 //!
-//! With `--one COUNT` instead, the median time of so many durable appends, one after the other,
-//! by the database alone: what whoever appends once has to wait for at least.
+//! With `--one COUNT` instead: the median time of that many durable appends in sequence by the
+//! database alone, a lower bound for a single append.
 //!
-//! Prints one JSON object. The baseline is given twice: with the database's
-//! own flush alone, and with the `fdatasync` that the journal adds to it.
+//! Prints one JSON object. The baseline is given twice: with the database's own flush alone, and
+//! with the `fdatasync` that the journal adds to it.
 #![allow(clippy::print_stdout, reason = "the output is the point")]
 
 use std::fs::File;
@@ -115,7 +115,7 @@ fn baseline(dir: &Path, sync: bool) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// What the high-water mark costs a commit: one block overwritten and synced.
+/// Cost of the high-water mark per commit: one block overwritten and synced.
 fn head_writes(path: &Path) -> Result<f64, std::io::Error> {
     use std::os::unix::fs::FileExt;
     let file = File::create(path)?;

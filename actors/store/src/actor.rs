@@ -1,35 +1,34 @@
-//! The journal as an actor: what a supervisor watches.
+//! Supervised adapter of the journal: the actor that a supervisor watches in place of the writer
+//! thread.
 //!
-//! The writer is a thread, which no supervisor sees. This actor stands for it:
-//! it opens the journal, and when the writer stops otherwise than by order it
-//! fails with the reason. Starting it again reopens the journal. Handles from
-//! before answer [`Error::Poisoned`] from then on: take a new one with
-//! [`Message::Handle`].
+//! The writer is a thread, which no supervisor sees. This actor opens the journal and fails with
+//! the reason when the writer stops other than by order. Restarting it reopens the journal. Older
+//! handles answer [`Error::Poisoned`] from then on: take a new one with [`Message::Handle`].
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::{Error, Journal, Options, Recovered, Stats, Stopped};
 
-/// The actor. Its argument is the journal's [`Options`].
+/// Actor of the journal. Its argument is the journal's [`Options`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JournalActor;
 
-/// What can be asked of it.
+/// Messages of the journal's actor.
 #[derive(Debug)]
 pub enum Message {
-    /// A handle on the journal, and what its opening found.
+    /// Get a handle on the journal, and what its opening found.
     Handle(RpcReplyPort<(Journal, Recovered)>),
-    /// How it is doing.
+    /// Get the journal's statistics.
     Stats(RpcReplyPort<Stats>),
-    /// Commit what is queued and close; answers when the directory is free.
-    /// The actor then stops in order.
+    /// Commit what is queued and close; answers when the directory is free. The actor then stops in
+    /// order.
     Close(RpcReplyPort<Stopped>),
-    /// The writer stopped. Sent by the actor's own watcher.
+    /// Notice that the writer stopped. Sent by the actor's own watcher.
     WriterStopped(Stopped),
 }
 
-/// The open journal.
+/// State of the actor: the open journal.
 #[derive(Debug)]
 pub struct State {
     journal: Journal,
@@ -52,7 +51,7 @@ impl Actor for JournalActor {
         let watched = journal.clone();
         let watcher = tokio::spawn(async move {
             let stopped = watched.stopped().await;
-            // An actor that is gone needs no news.
+            // Nobody needs the notice if the actor is gone.
             let _ = myself.cast(Message::WriterStopped(stopped));
         });
         Ok(State { journal, recovered, watcher, closing: None })

@@ -1,10 +1,10 @@
-//! Puts the pieces of a value together while walking the database in order.
+//! Value assembly: joins the pieces of a value while walking the database in key order.
 
 use crate::error::Doing;
 use crate::keys::{self, Base};
 use crate::{Error, Seq, StreamId, frame};
 
-/// A checked value: what it is, its sequence number, its bytes.
+/// Checked value: its base key, sequence number and bytes.
 #[derive(Debug)]
 pub(crate) struct Value {
     pub(crate) base: Base,
@@ -12,8 +12,8 @@ pub(crate) struct Value {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Walks the values of a key range; a value out of order or damaged is an
-/// error, after which the walk ends.
+/// Iterator over the values of a key range; a value out of order or damaged is an error, after
+/// which the iteration ends.
 pub(crate) struct Values {
     pairs: sled::Iter,
     ahead: Option<(Vec<u8>, u16, sled::IVec)>,
@@ -82,12 +82,12 @@ fn damaged(base: &Base, what: String) -> Error {
     }
 }
 
-/// The records of one stream, in order.
+/// Records of one stream, in order.
 pub(crate) fn records(db: &sled::Db, stream: &StreamId) -> Values {
     Values::new(db.scan_prefix(keys::records_of(stream)))
 }
 
-/// The snapshot of one stream.
+/// Snapshot of one stream.
 pub(crate) fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<Value>, Error> {
     Values::new(db.scan_prefix(Base::Snapshot(stream.clone()).encode())).next().transpose()
 }

@@ -1,5 +1,6 @@
-//! An online backup: a copy of the database in a folder of its own, made while commits go on and
-//! brought to one of them, with a `STORE` and a `HEAD` that say the same of it as the original's.
+//! Online backup: a copy of the database in a folder of its own, made while commits continue and
+//! brought up to one of them, with its own `STORE` and `HEAD` that describe it as the original's
+//! do.
 //!
 //! ```text
 //! Journal::backup ── Order ──▶ writer ── begin ──▶ copier, as for a compaction
@@ -7,8 +8,8 @@
 //!        finishes it between two commits ── leave ──▶ closes, names and syncs it, answers
 //! ```
 //!
-//! One copy is made at a time: an order waits while the journal is compacted, and the other way
-//! round.
+//! Only one copy is made at a time: a backup waits while the journal is compacted, and a compaction
+//! while a backup is made.
 
 use std::path::{Path, PathBuf};
 
@@ -24,15 +25,15 @@ use crate::open::JOURNAL_DIR;
 use crate::writer::Writer;
 use crate::{Error, crash, database, fsx};
 
-/// A backup that somebody waits for.
+/// Order for a backup, with a caller that waits.
 pub(crate) struct Order {
-    /// A folder that holds nothing.
+    /// Target folder, which is empty.
     pub(crate) to: PathBuf,
     pub(crate) reply: oneshot::Sender<Result<(), Error>>,
 }
 
 impl Order {
-    /// Answers; for who stopped waiting there is no copy.
+    /// Answers the caller; without one the copy is removed.
     pub(crate) fn answer(self, made: Result<(), Error>) {
         if let Err(Ok(())) = self.reply.send(made) {
             copier::remove(&self.to.join(JOURNAL_DIR));
@@ -41,7 +42,7 @@ impl Order {
 }
 
 impl Writer {
-    /// Begins the backup that was ordered, if one was.
+    /// Begins the backup that was ordered, if any.
     pub(crate) fn begin_backup(&mut self) -> Option<(Copier, Order)> {
         let order = self.shared.take_order()?;
         let begun = || {
@@ -58,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Makes the copy that of the last commit; the copier's thread does the rest.
+    /// Brings the copy up to the last commit; the copier's thread does the rest.
     pub(crate) fn finish_backup(&mut self, mut copy: Copy, copier: &Copier, order: Order) {
         let committer = &mut self.committer;
         let (mirror, at) = (committer.mirror.take().unwrap_or_default(), committer.last());
@@ -74,7 +75,7 @@ impl Writer {
     }
 }
 
-/// Closes the copy in `to` and names it as the store in `dir` at a commit, durably.
+/// Closes the copy in `to` and writes its `STORE` and `HEAD`, durably.
 fn seal(copy: Copy, dir: &Path, to: &Path, at: Commit) -> Result<(), Error> {
     drop(copy);
     crash::point("store::backup::closed")?;
@@ -84,7 +85,7 @@ fn seal(copy: Copy, dir: &Path, to: &Path, at: Commit) -> Result<(), Error> {
     identity.write(to)
 }
 
-/// Refuses a folder that holds something, or is not there.
+/// Refuses a folder that is missing or not empty.
 pub(crate) fn prepare(to: &Path) -> Result<(), Error> {
     match std::fs::read_dir(to).doing("listing the backup's folder")?.next() {
         None => Ok(()),

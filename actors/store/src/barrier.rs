@@ -1,10 +1,11 @@
-//! An interposed function of the C library: what the database takes for a sync is one.
+//! Write barrier: interposes a function of the C library, so that what the database takes for a
+//! sync is one.
 //!
-//! sled gives a segment of its log to new pages once the newer copies of the old ones were written
-//! and `sync_file_range` was called for them. That empties no write cache of a disk: a power cut
-//! could keep the new pages and lose the copies, which were acknowledged long ago. Nothing above
-//! sled can put a sync in between, so the call that it makes is answered by one here. The linker
-//! prefers this function to that of the C library.
+//! sled reuses a segment of its log once newer copies of the segment's pages were written and
+//! `sync_file_range` was called for them. That call does not empty a disk's write cache: a power
+//! cut could keep the new pages and lose the copies, which were acknowledged long ago. Nothing
+//! above sled can put a sync in between, so this function answers the call with `fdatasync`. The
+//! linker prefers it to that of the C library.
 
 #![allow(unsafe_code)]
 
@@ -14,15 +15,16 @@ use libc::{c_int, c_uint, off64_t};
 
 static CALLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the database was seen to call it: then its own flush is a sync, and needs no other.
+/// True once the database was seen to call the function: its own flush is then a sync and needs no
+/// other.
 pub(crate) fn holds() -> bool {
     CALLED.load(Relaxed)
 }
 
-/// Makes all of a file durable, with its length, whatever part of it was meant.
+/// Makes all of a file durable, including its length, whatever part was asked for.
 ///
 /// # Safety
-/// None is needed: a bad descriptor is an error.
+/// No precondition: a bad descriptor is an error.
 #[unsafe(no_mangle)]
 extern "C" fn sync_file_range(fd: c_int, _from: off64_t, _bytes: off64_t, _how: c_uint) -> c_int {
     CALLED.store(true, Relaxed);

@@ -1,12 +1,12 @@
-//! Large values: a folder of files named by the hash of what they hold.
+//! Content-addressed blob store: a folder of files named by the hash of their contents.
 //!
 //! ```text
 //! blobs/ab/abcdef…   a value, named by its BLAKE3 hash
 //! blobs/tmp/…        values being written; emptied when the folder is opened
 //! ```
 //!
-//! A file gets its name only when its contents are on the disk, so a name
-//! never stands for a part. Everything here blocks.
+//! A file gets its name only when its contents are on the disk, so a name never stands for a part.
+//! Everything here blocks.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,21 +22,21 @@ pub use hash::Hash;
 
 const TEMP_DIR: &str = "tmp";
 
-/// The folder. Belongs to one process; share it in an `Arc`.
+/// Folder of blobs. Belongs to one process; share it in an `Arc`.
 #[derive(Debug)]
 pub struct Blobs {
     dir: PathBuf,
     temp_number: AtomicU64,
 }
 
-/// What a sweep removed.
+/// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Blobs removed.
+    /// Number of blobs removed.
     pub removed: u64,
-    /// Their size together.
+    /// Total size of the removed blobs.
     pub removed_bytes: u64,
-    /// Blobs kept.
+    /// Number of blobs kept.
     pub kept: u64,
 }
 
@@ -51,12 +51,12 @@ impl Blobs {
         Ok(Blobs { dir, temp_number: AtomicU64::new(0) })
     }
 
-    /// Stores bytes; they are on the disk when it returns.
+    /// Stores bytes, durably.
     pub fn put(&self, bytes: &[u8]) -> Result<Hash, Error> {
         self.put_from(bytes)
     }
 
-    /// Stores all that a reader gives, without holding it in memory.
+    /// Stores everything a reader yields, without holding it in memory.
     pub fn put_from(&self, mut from: impl Read) -> Result<Hash, Error> {
         let temp = self.dir.join(TEMP_DIR).join(self.temp_number.fetch_add(1, Relaxed).to_string());
         let written = self.write_temp(&temp, &mut from).and_then(|hash| {
@@ -64,7 +64,7 @@ impl Blobs {
             self.keep(&temp, hash)
         });
         if written.is_err() {
-            // The next open removes it too.
+            // Best effort: the next open removes it too.
             let _ = fs::remove_file(&temp);
         }
         written
@@ -102,12 +102,12 @@ impl Blobs {
         File::open(self.path(hash)).map_err(|error| absent(hash, &error))
     }
 
-    /// Whether the blob is there.
+    /// True if the blob exists.
     pub fn contains(&self, hash: &Hash) -> bool {
         self.path(hash).is_file()
     }
 
-    /// Reads the blob whole and compares its hash.
+    /// Reads the whole blob and compares its hash.
     pub fn verify(&self, hash: &Hash) -> Result<(), Error> {
         let mut hasher = blake3::Hasher::new();
         io::copy(&mut self.get(hash)?, &mut hasher).doing("reading a blob")?;
@@ -117,16 +117,15 @@ impl Blobs {
         Ok(())
     }
 
-    /// Removes a blob; it must be there.
+    /// Removes a blob, which must exist.
     pub fn remove(&self, hash: &Hash) -> Result<(), Error> {
         let path = self.path(hash);
         fs::remove_file(&path).map_err(|error| absent(hash, &error))?;
         path.parent().map_or(Ok(()), fsx::sync_dir)
     }
 
-    /// Removes the blobs that `keep` does not want. Legal only while nobody
-    /// puts: a blob just put and not yet referred to would go. Files with
-    /// other names stay.
+    /// Removes the blobs that `keep` rejects. Legal only while nobody puts: a blob just put and not
+    /// yet referred to would be removed. Files with other names stay.
     pub fn sweep(&self, keep: impl Fn(&Hash) -> bool) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         for folder in fs::read_dir(&self.dir).doing("listing blobs")? {

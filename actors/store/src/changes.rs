@@ -1,4 +1,4 @@
-//! What one commit is about to change.
+//! Write set: the changes of one commit before it is written.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::error::Doing;
 use crate::keys::{self, Base, PIECE_BYTES};
 use crate::{Error, Seq, frame};
 
-/// One change of one key.
+/// Change of one key.
 pub(crate) enum Change {
     /// The key must not exist: acknowledged records are never overwritten.
     New(Vec<u8>),
@@ -15,7 +15,7 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// The changes gathered for one commit. Later changes see earlier ones.
+/// Changes gathered for one commit. Later changes see earlier ones.
 #[derive(Default)]
 pub(crate) struct Changes {
     pending: BTreeMap<Vec<u8>, Change>,
@@ -26,7 +26,7 @@ impl Changes {
         self.pending.is_empty()
     }
 
-    /// Puts a pair, whatever is there.
+    /// Puts a pair, overwriting any present one.
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.pending.insert(key, Change::Put(value));
     }
@@ -49,7 +49,7 @@ impl Changes {
         let base = base.encode();
         for (number, piece) in (0..).zip(frame::wrap(&base, seq, bytes).chunks(PIECE_BYTES)) {
             let key = keys::piece(&base, number);
-            // A key deleted earlier in this same commit exists on disk.
+            // A key deleted earlier in this commit still exists on disk.
             let change = match self.pending.get(&key) {
                 Some(_) => Change::Put(piece.to_vec()),
                 None => Change::New(piece.to_vec()),
@@ -58,7 +58,7 @@ impl Changes {
         }
     }
 
-    /// Writes a value in the place of the one that is there.
+    /// Replaces a present value.
     pub(crate) fn replace(
         &mut self,
         db: &sled::Db,

@@ -1,10 +1,9 @@
-//! What durable means: one batch, flushed, synced, named in `HEAD`.
+//! Durable commit: one batch, flushed, synced, named in `HEAD`.
 //!
-//! The database's own flush ends in `sync_file_range`, which neither empties
-//! the disk's write cache nor makes the file's new length durable. So a commit
-//! also calls `fdatasync` on the log file, and only then writes `HEAD`. That `HEAD` is on the disk
-//! makes nothing durable: it is synced when the callers have their answer, and before the next
-//! commit begins. See `head.rs`.
+//! The database's own flush ends in `sync_file_range`, which neither empties the disk's write cache
+//! nor makes the file's new length durable. So a commit also calls `fdatasync` on the log file, and
+//! only then writes `HEAD`. No durability depends on `HEAD` being on the disk: it is synced after
+//! the callers have their answer and before the next commit begins. See `head.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::mirror::Mirror;
 use crate::tally::{self, Tally};
 use crate::{Error, barrier, crash, fsx};
 
-/// A commit's number, counted from 1, and the tally after it.
+/// Number of a commit, counted from 1, and the tally after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) number: u64,
@@ -44,7 +43,7 @@ impl Commit {
         Commit { number: number(0), tally: Tally { pairs: number(8), sum } }
     }
 
-    /// The commit the database says it is at.
+    /// Reads the commit that the database says it is at.
     pub(crate) fn read(db: &sled::Db) -> Result<Self, Error> {
         let stored = db.get(COMMIT_KEY).doing("reading the database")?;
         stored
@@ -54,13 +53,13 @@ impl Commit {
     }
 }
 
-/// The only way to write to the database.
+/// Committer: the only way to write to the database.
 pub(crate) struct Committer {
     pub(crate) db: Arc<Database>,
     head: Head,
     last: Commit,
     live_bytes: u64,
-    /// What a copy that is being made has to follow.
+    /// Dirty set of a copy in the making, which has to follow each commit.
     pub(crate) mirror: Option<Arc<Mirror>>,
 }
 
@@ -71,23 +70,23 @@ impl Committer {
         Committer { db: Arc::new(db), head, last, live_bytes, mirror: None }
     }
 
-    /// The last commit.
+    /// Last commit.
     pub(crate) fn last(&self) -> Commit {
         self.last
     }
 
-    /// Goes on with another database, which holds the same; gives the old one.
+    /// Switches to another database with the same contents and returns the old one.
     pub(crate) fn exchange(&mut self, db: Arc<Database>) -> Arc<Database> {
         std::mem::replace(&mut self.db, db)
     }
 
-    /// The bytes of all keys and values.
+    /// Size of all keys and values.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Brings `HEAD` up to a commit that reached the database and was never
-    /// acknowledged. True when there was one.
+    /// Brings `HEAD` up to a commit that reached the database and was never acknowledged. True if
+    /// there was one.
     pub(crate) fn catch_up(&self, head: Commit, path: &Path) -> Result<bool, Error> {
         if head == self.last {
             return Ok(false);
@@ -98,8 +97,9 @@ impl Committer {
         Ok(true)
     }
 
-    /// Makes `changes` durable, all or none, to be [`Self::settle`]d before the next. After an
-    /// error the caller must stop: only recovery can tell whether they reached the disk.
+    /// Makes `changes` durable, all or none; [`Self::settle`] must follow before the next commit.
+    /// After an error the caller must stop: only recovery can tell whether the changes reached the
+    /// disk.
     pub(crate) fn commit(&mut self, changes: Changes) -> Result<(), Error> {
         let (mut tally, mut live_bytes) = (self.last.tally, self.live_bytes);
         let mut keys = Vec::new();
@@ -147,7 +147,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Brings `HEAD` onto the disk.
+    /// Syncs `HEAD`.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         crash::point("store::commit::settle")?;
         self.head.sync()

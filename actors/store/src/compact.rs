@@ -1,4 +1,5 @@
-//! Compaction: the database never gives space back, a copy does.
+//! Compaction by copying: the database never gives space back, so a copy of its live pairs replaces
+//! it.
 //!
 //! ```text
 //! journal                          1. copy the live pairs to journal.compact (copying.rs)
@@ -8,13 +9,12 @@
 //! journal                          5. remove journal.old
 //! ```
 //!
-//! [`settle`] finishes or undoes a step that a crash cut: without `journal`,
-//! `journal.old` is put back; otherwise what is left over is removed. The copy
-//! keeps the commit number and the tally, so `HEAD` holds for both. That is
-//! also why nothing may be committed from step 2 to step 4.
+//! [`settle`] finishes or undoes a step that a crash cut short: without `journal`, `journal.old` is
+//! put back; otherwise leftovers are removed. The copy keeps the commit number and the tally, so
+//! `HEAD` is valid for both. For the same reason nothing may be committed from step 2 to step 4.
 //!
-//! At start-up all of it is done before the journal opens; while it runs,
-//! `copier.rs` does steps 1 and 5 on a thread and the writer those between.
+//! At start-up all steps are done before the journal opens; in a running journal, `copier.rs` does
+//! steps 1 and 5 on a thread and the writer those between.
 
 use std::path::Path;
 
@@ -28,21 +28,21 @@ use crate::{Error, Options, copying, crash, fsx};
 
 pub(crate) const COPY_DIR: &str = "journal.compact";
 pub(crate) const OLD_DIR: &str = "journal.old";
-/// What a database takes at least, however little it holds.
+/// Minimum size of a database, however little it holds.
 const EMPTY_BYTES: u64 = 2 * 1024 * 1024;
 
-/// What a compaction gained.
+/// Result of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compacted {
-    /// When it ended.
+    /// Time of its end.
     pub at: DateTime<Utc>,
-    /// The database's size before, in bytes.
+    /// Size of the database before, in bytes.
     pub before_bytes: u64,
-    /// Its size after, in bytes.
+    /// Size of the database after, in bytes.
     pub after_bytes: u64,
-    /// How long it took.
+    /// Duration of the compaction.
     pub took_ms: u64,
-    /// How long commits waited for it.
+    /// Time that commits waited for the compaction.
     pub held_ms: u64,
 }
 
@@ -56,18 +56,18 @@ pub(crate) fn settle(dir: &Path) -> Result<(), Error> {
     fsx::remove_tree(&dir.join(COPY_DIR))
 }
 
-/// Whether compaction is worth it at start-up, where it costs no commit anything.
+/// True if compaction is worth it at start-up, where it delays no commit.
 pub(crate) fn due_at_start(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
     disk_bytes > options.compact_at_mb * 1024 * 1024 && live_bytes < disk_bytes / 4
 }
 
-/// Whether it is worth it while the journal runs.
+/// True if compaction is worth it while the journal runs.
 pub(crate) fn due(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
     disk_bytes > 2 * live_bytes + options.compact_at_mb * 1024 * 1024 + EMPTY_BYTES
 }
 
-/// Replaces the database by a copy of its live pairs. The database must be
-/// closed and have passed its check, with the outcome `checked`.
+/// Replaces the database by a copy of its live pairs. The database must be closed and have passed
+/// its check with the result `checked`.
 pub(crate) fn run(options: &Options, checked: &Checked) -> Result<(), Error> {
     let dir = &options.dir;
     database::guarded(|| {
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options, checked: &Checked) -> Result<(), Error> {
     fsx::remove_tree(&dir.join(OLD_DIR))
 }
 
-/// Puts the copy in the database's place.
+/// Renames the copy into the database's place.
 pub(crate) fn switch(dir: &Path) -> Result<(), Error> {
     let (journal, old) = (dir.join(JOURNAL_DIR), dir.join(OLD_DIR));
     fsx::rename(&journal, &old)?;
@@ -89,8 +89,8 @@ pub(crate) fn switch(dir: &Path) -> Result<(), Error> {
     crash::point("store::compact::swapped")
 }
 
-/// Undoes a [`switch`] that failed. False when the copy is in its place already: then it is not
-/// known which of the two a power cut would leave there, and nothing may be committed.
+/// Undoes a [`switch`] that failed. False when the copy is already in its place: then nobody knows
+/// which of the two a power cut would leave there, and nothing may be committed.
 pub(crate) fn switch_back(dir: &Path) -> Result<bool, Error> {
     let (journal, old) = (dir.join(JOURNAL_DIR), dir.join(OLD_DIR));
     match (old.exists(), journal.exists()) {

@@ -1,8 +1,8 @@
-//! Compaction while the journal runs: what the writer does of it, between two commits.
+//! Online compaction: the writer's part, between two commits.
 //!
 //! Commits wait for three things: the last few keys of the copy, their sync, and two renames. The
-//! rest happens on the copier's thread. Whatever goes wrong before the renames costs the copy and
-//! nothing else; it is tried again once the database has grown some more.
+//! rest happens on the copier's thread. A failure before the renames costs only the copy;
+//! compaction is tried again once the database has grown some more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,14 +18,14 @@ use crate::open::JOURNAL_DIR;
 use crate::writer::Writer;
 use crate::{Error, Options, crash, database, fsx};
 
-/// What a database grows at least before the next try.
+/// Minimum growth of a database before the next try.
 const GROWN_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Where compaction stands.
+/// State of the compaction or backup under way.
 #[derive(Default)]
 pub(crate) struct Compacting {
     job: Option<Job>,
-    /// Not before the log is so large.
+    /// Log size below which no compaction begins.
     from_bytes: u64,
 }
 
@@ -39,17 +39,17 @@ enum Purpose {
         began: Instant,
         before_bytes: u64,
     },
-    /// `None` once its copy was taken.
+    /// Backup order; `None` once its copy was taken.
     Backup(Option<Order>),
 }
 
 impl Compacting {
-    /// How long the writer may sleep.
+    /// Maximum time that the writer may sleep.
     pub(crate) fn tick(&self, idle: Duration) -> Duration {
         if self.job.is_some() { Duration::from_millis(20) } else { idle }
     }
 
-    /// Ends what is under way.
+    /// Stops the copy that is under way.
     pub(crate) fn stop(self) {
         if let Some(job) = self.job {
             job.copier.stop();
@@ -62,7 +62,7 @@ impl Compacting {
 }
 
 impl Writer {
-    /// Begins a compaction that is due, and ends one that is ready. An error is one after which
+    /// Begins a compaction that is due, and completes one whose copy is ready. After an error
     /// nothing may be committed.
     pub(crate) fn compact(&mut self) -> Result<(), Error> {
         let Some(mut job) = self.compacting.job.take() else {
@@ -145,7 +145,7 @@ impl Writer {
         began: Instant,
         before_bytes: u64,
     ) -> Result<(), Error> {
-        let held = Instant::now();
+        let blocked = Instant::now();
         let dir = self.options.dir.clone();
         let committer = &mut self.committer;
         let mirror = committer.mirror.take().unwrap_or_default();
@@ -172,7 +172,7 @@ impl Writer {
         self.compacting.put_off(after_bytes);
         copier.leave(move || {
             drop((old, readers));
-            // Only to be killed at.
+            // Crash point only; an injected error has no effect.
             let _ = crash::point("store::compact::cleared");
             copier::remove(&dir.join(OLD_DIR));
         });
@@ -181,14 +181,14 @@ impl Writer {
             before_bytes,
             after_bytes,
             took_ms: millis(began.elapsed()),
-            held_ms: millis(held.elapsed()),
+            held_ms: millis(blocked.elapsed()),
         };
         tracing::info!(?compacted, "journal compacted");
         self.shared.compaction().done(compacted);
         Ok(())
     }
 
-    /// Has the copier close a copy that is not wanted.
+    /// Leaves it to the copier to close an unwanted copy.
     fn discard(&mut self, copy: Copy, copier: &Copier, error: &Error) {
         self.give_up(error);
         let dir = self.options.dir.join(COPY_DIR);

@@ -1,4 +1,4 @@
-//! The thread that makes a copy while the journal runs, and clears up after it.
+//! Copier thread: makes a copy while the journal runs, and cleans up after it.
 //!
 //! ```text
 //! writer ── begin ──▶ copies, follows the commits ──▶ Copy ──▶ writer finishes it
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Closing a database and removing its files takes longer than a commit may wait, so the writer
-//! hands both back. It begins the next copy when this thread has ended.
+//! returns both to this thread. The writer begins the next copy when the thread has ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::error::Doing;
 use crate::mirror::Mirror;
 use crate::{Error, Options, fsx};
 
-/// What is left to be done once the writer has the copy, or does not want it.
+/// Clean-up left to do once the writer has taken or rejected the copy.
 pub(crate) type Rest = Box<dyn FnOnce() + Send>;
 
-/// A copy in the making. The writer's end.
+/// Handle of the writer on a copy in the making.
 pub(crate) struct Copier {
     pub(crate) mirror: Arc<Mirror>,
     made: Receiver<Result<Copy, Error>>,
@@ -30,13 +30,13 @@ pub(crate) struct Copier {
     thread: JoinHandle<()>,
 }
 
-/// How far it is.
+/// Progress of the copier.
 pub(crate) enum Progress {
-    /// It makes the copy, or clears up.
+    /// Making the copy, or cleaning up.
     Busy,
     Made(Box<Copy>),
     Failed(Error),
-    /// There is nothing left to do.
+    /// Finished, with nothing left to do.
     Ended,
 }
 
@@ -66,18 +66,18 @@ impl Copier {
         }
     }
 
-    /// Has the thread do the rest.
+    /// Passes the clean-up to the thread.
     pub(crate) fn leave(&self, rest: impl FnOnce() + Send + 'static) {
-        // Without the thread it is left to the next start.
+        // If the thread is gone, the next start cleans up.
         let _ = self.rest.send(Box::new(rest));
     }
 
-    /// Ends the thread, and the copy with it if nobody has taken it.
+    /// Stops the thread, and the copy with it if nobody has taken it.
     pub(crate) fn stop(self) {
         let Copier { mirror, made, rest, thread } = self;
         mirror.end("the journal closes");
         drop((made, rest));
-        // A panic there was caught and said.
+        // A panic there was caught and logged.
         let _ = thread.join();
     }
 }
@@ -94,11 +94,11 @@ fn run(
     drop(source);
     if copy.is_err() {
         remove(to);
-        // The other side is gone when the journal closes.
+        // The receiver is gone when the journal closes.
         let _ = made.send(copy);
         return;
     }
-    // One that nobody takes is closed first.
+    // A copy that nobody takes is closed before its files are removed.
     drop(made.send(copy));
     drop(made);
     match rests.recv() {
@@ -107,9 +107,9 @@ fn run(
     }
 }
 
-/// Removes a directory; what cannot be removed is removed at the next start.
+/// Removes a directory; on failure the next start removes it.
 pub(crate) fn remove(dir: &Path) {
     if let Err(error) = fsx::remove_tree(dir) {
-        tracing::warn!(%error, dir = %dir.display(), "what compaction left over stays");
+        tracing::warn!(%error, dir = %dir.display(), "leftovers of a compaction could not be removed");
     }
 }

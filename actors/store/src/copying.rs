@@ -1,4 +1,4 @@
-//! An online copy of the database: fuzzy at first, then brought up to one commit.
+//! Online copy of the database: fuzzy at first, then brought up to one commit.
 //!
 //! ```text
 //! all pairs, in steps        what commits change meanwhile follows (mirror.rs)
@@ -7,12 +7,13 @@
 //! finish, between commits    the last few keys; count and sum must be those of the commit
 //! ```
 //!
-//! The database gives no consistent view of itself: what a scan sees while commits go on is of no
-//! one moment. That is why each changed key is read once more, and why the copy counts only when
-//! its tally, kept from what was written to it, equals that of the commit it is to be.
+//! The database offers no consistent view of itself: a scan during commits sees no single moment.
+//! So each changed key is read once more, and the copy is valid only when its tally, kept from what
+//! was written to it, equals that of the target commit.
 //!
-//! Pairs are inserted one by one: a batch would lock every database of this process, also the one
-//! that serves meanwhile. The copy needs no atomic steps, for half of it is no copy.
+//! Pairs are inserted one by one: a batch would lock every database of this process, including the
+//! one that serves meanwhile. The copy needs no atomic steps, because half a copy is worthless
+//! anyway.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -25,37 +26,37 @@ use crate::mirror::Mirror;
 use crate::tally::Tally;
 use crate::{Error, Options, crash, fsx};
 
-/// What one step reads, and what a flush makes others wait for.
+/// Bytes read in one step, which bound the time that others wait for a flush.
 const STEP_BYTES: usize = 256 * 1024;
-/// The memory for pages while a copy is made; it is opened with more once it is to serve.
+/// Page cache while the copy is made; it is reopened with more once it is to serve.
 const CACHE_MB: u64 = 8;
-/// What a copy leaves free on its disk, for those who need it more.
+/// Free disk space that a copy leaves to others.
 const KEPT_FREE_BYTES: u64 = 16 * 1024 * 1024;
-/// With so few keys to go the rest is done between two commits.
+/// Number of keys to go below which the rest is done between two commits.
 const FEW_KEYS: usize = 256;
-/// How often it is tried to come so close.
+/// Maximum number of rounds to come that close.
 const ROUNDS: usize = 64;
 
-/// A copy of a database.
+/// Copy of a database.
 pub(crate) struct Copy {
     db: Database,
-    /// Of what was written to it.
+    /// Tally of what was written to the copy.
     written: Tally,
     read_back: Option<ReadBack>,
 }
 
-/// How far the copy was read back: up to and with `upto`, with this tally.
+/// Verification of the copy: read back up to and including `upto`, with this tally.
 #[derive(Default)]
 struct ReadBack {
     upto: Vec<u8>,
     tally: Tally,
 }
 
-/// Copies `source` to the directory `to`, which holds nothing else, while commits go on. What is
-/// left for [`Copy::finish`] is in `mirror`.
+/// Copies `source` to the directory `to`, which holds nothing else, while commits continue. Changes
+/// left for [`Copy::finish`] are in `mirror`.
 ///
 /// # Errors
-/// Leaves `to` to be removed.
+/// Fails without cleaning up; the caller removes `to`.
 pub(crate) fn copy(
     source: &sled::Db,
     mirror: &Mirror,
@@ -91,18 +92,18 @@ pub(crate) fn copy(
     Ok(copy)
 }
 
-/// Refuses a copy for which there is no room beside the original.
+/// Refuses a copy that does not fit beside the original.
 pub(crate) fn room_for(dir: &Path, live_bytes: u64) -> Result<(), Error> {
     if fsx::free_bytes(dir)? < 2 * live_bytes + KEPT_FREE_BYTES {
-        let cause = format!("a copy of {} MiB finds no room", live_bytes >> 20);
+        let cause = format!("a copy of {} MiB does not fit", live_bytes >> 20);
         return Err(Error::Full { doing: "copying the database", cause });
     }
     Ok(())
 }
 
 impl Copy {
-    /// Makes the copy equal to `source` as it is at the commit `at`, durably. Nothing may be
-    /// committed meanwhile.
+    /// Makes the copy equal to `source` at the commit `at`, durably. Nothing may be committed
+    /// meanwhile.
     pub(crate) fn finish(
         &mut self,
         source: &sled::Db,
@@ -123,7 +124,7 @@ impl Copy {
         self.db
     }
 
-    /// Copies the next pairs; gives the last key, `None` at the end.
+    /// Copies the next pairs; returns the last key, `None` at the end.
     fn step(&mut self, source: &sled::Db, from: Bound<Vec<u8>>) -> Result<Option<Vec<u8>>, Error> {
         let (mut bytes, mut last) = (0, None);
         for pair in source.range((from, Bound::Unbounded)) {
@@ -138,7 +139,7 @@ impl Copy {
         Ok(last.map(|key| key.to_vec()))
     }
 
-    /// Follows what was committed meanwhile; gives how many keys that were.
+    /// Applies what was committed meanwhile; returns the number of keys.
     fn follow(&mut self, source: &sled::Db, mirror: &Mirror, to: &Path) -> Result<usize, Error> {
         mirror.check()?;
         if fsx::free_bytes(to)? < KEPT_FREE_BYTES {
@@ -179,7 +180,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Closes the copy and has it recovered.
+    /// Closes and reopens the copy, which recovers it.
     fn reopened(self, to: &Path, cache_mb: u64) -> Result<Self, Error> {
         let Copy { db, written, .. } = self;
         db.flush().doing("flushing the copy")?;
@@ -187,7 +188,8 @@ impl Copy {
         Ok(Copy { db: database::open_with(to, cache_mb)?, written, read_back: None })
     }
 
-    /// Reads the next pairs back; false at the end, where all that was written must have come.
+    /// Reads the next pairs back; false at the end, where the tally must match all that was
+    /// written.
     fn read_on(&mut self) -> Result<bool, Error> {
         let Some(seen) = &mut self.read_back else { return Ok(false) };
         let mut bytes = 0;

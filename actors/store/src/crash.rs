@@ -1,4 +1,4 @@
-//! Where tests make the program stop, as a crash or a full disk would.
+//! Crash points: named places where tests stop the program as a crash or a full disk would.
 
 use crate::Error;
 

@@ -1,4 +1,4 @@
-//! Opening the database, closing it, and checking what came back.
+//! Database lifecycle: opening, closing, and checking what recovery returned.
 
 use std::fs::{File, TryLockError};
 use std::ops::Deref;
@@ -16,14 +16,14 @@ use crate::tally::Tally;
 use crate::torn;
 use crate::{Error, Options};
 
-/// Runs something that may panic on damaged files.
+/// Runs work that may panic on damaged files; a panic becomes an error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::unreadable(format!("the database panicked: {}", panic_text(&*panic))))
     })
 }
 
-/// The text of a panic.
+/// Text of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
@@ -32,25 +32,25 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// The file in a database's directory that grows.
+/// Name of the log, the one file in a database's directory that grows.
 pub(crate) const LOG: &str = "db";
-/// How long the database's own threads may take to let go of its files.
+/// Maximum time for the database's own threads to release its files.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// An open database. Once it is dropped it is closed, and its files are free.
+/// Open database. Dropping it closes it and frees its files.
 pub(crate) struct Database {
-    /// There until it is dropped.
+    /// Present until dropped.
     db: Option<sled::Db>,
     log: File,
 }
 
 impl Database {
-    /// Makes the log durable, its length and all: the database's own flush does not.
+    /// Makes the log durable, including its length; the database's own flush does not.
     pub(crate) fn sync_log(&self) -> Result<(), Error> {
         self.log.sync_data().doing("syncing the database")
     }
 
-    /// How long the log is; the rest of the database's files are small.
+    /// Length of the log; the database's other files are small.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.log.metadata().map_or(0, |meta| meta.len())
     }
@@ -65,9 +65,9 @@ impl Deref for Database {
 }
 
 impl Drop for Database {
-    /// The database writes on threads that it shares with all others of this process, and they
-    /// hold its log, with the lock on it, for a moment after what they wrote was waited for. Who
-    /// opens it in that moment is refused.
+    /// Waits for the database's files to be free. The database writes on threads that it shares
+    /// with all others of this process; they keep its log open, with the lock on it, for a moment
+    /// after a write was waited for, and opening it in that moment fails.
     fn drop(&mut self) {
         // A database that failed may panic once more while closing.
         if catch_unwind(AssertUnwindSafe(|| drop(self.db.take()))).is_err() {
@@ -84,12 +84,12 @@ impl Drop for Database {
     }
 }
 
-/// Opens or creates the database. It is flushed by commits alone.
+/// Opens or creates the database. Only commits flush it.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, Error> {
     open_with(path, options.cache_mb)
 }
 
-/// As [`open`], with so much memory for its pages.
+/// Opens or creates the database with this much page cache.
 pub(crate) fn open_with(path: &Path, cache_mb: u64) -> Result<Database, Error> {
     torn::remove(path)?;
     guarded(|| {
@@ -104,7 +104,7 @@ pub(crate) fn open_with(path: &Path, cache_mb: u64) -> Result<Database, Error> {
     })
 }
 
-/// What a database turned out to hold.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) commit: Commit,
@@ -112,7 +112,7 @@ pub(crate) struct Checked {
     pub(crate) live_bytes: u64,
 }
 
-/// Checks that a database is this store's and whole in itself.
+/// Checks that a database belongs to this store and is complete in itself.
 pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<Checked, Error> {
     guarded(|| {
         let found = db.get(keys::STORE_KEY).doing("reading the database")?;
@@ -148,11 +148,11 @@ fn schema(db: &sled::Db) -> Result<u32, Error> {
         .ok_or_else(|| Error::unreadable("the database holds no schema number"))
 }
 
-/// How many commits the database may be ahead of `HEAD`: one whose slot did not
-/// reach the disk, and one more when the newest slot of `HEAD` is torn.
+/// Maximum number of commits that the database may be ahead of `HEAD`: one whose slot did not reach
+/// the disk, and one more when the newest slot of `HEAD` is torn.
 const AHEAD_MAX: u64 = 2;
 
-/// Compares the database with `HEAD`. Behind it, acknowledged commits are gone.
+/// Compares the database with `HEAD`. A database behind it has lost acknowledged commits.
 pub(crate) fn compare(head: Commit, database: Commit) -> Result<(), Error> {
     let (head_at, at) = (head.number, database.number);
     if at < head_at {

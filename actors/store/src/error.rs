@@ -1,97 +1,97 @@
-//! What the journal answers when it cannot do what was asked.
+//! Error type of the journal, events and blobs.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::{Seq, StreamId};
 
-/// Why a journal, event or blob operation was refused or failed.
+/// Refusal or failure of a journal, event or blob operation.
 ///
 /// Errors are `Clone` because one failed commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The file system has no room. On an append: nothing was acknowledged and
-    /// the journal is now poisoned; free space, then reopen it.
+    /// The file system has no room. After an append nothing was acknowledged and the journal is
+    /// poisoned; free space, then reopen it.
     #[error("the disk is full while {doing} ({cause}): free space, then reopen the journal")]
     Full {
-        /// The step that failed.
+        /// Step that failed.
         doing: &'static str,
-        /// The error as the system gave it.
+        /// Error as the system reported it.
         cause: String,
     },
     /// Any other input/output failure.
     #[error("{doing} failed: {cause}")]
     Io {
-        /// The step that failed.
+        /// Step that failed.
         doing: &'static str,
-        /// The kind, for callers that act on it.
+        /// Kind of the error, for callers that act on it.
         kind: io::ErrorKind,
-        /// The error as the system gave it.
+        /// Error as the system reported it.
         cause: String,
     },
-    /// An earlier commit failed; the journal refuses everything until it is
-    /// reopened. Whether the failed batch is there is known after reopening.
+    /// An earlier commit failed; the journal refuses everything until it is reopened. Reopening
+    /// tells whether the failed batch is there.
     #[error("the journal stopped after a failed commit ({cause}): reopen it")]
     Poisoned {
-        /// The failure that stopped it.
+        /// Failure that stopped the journal.
         cause: String,
     },
     /// The journal was closed in order.
     #[error("the journal is closed")]
     Closed,
-    /// No answer within `append_timeout_secs`. The record may still become
-    /// durable: the outcome is unknown, not negative.
+    /// No answer came within `append_timeout_secs`. The record may still become durable: the
+    /// outcome is unknown, not negative.
     #[error("the journal did not answer within {after_secs} s; the outcome is unknown")]
     Timeout {
-        /// How long was waited, in seconds.
+        /// Time waited, in seconds.
         after_secs: u64,
     },
-    /// State on disk that cannot be trusted. Nothing was changed.
+    /// The state on disk cannot be trusted. Nothing was changed.
     #[error("the state is unreadable{}: {what}; {next_step}", place(.stream, .seq))]
     Unreadable {
-        /// The stream concerned, when it is one stream.
+        /// Stream concerned, if it is one stream.
         stream: Option<StreamId>,
-        /// The sequence number concerned, when it is one record.
+        /// Sequence number concerned, if it is one record.
         seq: Option<Seq>,
-        /// What was found.
+        /// Description of the damage.
         what: String,
-        /// What a person does next.
+        /// Next step for a person.
         next_step: &'static str,
     },
     /// The database was written by a newer version of the program.
     #[error("the state has schema {found}, this program knows up to {known}: run the newer one")]
     TooNew {
-        /// The schema on disk.
+        /// Schema on disk.
         found: u32,
-        /// The newest schema known here.
+        /// Newest schema known to this program.
         known: u32,
     },
     /// Another process has the directory open.
     #[error("{} is in use by another process", dir.display())]
     Locked {
-        /// The journal's directory.
+        /// Directory of the journal.
         dir: PathBuf,
     },
-    /// A value above its limit. Large values belong in [`crate::Blobs`].
+    /// A value is above its limit. Large values belong in [`crate::Blobs`].
     #[error("{what} of {bytes} bytes is above the limit of {max_bytes} bytes")]
     TooLarge {
-        /// What is too large.
+        /// Name of the value.
         what: &'static str,
-        /// Its size.
+        /// Size of the value.
         bytes: usize,
-        /// The limit.
+        /// Limit.
         max_bytes: usize,
     },
-    /// A request that cannot be right, whatever the state of the disk.
+    /// The request is invalid, whatever the state of the disk.
     #[error("invalid request: {what}")]
     Invalid {
-        /// What is wrong with it.
+        /// Reason.
         what: String,
     },
     /// No blob has this hash.
     #[error("no blob {hash}")]
     NoBlob {
-        /// The hash asked for, in hexadecimal.
+        /// Hash asked for, in hexadecimal.
         hash: String,
     },
 }
@@ -144,7 +144,7 @@ impl Error {
     }
 }
 
-/// Names the step an input/output error belongs to.
+/// Extension that names the step an input/output error belongs to.
 pub(crate) trait Doing<T> {
     fn doing(self, what: &'static str) -> Result<T, Error>;
 }

@@ -1,4 +1,4 @@
-//! What an event is.
+//! Event records: what is published, stored and delivered.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use serde_json::Value;
 
 use crate::{Error, Seq};
 
-/// An event to publish.
+/// Event to publish.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
-    /// What happened, for example `workspace.started`.
+    /// Kind of event, for example `workspace.started`.
     pub kind: String,
-    /// To what it happened, for example a workspace's id.
+    /// Subject of the event, for example a workspace's id.
     pub subject: String,
-    /// Anything else.
+    /// Data of the event, any JSON.
     pub data: Value,
 }
 
-/// A published event.
+/// Published event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the one sequence of events: contiguous, from 1.
+    /// Position in the one sequence of events: contiguous, from 1.
     pub seq: Seq,
-    /// When it was committed, by the wall clock, which may step back.
+    /// Time of the commit by the wall clock, which may step back.
     pub at: DateTime<Utc>,
-    /// What happened.
+    /// Kind of event.
     pub kind: String,
-    /// To what it happened.
+    /// Subject of the event.
     pub subject: String,
-    /// Anything else.
+    /// Data of the event, any JSON.
     pub data: Value,
 }
 
-/// The kind of the event that says how many events could not be queued. Its
-/// subject is `journal`, its data `{"count": n}`.
+/// Kind of the event that reports how many events could not be queued. Its subject is `journal`,
+/// its data `{"count": n}`.
 pub(crate) const LOST_KIND: &str = "events.lost";
 
 #[derive(Deserialize)]
@@ -44,7 +44,7 @@ struct Stored {
     data: Value,
 }
 
-/// [`Stored`], to be written.
+/// Borrowing form of [`Stored`], for writing.
 #[derive(Serialize)]
 struct Storing<'a> {
     at: DateTime<Utc>,
@@ -54,7 +54,7 @@ struct Storing<'a> {
 }
 
 impl NewEvent {
-    /// The bytes to store. The sequence number is in the frame.
+    /// Bytes to store. The frame carries the sequence number.
     pub(crate) fn encode(&self, at: DateTime<Utc>) -> Vec<u8> {
         let NewEvent { kind, subject, data } = self;
         serde_json::to_vec(&Storing { at, kind, subject, data })
@@ -65,7 +65,7 @@ impl NewEvent {
         Event { seq, at, kind: self.kind, subject: self.subject, data: self.data }
     }
 
-    /// Roughly what it takes in memory.
+    /// Approximate size in memory.
     pub(crate) fn weight(&self) -> usize {
         fn of(value: &Value) -> usize {
             16 + match value {

@@ -1,8 +1,8 @@
-//! The durable event bus.
+//! Durable event bus.
 //!
-//! One sequence for the whole daemon, without gaps, written by the same thread
-//! as the streams. A subscriber never holds a publisher up: one that falls
-//! behind is told which range it missed and reads it here.
+//! All events of the daemon form one sequence without gaps, written by the same thread as the
+//! streams. A subscriber never holds a publisher up: one that falls behind learns which range it
+//! missed and can read it here.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -12,18 +12,18 @@ use crate::request::Work;
 use crate::shared::Shared;
 use crate::{Error, Event, Journal, NewEvent, Seq, Subscription};
 
-/// A handle on the events; clones share them.
+/// Handle on the events; clones share them.
 #[derive(Debug, Clone)]
 pub struct Events {
     journal: Journal,
 }
 
-/// A part of the past.
+/// Page of past events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Page {
-    /// What was asked for and is trimmed already: first and last.
+    /// First and last of the requested events that are trimmed already.
     pub missed: Option<(Seq, Seq)>,
-    /// The events, in order, without a gap. Empty at the end.
+    /// Events in order, without a gap. Empty at the end.
     pub events: Vec<Event>,
 }
 
@@ -32,16 +32,15 @@ impl Events {
         Events { journal }
     }
 
-    /// Publishes an event; returns when it is on the disk.
+    /// Publishes an event; durable on return.
     pub async fn publish(&self, event: NewEvent) -> Result<Seq, Error> {
         self.journal.ask(Work::Publish { event }).await
     }
 
-    /// Queues an event and returns at once. It comes before whatever its caller
-    /// asks of the journal afterwards, and is on the disk a few milliseconds
-    /// later, with others. False when it was lost, because the queue was full, the
-    /// event too large or the journal stopped; a running journal publishes the
-    /// number of lost events as `events.lost`.
+    /// Queues an event and returns at once. The event precedes everything that its caller asks of
+    /// the journal afterwards, and is on the disk a few milliseconds later, together with others.
+    /// False if the event was lost because the queue was full, the event too large or the journal
+    /// stopped; a running journal publishes the number of lost events as `events.lost`.
     pub fn publish_later(&self, event: NewEvent) -> bool {
         let work = Work::Publish { event };
         let queued = work.check(self.journal.options()).is_ok() && self.journal.try_tell(work);
@@ -51,22 +50,21 @@ impl Events {
         queued
     }
 
-    /// Subscribes from `from` on, or from the next event on. The past comes
-    /// first, then what happens, with no gap and none twice.
+    /// Subscribes from `from`, or from the next event. Past events come first, then live ones,
+    /// without gaps or duplicates.
     ///
-    /// `capacity`, in events, is how far behind the subscriber may be before
-    /// it misses some (at most `events_buffered`), and how many it reads from
-    /// the past at a time.
+    /// `capacity`, in events, is how far the subscriber may fall behind before it misses some (at
+    /// most `events_buffered`), and the size of each read of the past.
     pub fn subscribe(&self, from: Option<Seq>, capacity: usize) -> Subscription {
         Subscription::new(self.journal.shared().clone(), from, capacity)
     }
 
-    /// Reads up to `limit` durable events from `from` on. Blocks.
+    /// Reads up to `limit` durable events beginning with `from`. Blocks.
     pub fn read(&self, from: Seq, limit: usize) -> Result<Page, Error> {
         read(self.journal.shared(), from, limit)
     }
 
-    /// The last durable event, 0 when there is none.
+    /// Last durable event, 0 when there is none.
     pub fn last(&self) -> Seq {
         Seq::new(self.journal.shared().last_event.load(SeqCst))
     }
@@ -74,8 +72,8 @@ impl Events {
 
 pub(crate) fn read(shared: &Shared, from: Seq, limit: usize) -> Result<Page, Error> {
     let mut expected = from.max(Seq::FIRST);
-    // Events past this one may not be on the disk yet. Looked at before the
-    // database is taken: compaction may exchange it, and the old one gets no more.
+    // Events past this one may not be on the disk yet. Read before the database is taken:
+    // compaction may exchange it, and the old one receives nothing more.
     let last = Seq::new(shared.last_event.load(SeqCst));
     let live = shared.live()?;
     let mut page = Page::default();
@@ -90,7 +88,7 @@ pub(crate) fn read(shared: &Shared, from: Seq, limit: usize) -> Result<Page, Err
             break;
         }
         if seq != expected {
-            // Trimming takes the oldest, so a gap is possible at the start only.
+            // Trimming removes the oldest, so a gap is possible only at the start.
             if !page.events.is_empty() {
                 return Err(Error::unreadable_event(expected, "the event is missing".into()));
             }

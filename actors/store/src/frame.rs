@@ -1,15 +1,15 @@
-//! The frame around every value, so that damage shows when it is read.
+//! Frame codec: a checksummed header around every value, so that damage shows on reading.
 //!
 //! ```text
 //! <format:1> <crc32:4> <seq:8> <length:4> <bytes>
 //! ```
 //!
-//! The checksum covers the base key, the sequence number and the bytes: a
-//! value that turns up under another key does not pass.
+//! The checksum covers the base key, the sequence number and the bytes: a value that turns up under
+//! another key does not pass.
 
 use crate::Seq;
 
-/// The only format so far.
+/// Only format so far.
 const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 17;
 

@@ -1,4 +1,4 @@
-//! File-system steps that are durable when they return.
+//! Durable file-system operations: each is on the disk when it returns.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).doing("syncing a directory")
 }
 
-/// Makes a directory that is missing, and those on the way to it, durably.
+/// Creates a directory and its missing parents, durably.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
     if dir.is_dir() {
         return Ok(());
@@ -21,14 +21,14 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
     let above = above.unwrap_or(Path::new("."));
     make_dir(above)?;
     match fs::create_dir(dir) {
-        // Another one was quicker.
+        // A concurrent call created it first.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         made => made.doing("creating a directory")?,
     }
     sync_dir(above)
 }
 
-/// Writes a file whole or not at all, durably.
+/// Writes a file atomically and durably.
 pub(crate) fn write_atomic(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
     let temp = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&temp).doing("creating a file")?;
@@ -42,7 +42,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -52,7 +52,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes a directory tree if it is there.
+/// Removes a directory tree if it exists.
 pub(crate) fn remove_tree(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -62,7 +62,7 @@ pub(crate) fn remove_tree(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Copies a directory tree. Not synced: the copy is only ever looked at.
+/// Copies a directory tree. Not synced: the copy is only ever read.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), Error> {
     fs::create_dir_all(to).doing("creating a directory")?;
     for entry in fs::read_dir(from).doing("listing a directory")? {
@@ -90,13 +90,13 @@ pub(crate) fn sync_tree(dir: &Path) -> Result<(), Error> {
     sync_dir(dir)
 }
 
-/// What is free on the file system of `dir` for everybody, in bytes.
+/// Free space on the file system of `dir` for unprivileged users, in bytes.
 pub(crate) fn free_bytes(dir: &Path) -> Result<u64, Error> {
     let found = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
     found.map(|found| found.f_bavail * found.f_frsize).doing("asking for free space")
 }
 
-/// The bytes a tree's files hold. A file that vanishes meanwhile counts 0.
+/// Total size of a tree's files in bytes. A file that vanishes meanwhile counts 0.
 pub(crate) fn tree_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     entries

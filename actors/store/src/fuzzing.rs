@@ -1,17 +1,17 @@
-//! Entries for the fuzz targets: what is read back from the disk, damaged or not.
+//! Fuzz targets: decoders of what is read back from the disk, damaged or not.
 
 use crate::keys::{self, Base};
 use crate::{Event, Seq, frame};
 
-/// A key and a value of the database. What passes the check is what was written.
+/// Decodes a key and a value of the database. Whatever passes the check must be what was written.
 ///
 /// # Panics
-/// When something passes that was not.
+/// Panics when something passes that was not written.
 pub fn frame(bytes: &[u8]) {
     let (key, value) = bytes.split_at(bytes.len().min(9));
     if let Ok((seq, content)) = frame::unwrap(key, value) {
         assert_eq!(frame::wrap(key, seq, content), value);
-        // Also what damage left whole is not trusted any further.
+        // Contents that damage left whole are not trusted any further either.
         let _ = Event::decode(seq, content);
     }
     // A sound frame around anything reaches the readers behind the check.
@@ -20,10 +20,10 @@ pub fn frame(bytes: &[u8]) {
     let _ = Event::decode(Seq::FIRST, value);
 }
 
-/// A key of the database.
+/// Decodes a key of the database.
 ///
 /// # Panics
-/// When a key that is read is not the one that would be written.
+/// Panics when a key that is read is not the one that would be written.
 pub fn key(bytes: &[u8]) {
     let base = keys::split_piece(bytes).map_or(bytes, |(base, _)| base);
     if let Ok(decoded) = Base::decode(base) {

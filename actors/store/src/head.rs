@@ -1,20 +1,18 @@
-//! `HEAD`: the last commit that was acknowledged, or the one before it.
+//! Commit pointer: the file `HEAD` names the last acknowledged commit, or the one before it.
 //!
-//! The database recovers the longest prefix of its log that reads well. When
-//! the tail of a file is gone, that prefix is consistent and too short, and
-//! nothing inside the database can tell. `HEAD` can: it holds number and tally
-//! of the last commit, in two slots that alternate, each with a checksum. A
-//! commit is acknowledged when its slot is written, which a crash of this
-//! program survives, and the slot is synced before the next commit begins.
+//! The database recovers the longest prefix of its log that reads well. When the tail of a file is
+//! gone, that prefix is consistent and too short, and nothing inside the database can tell. `HEAD`
+//! can: it holds number and tally of the last commit, in two alternating slots, each with a
+//! checksum. A commit is acknowledged when its slot is written, which a crash of this program
+//! survives, and the slot is synced before the next commit begins.
 //!
-//! After a power cut `HEAD` may so be one commit behind the database's log,
-//! which was synced before: that looks as a commit that nobody was told about,
-//! and such a one is kept. What is not noticed any more is that the very last
-//! commit is missing, if the disk lost what it had called written and power
-//! went before it had `HEAD`, a moment later.
+//! After a power cut `HEAD` may thus be one commit behind the database's log, which was synced
+//! before: that looks like a commit that was never acknowledged, and such a commit is kept. One
+//! loss goes unnoticed: the very last commit, if the disk lost what it had reported as written and
+//! power failed before the disk had `HEAD`, a moment later.
 //!
-//! The file has a fixed size, so `fdatasync` writes one block and no metadata.
-//! Slots lie in different blocks: a torn block cannot reach both.
+//! The file has a fixed size, so `fdatasync` writes one block and no metadata. The slots lie in
+//! different blocks: a torn block cannot damage both.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -31,7 +29,7 @@ const SLOT_STRIDE: u64 = 4096;
 const SLOT_BYTES: usize = 56;
 const MAGIC: [u8; 4] = *b"HKH1";
 
-/// The open file.
+/// Open `HEAD` file.
 #[derive(Debug)]
 pub(crate) struct Head {
     file: File,
@@ -71,13 +69,13 @@ impl Head {
         Ok((Head { file, store_id }, newest))
     }
 
-    /// Records `commit`; to be synced before the next, which takes the other slot.
+    /// Writes `commit`; must be synced before the next one, which uses the other slot.
     pub(crate) fn write(&self, commit: &Commit) -> Result<(), Error> {
         let at = commit.number % 2 * SLOT_STRIDE;
         self.file.write_all_at(&encode(self.store_id, commit), at).doing("writing HEAD")
     }
 
-    /// Makes what was recorded durable.
+    /// Makes what was written durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.file.sync_data().doing("syncing HEAD")
     }

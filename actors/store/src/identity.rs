@@ -1,8 +1,8 @@
-//! `STORE`: which store this directory is.
+//! Store identity: the file `STORE` says which store this directory is.
 //!
-//! Written once, when the store is created, and never again. The same id is
-//! in the database and in `HEAD`: a database that was emptied, exchanged or
-//! mixed from two backups does not pass for the right one.
+//! The file is written once, when the store is created, and never again. The same id is in the
+//! database and in `HEAD`: a database that was emptied, exchanged or mixed from two backups does
+//! not pass for the right one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,10 +15,10 @@ use uuid::Uuid;
 use crate::{Error, fsx};
 
 const FILE: &str = "STORE";
-/// The arrangement of files in the directory.
+/// Version of the directory's layout.
 const FORMAT: u32 = 1;
 
-/// The contents of `STORE`.
+/// Contents of `STORE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {

@@ -1,4 +1,4 @@
-//! Names of streams and places in them.
+//! Stream names and sequence numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The longest stream name, in bytes.
+/// Maximum length of a stream name, in bytes.
 const MAX_BYTES: usize = 128;
 
-/// The name of a stream: `kind/id`, for example `workspace/ws_7f3a`.
+/// Name of a stream: `kind/id`, for example `workspace/ws_7f3a`.
 ///
-/// `kind` is made of `a-z 0-9 _ -`, `id` of `A-Z a-z 0-9 _ - .`; both have at
-/// least one character, and the whole has at most 128 bytes. The set excludes
-/// the NUL that separates names in the database's keys.
+/// `kind` is made of `a-z 0-9 _ -`, `id` of `A-Z a-z 0-9 _ - .`; both have at least one character,
+/// and the whole has at most 128 bytes. The set excludes the NUL that separates names in the
+/// database's keys.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StreamId(Arc<str>);
 
 impl StreamId {
-    /// Checks and keeps `kind/id`.
+    /// Checks and joins `kind/id`.
     pub fn new(kind: &str, id: &str) -> Result<Self, Error> {
         Self::parse(&format!("{kind}/{id}"))
     }
@@ -45,17 +45,17 @@ impl StreamId {
         }
     }
 
-    /// The whole name.
+    /// Whole name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The part before the slash.
+    /// Part before the slash.
     pub fn kind(&self) -> &str {
         self.0.split_once('/').map_or("", |(kind, _)| kind)
     }
 
-    /// The part after the slash.
+    /// Part after the slash.
     pub fn id(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, id)| id)
     }
@@ -87,8 +87,7 @@ impl From<StreamId> for String {
     }
 }
 
-/// A place in a stream, or in the sequence of events. The first is 1; 0 means
-/// "before the first".
+/// Position in a stream, or in the sequence of events. The first is 1; 0 means "before the first".
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -96,28 +95,28 @@ impl From<StreamId> for String {
 pub struct Seq(u64);
 
 impl Seq {
-    /// Before the first record.
+    /// Position before the first record.
     pub const ZERO: Seq = Seq(0);
-    /// The first record.
+    /// Position of the first record.
     pub const FIRST: Seq = Seq(1);
 
-    /// The place with this number.
+    /// Position with this number.
     pub const fn new(number: u64) -> Self {
         Seq(number)
     }
 
-    /// Its number.
+    /// Number of the position.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The place after this one.
+    /// Position after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Seq(self.0 + 1)
     }
 
-    /// The place before this one; zero stays zero.
+    /// Position before this one; zero stays zero.
     #[must_use]
     pub const fn prev(self) -> Self {
         Seq(self.0.saturating_sub(1))

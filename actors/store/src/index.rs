@@ -1,5 +1,5 @@
-//! Where every stream and the events stand. Built at start-up, then kept by
-//! the writer.
+//! In-memory index: the positions of all streams and of the events. Built at start-up, then
+//! maintained by the writer.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,8 +8,8 @@ use crate::error::Doing;
 use crate::keys::{self, Base};
 use crate::{Error, Seq, StreamId};
 
-/// One stream: a snapshot of everything up to `compacted`, then the records
-/// `compacted + 1 ..= last`.
+/// State of one stream: a snapshot of everything up to `compacted`, then the records `compacted + 1
+/// ..= last`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StreamState {
     pub(crate) has_snapshot: bool,
@@ -17,7 +17,7 @@ pub(crate) struct StreamState {
     pub(crate) last: Seq,
 }
 
-/// The events that are kept: `oldest ..= last`; none when `oldest > last`.
+/// Range of the events that are kept: `oldest ..= last`; empty when `oldest > last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EventRange {
     pub(crate) oldest: Seq,
@@ -32,7 +32,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Reads and checks every value: frames, and that no number is missing.
+    /// Reads every value and checks its frame and that no number is missing.
     pub(crate) fn build(db: &sled::Db) -> Result<Self, Error> {
         let mut streams = HashMap::<StreamId, StreamState>::new();
         for value in Values::new(db.scan_prefix([keys::SNAPSHOT])) {
@@ -85,13 +85,13 @@ pub(crate) fn follow(last: Seq, seq: Seq, framed: Seq) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the streams that start with `prefix`, sorted.
+/// Names of the streams that start with `prefix`, sorted.
 pub(crate) fn streams(db: &sled::Db, prefix: &str) -> Result<Vec<StreamId>, Error> {
     let mut names = BTreeSet::new();
     for tag in [keys::RECORD, keys::SNAPSHOT] {
         let within = [&[tag], prefix.as_bytes()].concat();
         let mut from = within.clone();
-        // One look per stream: from its first key on to behind its last.
+        // One lookup per stream: from its first key to behind its last.
         while let Some(pair) = db.range(from..).next() {
             let (key, _) = pair.doing("reading the database")?;
             if !key.starts_with(&within) {

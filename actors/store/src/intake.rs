@@ -1,10 +1,10 @@
-//! The way from the handles to the writer: one queue for those who wait for an
-//! answer, one for events that nobody waits for.
+//! Bounded queues from the handles to the writer: one for requests whose callers wait, one for
+//! events that nobody waits for.
 //!
-//! The second exists so that an event published "later" costs its publisher no
-//! wake-up of the writer and the disk no commit of its own. The first of them
-//! nudges the writer, which then gives the others [`GATHER`] to join. Whoever
-//! waits for an answer ends that time at once and takes them along.
+//! The second queue exists so that an event published "later" costs its publisher no wake-up of the
+//! writer and the disk no commit of its own. The first such event wakes the writer, which then
+//! gives others [`GATHER`] to join. A request whose caller waits ends that time at once and takes
+//! them along.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,18 +14,18 @@ use flume::{RecvTimeoutError, TryRecvError, TrySendError};
 
 use crate::request::Request;
 
-/// How long events that nobody waits for may wait for each other.
+/// Time that events nobody waits for may wait for each other.
 const GATHER: Duration = Duration::from_millis(10);
 
 enum Arrival {
     Asked(Request),
-    /// There is something in the second queue.
+    /// Wake-up: the second queue has something.
     Nudge,
 }
 
-/// What the writer is to do now.
+/// Next task of the writer.
 pub(crate) enum Call {
-    /// Someone asks; there may be events published later as well.
+    /// A request whose caller waits; there may be events published later as well.
     Asked(Request),
     /// There may be events published later.
     Look,
@@ -33,7 +33,7 @@ pub(crate) enum Call {
     Ended,
 }
 
-/// The handles' end.
+/// Sending end, for the handles.
 pub(crate) struct Inlet {
     asked: flume::Sender<Arrival>,
     later: flume::Sender<Request>,
@@ -41,18 +41,18 @@ pub(crate) struct Inlet {
     ended: Arc<AtomicBool>,
 }
 
-/// The writer's end.
+/// Receiving end, for the writer.
 pub(crate) struct Intake {
     asked: flume::Receiver<Arrival>,
     later: flume::Receiver<Request>,
     nudged: Arc<AtomicBool>,
-    /// Set before what is left is dropped.
+    /// Set before the remaining requests are dropped.
     ended: Arc<AtomicBool>,
-    /// A nudge was taken out and not followed yet.
+    /// A wake-up was taken from the queue and not followed yet.
     look: bool,
 }
 
-/// Two queues of at most `capacity` requests each.
+/// Makes two queues of at most `capacity` requests each.
 pub(crate) fn bounded(capacity: usize) -> (Inlet, Intake) {
     let (asked, asked_end) = flume::bounded(capacity);
     let (later, later_end) = flume::bounded(capacity);
@@ -67,7 +67,7 @@ impl Inlet {
         self.asked.send_async(Arrival::Asked(request)).await.is_ok()
     }
 
-    /// Queues a request if there is room at once; gives it back otherwise.
+    /// Queues a request if there is room at once; returns it otherwise.
     pub(crate) fn try_ask(&self, request: Request) -> Option<Request> {
         match self.asked.try_send(Arrival::Asked(request)).map_err(TrySendError::into_inner) {
             Err(Arrival::Asked(request)) => Some(request),
@@ -75,26 +75,26 @@ impl Inlet {
         }
     }
 
-    /// Whether the writer takes nothing any more: what was queued before this said no is looked at
-    /// or dropped, what was queued after may lie there.
+    /// True once the writer accepts nothing more. Requests queued before this was false are handled
+    /// or dropped; those queued after may stay in the queue.
     pub(crate) fn ended(&self) -> bool {
         self.ended.load(SeqCst)
     }
 
-    /// Queues a request that nobody waits for. False when it was dropped: the
-    /// queue is full, or the writer has ended.
+    /// Queues a request that nobody waits for. False if it was dropped: the queue is full, or the
+    /// writer has ended.
     pub(crate) fn tell(&self, request: Request) -> bool {
         if self.later.try_send(request).is_err() {
             return false;
         }
-        // A full queue needs no nudge: the writer looks before each batch.
+        // A full queue needs no wake-up: the writer looks before each batch.
         if !self.nudged.swap(true, SeqCst) && self.asked.try_send(Arrival::Nudge).is_err() {
             self.nudged.store(false, SeqCst);
         }
         true
     }
 
-    /// Requests in both queues.
+    /// Number of requests in both queues.
     pub(crate) fn len(&self) -> usize {
         self.asked.len() + self.later.len()
     }
@@ -116,13 +116,13 @@ impl Intake {
 
     /// Takes all events published later, in their order.
     pub(crate) fn later(&mut self) -> Vec<Request> {
-        // In this order: an event that is missed here nudges again.
+        // Order matters: an event that is missed here wakes the writer again.
         self.look = false;
         self.nudged.store(false, SeqCst);
         self.later.drain().collect()
     }
 
-    /// The next one who asks, waiting for it until `patience` if there is one.
+    /// Takes the next request whose caller waits, waiting for one until `patience` if given.
     pub(crate) fn next(&mut self, patience: Option<Instant>) -> Option<Request> {
         loop {
             let arrival = match (self.asked.try_recv(), patience) {
@@ -137,13 +137,12 @@ impl Intake {
         }
     }
 
-    /// How many ask.
+    /// Number of requests whose callers wait.
     pub(crate) fn asked(&self) -> usize {
         self.asked.len()
     }
 
-    /// Takes nothing any more. What is left is dropped now, not with the last
-    /// handle.
+    /// Closes the queues. Remaining requests are dropped now, not with the last handle.
     pub(crate) fn close(self) {
         self.ended.store(true, SeqCst);
         drop(self.asked.drain());
@@ -194,7 +193,7 @@ mod tests {
         assert!(inlet.ask(event("asked")).await);
         let asked = intake.next(None).expect("it was asked");
         assert_eq!(kinds(vec![asked]), ["asked"]);
-        // Not after an hour: the nudge is gone from the queue and remembered.
+        // Returns at once although the wake-up is gone from the queue, because it was remembered.
         assert!(matches!(intake.wait(Duration::from_secs(3600)), Call::Look));
         assert_eq!(kinds(intake.later()), ["told"]);
     }

@@ -1,4 +1,4 @@
-//! The journal's handle.
+//! Journal handle: appends, snapshots and reads of streams.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,15 +18,14 @@ use crate::replay::{self, Replay};
 use crate::request::{Append, Done, Reply, Request, Then, Work};
 use crate::shared::Shared;
 use crate::stats::{self, Stats};
-use crate::writer::{Party, Writer};
+use crate::writer::{Group, Writer};
 use crate::{Error, Events, NewEvent, Options, Recovered, Seq, Stopped, StreamId};
 
-/// A handle on the journal; clones share it. The writer ends when the last
-/// handle is dropped.
+/// Handle on the journal; clones share it. The writer ends when the last handle is dropped.
 ///
-/// The `async` methods may be cancelled by dropping them; what was already
-/// queued still commits. Appends of one caller to one stream commit in the
-/// order in which they were first polled.
+/// Dropping the future of an `async` method cancels only the wait; what was already queued still
+/// commits. Appends of one caller to one stream commit in the order in which they were first
+/// polled.
 #[derive(Clone)]
 pub struct Journal {
     inner: Arc<Inner>,
@@ -41,11 +40,9 @@ struct Inner {
 }
 
 impl Journal {
-    /// Opens or creates the journal. Blocks for as long as it takes to copy
-    /// and read the database: call it from `spawn_blocking`.
-    ///
-    /// [`Error::Unreadable`], [`Error::TooNew`] and [`Error::Locked`] leave
-    /// every file as it was.
+    /// Opens or creates the journal. Blocks for as long as it takes to copy and read the database:
+    /// call it from `spawn_blocking`.
+    /// [`Error::Unreadable`], [`Error::TooNew`] and [`Error::Locked`] leave every file as it was.
     pub fn open(options: Options) -> Result<(Journal, Recovered), Error> {
         Self::open_as(options, SHIPPED)
     }
@@ -71,7 +68,7 @@ impl Journal {
             options: options.clone(),
             shared: shared.clone(),
             intake,
-            party: Party::default(),
+            group: Group::default(),
             compacting: Compacting::default(),
         };
         thread::Builder::new()
@@ -82,14 +79,14 @@ impl Journal {
         Ok((Journal { inner: Arc::new(Inner { inlet, room, shared, options }) }, recovered))
     }
 
-    /// Appends records to a stream, all or none, and gives the number of the
-    /// last one. Returns when they are on the disk.
+    /// Appends records to a stream, all or none; durable on return. Returns the number of the last
+    /// record.
     pub async fn append(&self, stream: &StreamId, records: Vec<Vec<u8>>) -> Result<Seq, Error> {
         self.append_and_publish(stream, records, Vec::new()).await
     }
 
-    /// Appends records and publishes events in the same commit: after a crash
-    /// both are there or neither is.
+    /// Appends records and publishes events in the same commit: after a crash both are there or
+    /// neither is.
     pub async fn append_and_publish(
         &self,
         stream: &StreamId,
@@ -99,20 +96,19 @@ impl Journal {
         self.ask(Work::Append { stream: stream.clone(), records, events }).await
     }
 
-    /// Whether an append is within the limits, which refuse it otherwise when it is handed over.
+    /// Checks an append against the limits that would refuse it.
     ///
     /// # Errors
-    /// `TooLarge`; or there is no record in it.
+    /// `TooLarge`; `Invalid` for an append without records.
     pub fn check(&self, append: &Append) -> Result<(), Error> {
         append.check(&self.inner.options)
     }
 
-    /// As [`Self::append_and_publish`] for a caller that does not wait: once the append is on the
-    /// disk, or will not be, `done` is called, once, on the writer's thread, which it must not keep.
-    /// There is no deadline: when it is called, that is decided.
+    /// Appends and publishes for a caller that does not wait: `done` is called once, on the
+    /// writer's thread, which it must not block, when the append is durable or has failed. There is
+    /// no deadline: the outcome passed to `done` is final.
     ///
-    /// # Errors
-    /// Gives both back when there is no room at once.
+    /// Returns both arguments when there is no room at once.
     pub fn try_append(&self, append: Append, done: Done) -> Result<(), (Append, Done)> {
         let Append { stream, records, events } = append;
         let work = Work::Append { stream, records, events };
@@ -140,15 +136,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until all that was queued before is on the disk or refused, also what its callers no
-    /// longer wait for. Whoever replays a stream after another has written to it begins here.
+    /// Fence: waits until everything queued before is on the disk or refused, including requests
+    /// whose callers no longer wait. Call it before replaying a stream that another has written to.
     pub async fn settled(&self) -> Result<(), Error> {
         self.ask(Work::Fence).await.map(drop)
     }
 
-    /// Replaces the stream's snapshot and its records up to and with `upto`
-    /// by a new snapshot, durably and at once. `upto` must not lie before the
-    /// last snapshot or behind the last record.
+    /// Replaces the stream's snapshot and its records up to and including `upto` by a new snapshot,
+    /// durably and atomically. `upto` must not lie before the last snapshot or after the last
+    /// record.
     pub async fn snapshot(
         &self,
         stream: &StreamId,
@@ -158,37 +154,36 @@ impl Journal {
         self.ask(Work::Snapshot { stream: stream.clone(), upto, bytes }).await.map(drop)
     }
 
-    /// Removes all of a stream, durably and at once. A stream that is not
-    /// there is no error. Its numbers start from 1 again.
+    /// Removes a whole stream, durably and atomically. A missing stream is no error. Its numbers
+    /// start from 1 again.
     pub async fn forget(&self, stream: &StreamId) -> Result<(), Error> {
         self.ask(Work::Forget { stream: stream.clone() }).await.map(drop)
     }
 
-    /// Reads a stream back. Blocks; for a stream's owner, at start-up. The
-    /// stream must not be forgotten meanwhile.
+    /// Reads a stream back. Blocks; for a stream's owner, at start-up. The stream must not be
+    /// forgotten meanwhile.
     pub fn replay(&self, stream: &StreamId) -> Result<Replay, Error> {
         replay::replay(&self.inner.shared.live()?.db, stream)
     }
 
-    /// The streams whose names start with `prefix`, sorted. Blocks: it walks
-    /// the keys.
+    /// Lists the streams whose names start with `prefix`, sorted. Blocks: it walks the keys.
     pub fn streams(&self, prefix: &str) -> Result<Vec<StreamId>, Error> {
         let live = self.inner.shared.live()?;
         crate::index::streams(&live.db, prefix)
     }
 
-    /// The events of this journal.
+    /// Event bus of this journal.
     pub fn events(&self) -> Events {
         Events::new(self.clone())
     }
 
-    /// Makes a backup in the folder `to`, which is there and holds nothing: a store of its own, as
-    /// this one is at some commit between the call and its return. Appends go on meanwhile. The
-    /// copy was read back, and is on the disk. Dropping the future gives the copy up.
+    /// Makes a backup in the existing, empty folder `to`: a store of its own, at the state of some
+    /// commit between the call and its return. Appends continue meanwhile. The copy was read back
+    /// and is on the disk. Dropping the future gives the copy up.
     ///
     /// # Errors
     /// [`Error::Full`] without room for it; [`Error::Invalid`] while another backup waits, and for
-    /// a folder that holds something. What is in `to` is then to be removed.
+    /// a folder that is not empty. After an error the caller removes the contents of `to`.
     pub async fn backup(&self, to: PathBuf) -> Result<(), Error> {
         backup::prepare(&to)?;
         let (reply, mut answer) = oneshot::channel();
@@ -203,22 +198,22 @@ impl Journal {
         made.unwrap_or_else(|| Err(self.inner.shared.why_stopped()))
     }
 
-    /// Numbers. Blocks: it looks at the directory.
+    /// Statistics. Blocks: it looks at the directory.
     pub fn stats(&self) -> Stats {
         stats::gather(&self.inner.shared, &self.inner.options, self.inner.inlet.len())
     }
 
-    /// Waits until the writer has stopped; by then the directory is free.
+    /// Waits until the writer has stopped; the directory is free by then.
     pub async fn stopped(&self) -> Stopped {
         let mut watch = self.inner.shared.watch_stopped();
         let stopped = watch.wait_for(Option::is_some).await;
         stopped.ok().and_then(|stopped| stopped.clone()).unwrap_or(Stopped::Closed)
     }
 
-    /// Commits what is queued, stops the writer and waits for it. Requests
-    /// queued later are refused, on every handle.
+    /// Commits what is queued, stops the writer and waits for it. Requests queued later are
+    /// refused, on every handle.
     pub async fn close(&self) -> Stopped {
-        // A writer that has stopped already says why below.
+        // A writer that has stopped already gives its reason below.
         let _ = self.ask(Work::Close).await;
         self.stopped().await
     }
@@ -240,8 +235,8 @@ impl Journal {
         tokio::time::timeout(deadline, asked).await.unwrap_or(Err(Error::Timeout { after_secs }))
     }
 
-    /// Waits for an answer, or for the end of the writer: a request that
-    /// slipped into the queue at the very end is never looked at.
+    /// Waits for an answer, or for the end of the writer: a request queued at the very end is never
+    /// handled.
     async fn answer(
         &self,
         mut answer: oneshot::Receiver<Result<Seq, Error>>,
@@ -273,7 +268,7 @@ impl Journal {
     }
 }
 
-/// KiB, at least one; `Work::check` keeps it within the semaphore.
+/// Weight in KiB, at least one; `Work::check` keeps it within the semaphore.
 fn permits(work: &Work) -> u32 {
     u32::try_from(work.weight().div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The keys of the database, and how a value is cut into pieces.
+//! Key codec of the database, including the split of values into pieces.
 //!
 //! ```text
 //! e <seq:8> <piece:2>                     an event
@@ -7,17 +7,16 @@
 //! s <stream> 00 <piece:2>                 the stream's snapshot
 //! ```
 //!
-//! Numbers are big-endian, so keys sort as the numbers do. All of it is one
-//! tree, because a batch is atomic in one tree only, and a record and its
-//! event must commit together.
+//! Numbers are big-endian, so keys sort as the numbers do. All keys share one tree, because a batch
+//! is atomic in one tree only, and a record and its event must commit together.
 //!
-//! A value is cut into pieces of [`PIECE_BYTES`]. A database page holds up to
-//! about 17 pairs; a page above 128 KiB is written to a file of its own that
-//! the database never fsyncs, so no page may grow that large.
+//! A value is cut into pieces of [`PIECE_BYTES`]. A database page holds up to about 17 pairs; a
+//! page above 128 KiB is written to a file of its own that the database never fsyncs, so no page
+//! may grow that large.
 
 use crate::{Error, Seq, StreamId};
 
-/// 17 pairs of this size, with their keys, stay well below 128 KiB.
+/// Size of a piece: 17 pairs of it, with their keys, stay well below 128 KiB.
 pub(crate) const PIECE_BYTES: usize = 4096;
 
 pub(crate) const EVENT: u8 = b'e';
@@ -29,7 +28,7 @@ pub(crate) const COMMIT_KEY: &[u8] = b"mcommit";
 pub(crate) const SCHEMA_KEY: &[u8] = b"mschema";
 pub(crate) const STORE_KEY: &[u8] = b"mstore";
 
-/// What a key, without its piece number, stands for.
+/// Decoded key, without its piece number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
     Event(Seq),
@@ -84,17 +83,17 @@ fn named(tag: u8, stream: &StreamId) -> Vec<u8> {
     [&[tag][..], stream.as_str().as_bytes(), &[0]].concat()
 }
 
-/// The prefix of a stream's records.
+/// Prefix of a stream's records.
 pub(crate) fn records_of(stream: &StreamId) -> Vec<u8> {
     named(RECORD, stream)
 }
 
-/// The key of one piece of a value.
+/// Key of one piece of a value.
 pub(crate) fn piece(base: &[u8], number: u16) -> Vec<u8> {
     [base, &number.to_be_bytes()].concat()
 }
 
-/// Takes a key apart into base and piece number.
+/// Splits a key into base and piece number.
 pub(crate) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
     let (base, number) = key.split_last_chunk::<2>()?;
     Some((base, u16::from_be_bytes(*number)))

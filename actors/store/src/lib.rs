@@ -1,8 +1,8 @@
-//! The journal: where everything the daemon has acknowledged lives.
+//! Journal: a write-ahead log with group commit that stores everything the daemon has acknowledged.
 //!
-//! This crate is mechanism and knows no domain record. It keeps named streams
-//! of records ([`Journal`]), one durable sequence of events ([`Events`]) and a
-//! folder of large values ([`Blobs`]).
+//! This crate is mechanism and knows no domain record. It stores named streams of records
+//! ([`Journal`]), one durable sequence of events ([`Events`]) and a folder of large values
+//! ([`Blobs`]).
 //!
 //! ```text
 //!  callers ──bounded queue──▶ writer thread ──▶ one sled batch ─▶ flush ─▶ fdatasync ─▶ HEAD
@@ -20,8 +20,8 @@
 //! - After a failed commit the journal stops for good ([`Error::Poisoned`])
 //!   until it is reopened, because only recovery can tell what reached the disk.
 //!
-//! Reading order: `journal.rs` (what callers see), `writer.rs` (the one
-//! thread), `commit.rs` (what durable means), `open.rs` (start-up).
+//! Reading order: `journal.rs` (public interface), `writer.rs` (the one thread), `commit.rs`
+//! (durability), `open.rs` (start-up).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

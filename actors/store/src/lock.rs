@@ -1,4 +1,4 @@
-//! One process at a time.
+//! Directory lock: one process at a time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::path::Path;
 use crate::Error;
 use crate::error::Doing;
 
-/// Holds the state directory. Taken before anything is looked at: the
-/// database's own lock comes too late for the check at start-up.
+/// Lock on the state directory. Taken before anything is read: the database's own lock comes too
+/// late for the check at start-up.
 #[derive(Debug)]
 pub(crate) struct DirLock {
     file: File,
 }
 
 impl Drop for DirLock {
-    /// Said aloud: a child process that is just being started holds the file as well, and with it
-    /// the lock, until it runs its own program.
+    /// Unlocks explicitly: a child process that is just being started has the file open too, and
+    /// with it the lock, until it executes its own program.
     fn drop(&mut self) {
         // Closing the file does the same unless there is such a child.
         let _ = self.file.unlock();

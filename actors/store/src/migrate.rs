@@ -1,13 +1,13 @@
-//! Schema changes, run once each, in order, at start-up.
+//! Schema migrations, run once each, in order, at start-up.
 
 use crate::changes::Changes;
 use crate::commit::Committer;
 use crate::{Error, keys};
 
-/// One step from a schema to a later one.
+/// Migration from one schema to a later one.
 ///
-/// `run` reads the database and gathers changes; they commit together with the
-/// new schema number, so a crash leaves the old schema or the new one.
+/// `run` reads the database and gathers changes; they commit together with the new schema number,
+/// so a crash leaves the old schema or the new one.
 pub(crate) struct Migration {
     pub(crate) from: u32,
     pub(crate) to: u32,
@@ -15,19 +15,19 @@ pub(crate) struct Migration {
     pub(crate) run: fn(&sled::Db, &mut Changes) -> Result<(), Error>,
 }
 
-/// A chain of migrations and the schema it leads to.
+/// Chain of migrations and the schema it leads to.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) schema: u32,
     pub(crate) migrations: &'static [Migration],
 }
 
-/// The shipped plan. Schema 1 is the first; a change of `keys.rs` or
-/// `frame.rs` adds a migration here and raises the number.
+/// Shipped plan. Schema 1 is the first; a change of `keys.rs` or `frame.rs` adds a migration here
+/// and raises the number.
 pub(crate) const SHIPPED: Plan = Plan { schema: 1, migrations: &[] };
 
 impl Plan {
-    /// Refuses a database from the future.
+    /// Refuses a database with a newer schema.
     pub(crate) fn accepts(&self, schema: u32) -> Result<(), Error> {
         if schema > self.schema {
             return Err(Error::TooNew { found: schema, known: self.schema });
@@ -35,8 +35,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Brings the database from `schema` to the plan's; gives the names of
-    /// the steps that ran.
+    /// Migrates the database from `schema` to the plan's; returns the names of the steps that ran.
     pub(crate) fn run(
         &self,
         committer: &mut Committer,

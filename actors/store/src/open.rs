@@ -1,4 +1,4 @@
-//! Start-up: from a directory to a running journal, or to a clear refusal.
+//! Recovery at start-up: from a directory to a running journal, or to a clear refusal.
 //!
 //! ```text
 //! lock ─ settle leftovers ─ STORE? ─no──▶ create
@@ -6,8 +6,8 @@
 //!            check a copy (probe.rs) ─▶ compact if due ─▶ open ─▶ migrate ─▶ index ─▶ HEAD
 //! ```
 //!
-//! Creation writes `HEAD` last. Without `HEAD` nothing was ever acknowledged,
-//! so a creation that a crash cut is finished, if the database is still empty.
+//! Creation writes `HEAD` last. Without `HEAD` nothing was ever acknowledged, so an interrupted
+//! creation is finished if the database is still empty.
 
 use std::path::Path;
 use std::time::Instant;
@@ -32,32 +32,32 @@ use crate::{Error, Options, Seq, compact, crash, database, fsx, keys, probe};
 pub(crate) const JOURNAL_DIR: &str = "journal";
 const CREATE_DIR: &str = "journal.create";
 
-/// What start-up found.
+/// Result of start-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// The id of the store, the same for its whole life.
+    /// Id of the store; constant for its whole life.
     pub store_id: Uuid,
-    /// True when the directory was empty and the store was created.
+    /// True if the directory was empty and the store was created.
     pub created: bool,
-    /// The number of streams.
+    /// Number of streams.
     pub streams: usize,
-    /// The number of records not yet covered by a snapshot.
+    /// Number of records not yet covered by a snapshot.
     pub records: u64,
-    /// The oldest event kept; above `last_event` when there is none.
+    /// Oldest event kept; above `last_event` when there is none.
     pub oldest_event: Seq,
-    /// The last event, 0 when there was never one.
+    /// Last event, 0 when there was never one.
     pub last_event: Seq,
-    /// True when a commit was there that `HEAD` does not name: one that no caller
-    /// was told about, or the last one before a power cut. Its records are kept, so
-    /// a caller that saw an error may find its record.
+    /// True if the database was ahead of `HEAD`: by a commit that was never acknowledged, or by the
+    /// last one before a power cut. Its records are kept, so a caller that saw an error may find
+    /// its record.
     pub unacknowledged_commit: bool,
-    /// The migrations that ran.
+    /// Names of the migrations that ran.
     pub migrated: Vec<&'static str>,
-    /// Set when the database was compacted.
+    /// Result of the compaction, if the database was compacted.
     pub compacted: Option<Compacted>,
 }
 
-/// A checked, open database with its lock.
+/// Checked, open database with its lock.
 pub(crate) struct Opened {
     pub(crate) lock: DirLock,
     pub(crate) committer: Committer,
@@ -66,8 +66,8 @@ pub(crate) struct Opened {
     pub(crate) recovered: Recovered,
 }
 
-/// Opens or creates the store. Blocks; on an error nothing runs and nothing
-/// that was acknowledged has changed.
+/// Opens or creates the store. Blocks; after an error nothing runs and nothing that was
+/// acknowledged has changed.
 pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
     options.check()?;
     let dir = &options.dir;
@@ -87,8 +87,8 @@ pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
     let path = dir.join(JOURNAL_DIR);
     finish_creation(dir)?;
     reserve::give_up(dir, fsx::tree_bytes(&path))?;
-    // A killed process may have left pages that only the system's memory has: what recovery
-    // makes of them must not come to the disk before they do.
+    // A killed process may have left pages that only the page cache has: what recovery makes of
+    // them must not reach the disk before they do.
     fsx::sync_tree(&path)?;
     let (head, at) = recall(options, plan, store_id)?;
     let checked = probe::run(&path, store_id, Some(at), plan.schema, options)?;
@@ -148,7 +148,7 @@ fn create(options: &Options, plan: Plan) -> Result<Identity, Error> {
 
 const FIRST_COMMIT: Commit = Commit { number: 1, tally: crate::tally::Tally { pairs: 0, sum: 0 } };
 
-/// Puts a freshly built database in its place.
+/// Renames a freshly built database into its place.
 fn finish_creation(dir: &Path) -> Result<(), Error> {
     let (building, path) = (dir.join(CREATE_DIR), dir.join(JOURNAL_DIR));
     let acknowledged = dir.join(head::FILE).exists();
@@ -162,8 +162,8 @@ fn finish_creation(dir: &Path) -> Result<(), Error> {
     fsx::remove_tree(&building)
 }
 
-/// Reads `HEAD`. Without one the creation never ended: then the database must
-/// be the untouched first commit.
+/// Reads `HEAD`. Without one the creation never ended, and the database must be the untouched first
+/// commit.
 fn recall(options: &Options, plan: Plan, store_id: Uuid) -> Result<(Head, Commit), Error> {
     let dir = &options.dir;
     if dir.join(head::FILE).exists() {

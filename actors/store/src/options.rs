@@ -1,4 +1,4 @@
-//! The journal's options.
+//! Options of the journal.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// A value has at most 65,536 pieces of 4 KiB; this stays clear of it.
+/// Maximum size of a value: it has at most 65,536 pieces of 4 KiB; this stays clear of that.
 const MAX_VALUE_KB: usize = 128 * 1024;
 
 /// How the journal is kept. Every field has a default.
@@ -73,7 +73,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, in this directory.
+    /// Defaults, in this directory.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Options { dir: dir.into(), ..Options::default() }
     }

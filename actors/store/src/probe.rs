@@ -1,12 +1,11 @@
-//! The look before the leap.
+//! Dry-run recovery: the database is checked on a copy before the original is opened.
 //!
-//! Recovery by the database writes: it blanks what follows the first damaged
-//! message of its log, and with it records that were acknowledged. So the
-//! files are copied first and the copy is recovered and checked; only when it
-//! passes is the original opened. The copy shares blocks with the original
-//! where the file system can. Compaction keeps the size, and so the cost, low.
+//! Recovery by the database writes: it blanks what follows the first damaged message of its log,
+//! including acknowledged records. So the files are copied first and the copy is recovered and
+//! checked; only when it passes is the original opened. The copy shares blocks with the original
+//! where the file system can. Compaction limits the size, and with it the cost.
 //!
-//! The check has a deadline, for damage that sends recovery round in circles.
+//! The check has a deadline, for damage that makes recovery loop.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -21,7 +20,7 @@ use crate::error::Doing;
 use crate::index::Index;
 use crate::{Error, Options, fsx};
 
-/// The directory of the copy, beside the original.
+/// Directory of the copy, beside the original.
 pub(crate) const DIR: &str = "journal.probe";
 
 /// Checks a copy of the database at `path` without touching the original.
@@ -42,7 +41,7 @@ pub(crate) fn run(
         .name("journal-probe".into())
         .spawn(move || {
             let checked = look(&thread_copy, store_id, head, known_schema, &thread_options);
-            // The other side is gone only after its deadline.
+            // The receiver is gone only after its deadline.
             let _ = done.send(checked);
         })
         .doing("starting the check")?;
@@ -79,7 +78,8 @@ fn look(
     checked.map_err(as_unreadable)
 }
 
-/// Reading a copy fails for one reason besides a full disk: the contents.
+/// Maps read errors to unreadable state: besides a full disk, only the contents make reading a copy
+/// fail.
 fn as_unreadable(error: Error) -> Error {
     match error {
         Error::Io { doing, cause, .. } => Error::unreadable(format!("{doing}: {cause}")),

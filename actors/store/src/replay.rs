@@ -1,28 +1,28 @@
-//! Reading a stream back.
+//! Stream replay: reads a stream's snapshot and the records after it.
 
 use crate::assemble;
 use crate::index::follow;
 use crate::keys::Base;
 use crate::{Error, Seq, StreamId};
 
-/// A stream as it was left: apply the snapshot, then the records in order.
+/// Contents of a stream: apply the snapshot, then the records in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// The last record that the snapshot covers, and the snapshot.
+    /// Last record that the snapshot covers, and the snapshot.
     pub snapshot: Option<(Seq, Vec<u8>)>,
-    /// The records after it, without a gap.
+    /// Records after the snapshot, without a gap.
     pub records: Vec<(Seq, Vec<u8>)>,
 }
 
 impl Replay {
-    /// The last place in the stream, 0 when it is empty.
+    /// Last position in the stream, 0 when it is empty.
     pub fn last(&self) -> Seq {
         let covered = self.snapshot.as_ref().map_or(Seq::ZERO, |(upto, _)| *upto);
         self.records.last().map_or(covered, |(seq, _)| *seq)
     }
 }
 
-/// Reads one stream. A snapshot taken meanwhile makes it start again.
+/// Reads one stream. A snapshot taken meanwhile restarts the read.
 pub(crate) fn replay(db: &sled::Db, stream: &StreamId) -> Result<Replay, Error> {
     loop {
         let before = snapshot(db, stream)?;

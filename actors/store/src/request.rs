@@ -1,4 +1,4 @@
-//! What callers ask of the writer.
+//! Requests to the writer, with their limits and replies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,11 +6,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{Error, NewEvent, Options, Seq, StreamId};
 
-/// Answered after the commit; dropped when the writer stopped before it.
+/// Reply path of a request; answered after the commit, dropped when the writer stopped before it.
 pub(crate) enum Reply {
-    /// Somebody waits.
+    /// Channel of a caller that waits.
     Waiter(oneshot::Sender<Result<Seq, Error>>),
-    /// This is done then.
+    /// Callback to run.
     Then(Then),
 }
 
@@ -24,10 +24,10 @@ impl Reply {
     }
 }
 
-/// What is to be done with the outcome of an append that nobody waits for.
+/// Callback for the outcome of an append that nobody waits for.
 pub type Done = Box<dyn FnOnce(Result<Seq, Error>) + Send>;
 
-/// Calls it once, also when there is no answer.
+/// Once-only callback, called with an error if there is no answer.
 #[derive(Clone)]
 pub(crate) struct Then(Arc<Once>);
 
@@ -38,14 +38,14 @@ impl Then {
         Self(Arc::new(Once(Mutex::new(Some(done)))))
     }
 
-    /// Does nothing the second time.
+    /// Calls the callback; has no effect the second time.
     pub(crate) fn answer(&self, answer: Result<Seq, Error>) {
         if let Some(done) = self.0.take() {
             done(answer);
         }
     }
 
-    /// What was not called yet.
+    /// Takes the callback if it was not called yet.
     pub(crate) fn take(&self) -> Option<Done> {
         self.0.take()
     }
@@ -68,11 +68,11 @@ impl Drop for Once {
 /// Records and events for one commit.
 #[derive(Debug, Clone)]
 pub struct Append {
-    /// Where the records go.
+    /// Stream to append to.
     pub stream: StreamId,
-    /// One at least.
+    /// Records, at least one.
     pub records: Vec<Vec<u8>>,
-    /// Published with them.
+    /// Events published with the records.
     pub events: Vec<NewEvent>,
 }
 
@@ -93,21 +93,21 @@ pub(crate) enum Work {
     Publish {
         event: NewEvent,
     },
-    /// Nothing; answered when all that was queued before it is done.
+    /// No change; answered when everything queued before it is done.
     Fence,
     Close,
 }
 
 pub(crate) struct Request {
     pub(crate) work: Work,
-    /// Nobody waits for an event published "later".
+    /// Reply path; `None` for an event published "later".
     pub(crate) reply: Option<Reply>,
-    /// Its share of `queue_mb`, given back when it is answered.
+    /// Share of `queue_mb`, released when the request is answered.
     pub(crate) room: OwnedSemaphorePermit,
 }
 
 impl Work {
-    /// The bytes it brings, for admission.
+    /// Size of the request in bytes, for admission.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Work::Append { records, events, .. } => weight(records, events),
@@ -133,7 +133,7 @@ impl Work {
 }
 
 impl Append {
-    /// As [`Work::check`], before it is handed over.
+    /// Checks the limits as [`Work::check`] does.
     pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
         check(&self.records, &self.events, options)
     }

@@ -1,13 +1,14 @@
-//! A ballast: space on the disk that is the journal's own, so that others who fill the disk end
-//! neither a commit nor the next start.
+//! Ballast: disk space reserved for the journal, so that a disk filled by others ends neither a
+//! commit nor the next start.
 //!
 //! ```text
 //! journal/db   │ log │ blocks behind its end │   commits go on into these
 //! RESERVE      │ blocks without a use        │   given up at a start that has no room for its check
 //! ```
 //!
-//! What the log has behind its end nobody can take from it, however the disk fills meanwhile. A
-//! file that is given up is anybody's at that moment, which is why commits do not live on it.
+//! Blocks preallocated behind the log's end cannot be taken by others, however the disk fills
+//! meanwhile. Space of a file that is given up is anybody's at that moment, which is why commits do
+//! not depend on it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,25 +18,25 @@ use rustix::fs::{FallocateFlags, fallocate, fstat, statvfs};
 use crate::error::Doing;
 use crate::{Error, NewEvent, Options, fsx};
 
-/// The file beside the database.
+/// Name of the reserve's file, beside the database.
 pub(crate) const FILE: &str = "RESERVE";
-/// Of an event that says whether there is all of the reserve.
+/// Kind of the event that reports whether the reserve is complete.
 const KIND: &str = "journal.reserve";
-/// The part of the reserve that is behind the log's end.
+/// Divisor of the reserve: this part of it lies behind the log's end.
 const LOG_PART: u64 = 4;
 
-/// What a journal keeps, and looks after.
+/// Reserve of an open journal.
 pub(crate) struct Reserve {
     log: File,
     file: PathBuf,
     has_file: bool,
     bytes: u64,
     whole: bool,
-    news: Option<NewEvent>,
+    event: Option<NewEvent>,
 }
 
 impl Reserve {
-    /// Of the open database in `path`, below `options.dir`.
+    /// Makes the reserve of the open database in `path`, below `options.dir`.
     pub(crate) fn of(path: &Path, options: &Options) -> Result<Self, Error> {
         let log = File::options().write(true).open(path.join("db"));
         let file = options.dir.join(FILE);
@@ -46,7 +47,7 @@ impl Reserve {
             has_file,
             bytes: options.reserve_mb << 20,
             whole: true,
-            news: None,
+            event: None,
         };
         if reserve.bytes == 0 {
             fsx::remove_file(&reserve.file)?;
@@ -56,7 +57,7 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Brings what is used up back, where there is room for it. Changes nothing that was written.
+    /// Refills the reserve where there is room. Changes nothing that was written.
     pub(crate) fn keep(&mut self) {
         if self.bytes == 0 {
             return;
@@ -73,14 +74,14 @@ impl Reserve {
             true => tracing::info!("the journal has its reserve again"),
             false => tracing::warn!("the disk has no room for all of the journal's reserve"),
         }
-        self.news = Some(NewEvent {
+        self.event = Some(NewEvent {
             kind: KIND.into(),
             subject: "journal".into(),
             data: serde_json::json!({ "whole": whole }),
         });
     }
 
-    /// The database is another file now: that of the open one in `path`.
+    /// Follows the database to a new file: that of the open database in `path`.
     pub(crate) fn follow(&mut self, path: &Path) -> Result<(), Error> {
         let log = File::options().write(true).open(path.join("db"));
         self.log = log.doing("opening the database's log")?;
@@ -88,12 +89,12 @@ impl Reserve {
         Ok(())
     }
 
-    /// What is to be told since this was asked last.
+    /// Event to publish since the last call, if any.
     pub(crate) fn news(&mut self) -> Option<NewEvent> {
-        self.news.take()
+        self.event.take()
     }
 
-    /// Whether the log has its part, now.
+    /// True if the log has its part now.
     fn keep_log(&self) -> bool {
         let Ok(stat) = fstat(&self.log) else { return false };
         let part = self.bytes / LOG_PART;
@@ -102,7 +103,7 @@ impl Reserve {
         if blocks >= length + part / 2 {
             return true;
         }
-        // Ends in nothing that is read: the length stays as it is.
+        // Preallocation behind the end changes nothing that is read: the length stays as it is.
         let behind = FallocateFlags::KEEP_SIZE;
         self.may_take(part) && fallocate(&self.log, behind, length, part).is_ok()
     }
@@ -118,13 +119,14 @@ impl Reserve {
         made.doing("making the reserve")
     }
 
-    /// The last room of a disk is left to whoever needs it: half of what is free, at most.
+    /// True if taking `bytes` uses at most half of what is free; the last room of a disk is left to
+    /// whoever needs it.
     fn may_take(&self, bytes: u64) -> bool {
         free_bytes(&self.file).is_some_and(|free| free >= 2 * bytes)
     }
 }
 
-/// Before a start: makes room for the check of the database if there is none.
+/// Removes the reserve's file before a start if the check of the database would not fit otherwise.
 pub(crate) fn give_up(dir: &Path, database_bytes: u64) -> Result<(), Error> {
     let file = dir.join(FILE);
     // The database writes a little when it opens.
@@ -136,7 +138,7 @@ pub(crate) fn give_up(dir: &Path, database_bytes: u64) -> Result<(), Error> {
     fsx::remove_file(&file)
 }
 
-/// What is free for this process in the folder of `file`; root may use what others may not.
+/// Free space for this process in the folder of `file`; root may use more than others.
 fn free_bytes(file: &Path) -> Option<u64> {
     let fs = statvfs(file.parent()?).ok()?;
     let root = rustix::process::geteuid().is_root();
@@ -144,7 +146,7 @@ fn free_bytes(file: &Path) -> Option<u64> {
     Some(blocks.saturating_mul(fs.f_frsize))
 }
 
-/// Bytes of the reserve's file in a state directory: what `hivekeep check` tells.
+/// Size of the reserve's file in a state directory, in bytes; `hivekeep check` shows it.
 pub fn reserved_bytes(dir: &Path) -> u64 {
     std::fs::metadata(dir.join(FILE)).map_or(0, |file| file.len())
 }

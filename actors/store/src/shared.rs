@@ -1,4 +1,4 @@
-//! What the writer thread and the handles share.
+//! State shared by the writer thread and the handles.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,14 +11,14 @@ use crate::database::Database;
 use crate::lock::DirLock;
 use crate::{Compacted, Error, Event};
 
-/// Why the writer stopped.
+/// Reason why the writer stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stopped {
-    /// It was asked to, or every handle was dropped.
+    /// Stopped by order, or because every handle was dropped.
     Closed,
     /// A commit failed or the thread panicked.
     Poisoned {
-        /// What happened.
+        /// Description of the failure.
         cause: String,
     },
 }
@@ -32,15 +32,15 @@ impl From<Stopped> for Error {
     }
 }
 
-/// The open database. The lock goes last, so that a directory that can be
-/// locked has no database open in it.
+/// Open database with its lock. The lock is dropped last, so that a directory that can be locked
+/// has no database open in it.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) db: Arc<Database>,
     _lock: Arc<DirLock>,
 }
 
-/// Numbers for `Stats`.
+/// Counters for `Stats`.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,
@@ -50,18 +50,18 @@ pub(crate) struct Counters {
     pub(crate) streams: AtomicU64,
     pub(crate) live_bytes: AtomicU64,
     pub(crate) compacting: AtomicBool,
-    /// Events that found the queue full, since start.
+    /// Number of events that found the queue full, since start.
     pub(crate) lost_total: AtomicU64,
-    /// The part of them that no event has reported yet.
+    /// Part of them that no event has reported yet.
     pub(crate) lost_unreported: AtomicU64,
 }
 
-/// Compactions since start, also the one at start.
+/// Compactions since start, including the one at start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Compactions {
     pub(crate) count: u64,
     pub(crate) last: Option<Compacted>,
-    /// Why the latest one failed, if it did.
+    /// Reason why the latest one failed, if it did.
     pub(crate) given_up: Option<String>,
 }
 
@@ -72,8 +72,8 @@ impl Compactions {
 }
 
 pub(crate) struct Shared {
-    /// Taken out when the writer stops, so that stale handles do not keep the
-    /// directory locked. Held only to clone or take.
+    /// Database, taken out when the writer stops, so that stale handles do not keep the directory
+    /// locked. Locked only to clone or take.
     live: Mutex<Option<Live>>,
     stopped: watch::Sender<Option<Stopped>>,
     /// Durable events, as they commit.
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     pub(crate) last_event: AtomicU64,
     pub(crate) counters: Counters,
     compactions: Mutex<Compactions>,
-    /// The backup that is to be made next.
+    /// Next backup to make.
     order: Mutex<Option<Order>>,
     pub(crate) dir: PathBuf,
 }
@@ -107,20 +107,20 @@ impl Shared {
         }
     }
 
-    /// The database, or why there is none.
+    /// Database, or the reason why there is none.
     pub(crate) fn live(&self) -> Result<Live, Error> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
         live.ok_or_else(|| self.why_stopped())
     }
 
-    /// Puts another database in the place of this one, which is given back. Who reads that one
-    /// still goes on; it holds what was committed until now.
+    /// Exchanges the database and returns the old one. Readers of the old one continue on it; it
+    /// contains what was committed until now.
     pub(crate) fn exchange(&self, db: Arc<Database>) -> Option<Arc<Database>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.as_mut().map(|live| std::mem::replace(&mut live.db, db))
     }
 
-    /// Lets go of the database. The caller drops it.
+    /// Takes the database out; the caller drops it.
     pub(crate) fn take_live(&self) -> Option<Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -137,7 +137,7 @@ impl Shared {
         self.stopped.subscribe()
     }
 
-    /// The error for a caller whom the writer did not answer.
+    /// Error for a caller that the writer did not answer.
     pub(crate) fn why_stopped(&self) -> Error {
         self.stopped().map_or(Error::Closed, Error::from)
     }
@@ -146,11 +146,11 @@ impl Shared {
         self.compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the order for the writer; refuses a second one.
+    /// Stores the order for the writer; refuses a second one.
     pub(crate) fn order(&self, order: Order) -> Result<(), Error> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|waiting| !waiting.reply.is_closed()) {
-            return Err(Error::invalid("another backup waits to be made"));
+            return Err(Error::invalid("another backup is waiting"));
         }
         *slot = Some(order);
         Ok(())

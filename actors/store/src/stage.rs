@@ -1,7 +1,6 @@
-//! Turns requests into the changes of one commit.
+//! Staging: turns requests into the changes of one commit.
 //!
-//! A request that cannot be right is refused alone and changes nothing; the
-//! others of the same commit go on.
+//! An invalid request is refused alone and changes nothing; the others of the same commit proceed.
 
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use crate::keys::Base;
 use crate::request::Work;
 use crate::{Error, NewEvent, Options, Seq, StreamId};
 
-/// The most events one commit trims, so that it stays short.
+/// Maximum number of events one commit trims, so that it stays short.
 const TRIM_MAX: u64 = 1000;
 
-/// One commit in the making.
+/// Commit in the making.
 pub(crate) struct Stage<'a> {
     pub(crate) db: &'a sled::Db,
     pub(crate) index: &'a mut Index,
@@ -28,7 +27,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) records: u64,
 }
 
-/// A refusal concerns one request; a failure ends the writer.
+/// Result of one request: a refusal concerns that request; a failure ends the writer.
 pub(crate) enum Outcome {
     Done(Seq),
     Refused(Error),
@@ -103,7 +102,7 @@ impl Stage<'_> {
         Ok(state.last)
     }
 
-    /// Erases the records after `from`, up to and with `upto`.
+    /// Erases the records after `from`, up to and including `upto`.
     fn erase_records(&mut self, stream: &StreamId, from: Seq, upto: Seq) -> Result<(), Error> {
         for number in from.get() + 1..=upto.get() {
             self.changes.erase(self.db, &Base::Record(stream.clone(), Seq::new(number)))?;

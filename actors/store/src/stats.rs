@@ -1,4 +1,4 @@
-//! How the journal is doing.
+//! Statistics of the journal.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,50 +9,50 @@ use crate::open::JOURNAL_DIR;
 use crate::shared::{Shared, Stopped};
 use crate::{Compacted, Options, Seq, fsx};
 
-/// Numbers since the journal was opened, unless said otherwise.
+/// Counters since the journal was opened, unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stats {
-    /// Requests answered, of every kind.
+    /// Number of requests answered, of every kind.
     pub requests: u64,
-    /// Records appended.
+    /// Number of records appended.
     pub records: u64,
-    /// Commits, each with its fsyncs.
+    /// Number of commits, each with its fsyncs.
     pub commits: u64,
-    /// Requests per commit.
+    /// Mean number of requests per commit.
     pub mean_batch: f64,
-    /// How long the last commit took.
+    /// Duration of the last commit.
     pub last_commit_ms: f64,
-    /// Requests that wait for the writer now.
+    /// Number of requests that wait for the writer now.
     pub queue_depth: usize,
-    /// Streams now.
+    /// Number of streams now.
     pub streams: u64,
-    /// The oldest event that is kept; above `last_event` when there is none.
+    /// Oldest event that is kept; above `last_event` when there is none.
     pub oldest_event: Seq,
-    /// The last event.
+    /// Last event.
     pub last_event: Seq,
-    /// How many events are kept at most, but for those that are trimmed together.
+    /// Maximum number of events kept, apart from those that are trimmed together.
     pub events_kept: u64,
-    /// Events that found the queue full and were lost.
+    /// Number of events that found the queue full and were lost.
     pub events_lost: u64,
-    /// The database's size on disk now, with the copy that a compaction makes.
+    /// Size of the database on disk now, including the copy that a compaction makes.
     pub disk_bytes: u64,
-    /// The part of it that lives: keys and values.
+    /// Live part of it: keys and values.
     pub live_bytes: u64,
-    /// The rest: what was replaced or forgotten, and the database's own needs.
+    /// Remaining part: what was replaced or forgotten, and the database's own overhead.
     pub dead_bytes: u64,
     /// True while the journal is compacted.
     pub compacting: bool,
-    /// How often it was compacted since start, and at start.
+    /// Number of compactions since start, including the one at start.
     pub compactions: u64,
-    /// The last compaction.
+    /// Last compaction.
     pub compacted: Option<Compacted>,
-    /// Why the latest compaction failed, if it did; it is tried again.
+    /// Reason why the latest compaction failed, if it did; it is tried again.
     pub compaction_given_up: Option<String>,
-    /// Why the journal refuses everything, when it does.
+    /// Reason why the journal refuses everything, if it does.
     pub poisoned: Option<String>,
 }
 
-/// Gathers the numbers. Blocks: it walks the database's directory.
+/// Gathers the statistics. Blocks: it walks the database's directory.
 pub(crate) fn gather(shared: &Shared, options: &Options, queue_depth: usize) -> Stats {
     let counters = &shared.counters;
     let (requests, commits) = (counters.requests.load(Relaxed), counters.commits.load(Relaxed));

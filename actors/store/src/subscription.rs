@@ -1,4 +1,4 @@
-//! One subscriber's view of the events.
+//! Event subscription: catch-up from the past, then live delivery.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,40 +12,40 @@ use crate::events::{self, Page};
 use crate::shared::Shared;
 use crate::{Error, Event, Seq, Stopped};
 
-/// What a subscriber gets.
+/// Item that a subscriber receives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delivery {
-    /// The next event.
+    /// Next event.
     Event(Arc<Event>),
-    /// Events that were not delivered: the subscriber was too slow, or they
-    /// are trimmed. [`crate::Events::read`] gives what is still kept.
+    /// Events that were not delivered: the subscriber was too slow, or they are trimmed.
+    /// [`crate::Events::read`] returns what is still kept.
     Missed {
-        /// The first one missed.
+        /// First event missed.
         first: Seq,
-        /// The last one missed.
+        /// Last event missed.
         last: Seq,
     },
 }
 
-/// A subscription. Reading the past and then the present, it delivers every
-/// number once, as an event or as part of a missed range.
+/// Subscription to events. Delivers every number once, as an event or as part of a missed range,
+/// first from the past and then live.
 pub struct Subscription {
     shared: Arc<Shared>,
     live: broadcast::Receiver<Arc<Event>>,
     stopped: watch::Receiver<Option<Stopped>>,
     capacity: usize,
-    /// The next number to deliver.
+    /// Next number to deliver.
     next: Seq,
-    /// Read from the past, or held back behind a `Missed`.
+    /// Events read from the past, or kept back behind a `Missed`.
     ahead: VecDeque<Arc<Event>>,
-    /// The past may hold more.
+    /// True while the past may hold more.
     catching_up: bool,
 }
 
 impl Subscription {
     pub(crate) fn new(shared: Arc<Shared>, from: Option<Seq>, capacity: usize) -> Self {
-        // First the receiver, then the number: what commits in between is in
-        // both, and `next` drops the double.
+        // Receiver first, then the number: what commits in between is in both, and `next` drops the
+        // duplicate.
         let live = shared.events.subscribe();
         let after_last = Seq::new(shared.last_event.load(SeqCst)).next();
         let next = from.map_or(after_last, |from| from.max(Seq::FIRST));
@@ -61,8 +61,8 @@ impl Subscription {
         }
     }
 
-    /// Waits for the next delivery; may be cancelled without losing one. An
-    /// error when the journal has stopped or its past is unreadable.
+    /// Waits for the next delivery; may be cancelled without losing one. Fails when the journal has
+    /// stopped or its past is unreadable.
     pub async fn next(&mut self) -> Result<Delivery, Error> {
         loop {
             if let Some(event) = self.ahead.front() {
@@ -84,7 +84,7 @@ impl Subscription {
                 // Fallen behind: the gap shows on the event after it.
                 let _ = self.live.try_recv();
             }
-            // What was published before the end is delivered before the end.
+            // Events published before the end are delivered before the end.
             let received = tokio::select! {
                 biased;
                 received = self.live.recv() => received,

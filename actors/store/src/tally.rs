@@ -1,16 +1,15 @@
-//! A count and a sum over all live pairs, by which a loss is noticed.
+//! Integrity checksum: a count and a sum over all live pairs, by which a loss is noticed.
 //!
-//! The sum adds a 128-bit hash per pair, so it does not depend on order, and
-//! a commit updates it from the pairs it touches. At start-up it is computed
-//! again from what the database gives back: a pair lost, changed, added, or
-//! brought back from the past makes a difference. It guards against damage,
-//! not against a forger.
+//! The sum adds a 128-bit hash per pair, so it does not depend on order, and a commit updates it
+//! from the pairs it touches. At start-up it is computed again from what the database returns: a
+//! pair lost, changed, added, or brought back from the past makes a difference. It guards against
+//! damage, not against a forger.
 
 use crate::Error;
 use crate::error::Doing;
 use crate::keys;
 
-/// The count and sum. Keys that start with `m` do not take part.
+/// Count and sum. Keys that start with `m` are left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) pairs: u64,
@@ -34,7 +33,7 @@ impl Tally {
         self.sum = self.sum.wrapping_sub(hash(key, value));
     }
 
-    /// Walks the whole database. Also gives the bytes of keys and values.
+    /// Walks the whole database. Also returns the bytes of keys and values.
     pub(crate) fn of(db: &sled::Db) -> Result<(Tally, u64), Error> {
         let mut tally = Tally::default();
         let mut live_bytes = 0;
@@ -47,7 +46,7 @@ impl Tally {
     }
 }
 
-/// Whether a pair takes part.
+/// True if a pair is part of the tally.
 pub(crate) fn counts(key: &[u8]) -> bool {
     !key.starts_with(&[keys::META])
 }

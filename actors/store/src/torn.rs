@@ -1,10 +1,10 @@
-//! Snapshots of the database's page table that a crash cut short.
+//! Repair of a sled bug: removes snapshots of the page table that a crash cut short.
 //!
-//! sled 0.34.7 writes one when it opens: to `snap.LSN.generating`, which it syncs and renames. When
-//! it opens the next time it reads the last by name of all files that begin with `snap.`, that one
-//! too, and calls the database corrupt if it is not whole (`config.rs`, `get_snapshot_files`, leaves
-//! out another ending than the one that `pagecache/snapshot.rs` gives). Without it the snapshot
-//! before is there, or the log is read from its beginning.
+//! sled 0.34.7 writes such a snapshot when it opens: to `snap.LSN.generating`, which it syncs and
+//! renames. On the next open it reads the last by name of all files that begin with `snap.`,
+//! including that one, and calls the database corrupt if it is not whole (`get_snapshot_files` in
+//! `config.rs` excludes another suffix than the one that `pagecache/snapshot.rs` uses). Without the
+//! torn file the previous snapshot is read, or the log from its beginning.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,10 +15,10 @@ use crate::error::Doing;
 
 const BEGINS: &str = "snap.";
 const ENDS: &str = ".generating";
-/// Eight bytes of length and four of checksum, behind the content.
+/// Length of the trailer behind the content: eight bytes of length and four of checksum.
 const TRAILER_BYTES: usize = 12;
 
-/// Removes them from the folder of a database that is not open.
+/// Removes torn snapshots from the folder of a database that is not open.
 pub(crate) fn remove(folder: &Path) -> Result<(), Error> {
     let doing = "looking at the database's snapshots";
     let entries = match fs::read_dir(folder) {
@@ -72,7 +72,8 @@ mod tests {
             assert_eq!(db.get("key").unwrap().unwrap(), "value");
             assert!(!next.exists());
         }
-        // The one before went and the new one did not get its name: it is all there is, and whole.
+        // The previous snapshot is gone and the new one did not get its name: it is the only one,
+        // and whole.
         let last = snapshots().find(|path| path.to_string_lossy().contains("snap.")).unwrap();
         fs::rename(
             &last,

@@ -1,21 +1,19 @@
-//! The one thread that writes.
+//! Group commit: the one thread that writes to the database.
 //!
-//! It takes what is queued, up to a limit, makes one commit of it, and answers
-//! everyone. While a commit runs the queue fills, so the more callers there
-//! are, the more of them share an fsync.
+//! The thread takes what is queued, up to a limit, makes one commit of it, and answers every
+//! caller. While a commit runs the queue fills, so the more callers there are, the more of them
+//! share an fsync.
 //!
-//! Callers that append again once they are answered come back a moment after
-//! their commit, too late for the next one: they would form two parties that
-//! take turns, each waiting for the other's fsync. So the thread waits a small
-//! part of a commit's time for as many as it saw together.
+//! Callers that append again once they are answered come back a moment after their commit, too late
+//! for the next one: they would form two groups that take turns, each waiting for the other's
+//! fsync. So the thread waits a small part of a commit's time for as many as it saw together.
 //!
 //! # When a commit fails
 //!
-//! The database may hold the batch in its log, or a part, or nothing, and a
-//! later flush could still write it. Nobody was told that it is durable, and
-//! nobody can be told that it is not. So the thread answers every waiting
-//! caller with the error, lets go of the database and ends. Reopening recovers
-//! the batch whole or not at all. A caller that repeats its append after an
+//! After a failure the database may hold the batch in its log, or a part, or nothing, and a later
+//! flush could still write it. Nobody was told that it is durable, and nobody can be told that it
+//! is not. So the thread answers every waiting caller with the error, closes the database and ends.
+//! Reopening recovers the batch whole or not at all. A caller that repeats its append after an
 //! error may therefore find it twice: records need an id where that matters.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,7 +37,7 @@ use crate::shared::{Shared, Stopped};
 use crate::stage::{Outcome, Stage};
 use crate::{Error, NewEvent, Options, Seq};
 
-/// How soon an idle writer reports lost events.
+/// Delay after which an idle writer reports lost events.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
 pub(crate) struct Writer {
@@ -49,24 +47,24 @@ pub(crate) struct Writer {
     pub(crate) options: Options,
     pub(crate) shared: Arc<Shared>,
     pub(crate) intake: Intake,
-    pub(crate) party: Party,
+    pub(crate) group: Group,
     pub(crate) compacting: Compacting,
 }
 
-/// The wait for callers that come back is at most this part of the last commit's
-/// time, and at most [`LONGEST_GATHER`].
+/// Divisor of the last commit's time that limits the wait for returning callers; [`LONGEST_GATHER`]
+/// limits it too.
 const GATHER_PART: u32 = 4;
 const LONGEST_GATHER: Duration = Duration::from_millis(1);
 
-/// How many callers there are, as far as it was seen: those of the last commit
-/// and those that queued meanwhile. One that is alone is never waited for.
+/// Estimate of the concurrent callers: those of the last commit and those that queued meanwhile. A
+/// single caller is never waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Party {
+pub(crate) struct Group {
     callers: usize,
     patience: Duration,
 }
 
-/// An answer that waits for the commit.
+/// Answer that waits for the commit.
 struct Waiting {
     reply: Option<Reply>,
     answer: Result<Seq, Error>,
@@ -74,7 +72,7 @@ struct Waiting {
 }
 
 impl Writer {
-    /// Runs until closed or failed, then lets go of the database and says why.
+    /// Runs until closed or failed, then closes the database and reports the reason.
     pub(crate) fn run(mut self) {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
         let stopped = match ended {
@@ -102,7 +100,7 @@ impl Writer {
                 Call::Look => (None, false),
                 Call::Ended => (None, true),
             };
-            // What was published before someone asked is committed before it.
+            // Events published before a request are committed before it.
             let mut batch = Vec::new();
             for event in self.intake.later() {
                 if batch.len() == self.options.commit_max_records {
@@ -121,15 +119,15 @@ impl Writer {
         }
     }
 
-    /// Adds to the batch who asks, and who is expected to.
+    /// Adds waiting requests to the batch, and those that are expected soon.
     fn gather(&mut self, first: Option<Request>, batch: &mut Vec<Request>) {
-        let until = Instant::now() + self.party.patience;
+        let until = Instant::now() + self.group.patience;
         let (mut next, mut asked) = (first, 0);
         while let Some(request) = next {
             batch.push(request);
             asked += 1;
             let room = batch.len() < self.options.commit_max_records;
-            let expected = (1..self.party.callers).contains(&asked);
+            let expected = (1..self.group.callers).contains(&asked);
             next = if room { self.intake.next(expected.then_some(until)) } else { None };
         }
     }
@@ -168,8 +166,8 @@ impl Writer {
                 data: serde_json::json!({ "count": lost }),
             });
         }
-        if let Some(news) = self.reserve.news() {
-            stage.publish(news);
+        if let Some(event) = self.reserve.news() {
+            stage.publish(event);
         }
         if failure.is_none() {
             failure = stage.trim_events().err();
@@ -188,14 +186,14 @@ impl Writer {
             return Err(error);
         }
         let took = began.elapsed();
-        self.party = Party {
-            // Only who waits for an answer comes back after it.
+        self.group = Group {
+            // Only callers that wait for an answer come back after it.
             callers: waiting.iter().filter(|one| one.reply.is_some()).count() + self.intake.asked(),
             patience: (took / GATHER_PART).min(LONGEST_GATHER),
         };
         self.count(requests, records, changed.then_some(took));
         for event in events {
-            // Without subscribers there is nobody to tell.
+            // An error means that there are no subscribers.
             let _ = self.shared.events.send(event);
         }
         for Waiting { reply, answer, .. } in waiting {
@@ -204,7 +202,7 @@ impl Writer {
         if changed { self.committer.settle() } else { Ok(()) }
     }
 
-    /// Publishes what the commit made true, before anyone is answered.
+    /// Publishes the new counters and event positions before anyone is answered.
     fn count(&self, requests: u64, records: u64, took: Option<Duration>) {
         let counters = &self.shared.counters;
         counters.requests.fetch_add(requests, Relaxed);

@@ -1,4 +1,4 @@
-//! The name of a blob.
+//! Content hash: the name of a blob.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The BLAKE3 hash of a blob, written as 64 lower-case hexadecimal digits.
+/// BLAKE3 hash of a blob, written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash([u8; 32]);

@@ -1,4 +1,4 @@
-//! Migrations, tried on a database as an older program would have left it.
+//! Migrations of a database as an older program would have left it.
 
 use super::*;
 use crate::commit::Commit;
@@ -6,7 +6,7 @@ use crate::keys::Base;
 use crate::tally::Tally;
 use crate::{Journal, Options, Seq, StreamId};
 
-/// An invented schema 0 kept records as plain text under `0<stream>`, a line
+/// Migrates from an invented schema 0, which had records as plain text under `0<stream>`, one line
 /// each.
 fn frame_lines(db: &sled::Db, changes: &mut Changes) -> Result<(), Error> {
     for pair in db.scan_prefix(b"0") {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::util::{open, stream};
 
-/// Passes on what happened to its children.
+/// Supervisor that forwards what happened to its children.
 struct Supervisor;
 
 impl Actor for Supervisor {
@@ -19,21 +19,23 @@ impl Actor for Supervisor {
     async fn pre_start(
         &self,
         _: ActorRef<()>,
-        told: Self::Arguments,
+        events: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(told)
+        Ok(events)
     }
 
     async fn handle_supervisor_evt(
         &self,
         _: ActorRef<()>,
         event: SupervisionEvent,
-        told: &mut Self::State,
+        events: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(_, error) => told.try_send(format!("failed: {error}"))?,
+            SupervisionEvent::ActorFailed(_, error) => {
+                events.try_send(format!("failed: {error}"))?
+            }
             SupervisionEvent::ActorTerminated(_, _, reason) => {
-                told.try_send(format!("ended: {}", reason.unwrap_or_default()))?;
+                events.try_send(format!("ended: {}", reason.unwrap_or_default()))?;
             }
             _ => {}
         }
@@ -46,8 +48,8 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     let scenario = FailScenario::setup();
     let dir = tempfile::tempdir().unwrap();
     let options = Options::at(dir.path());
-    let (told, mut news) = mpsc::channel(16);
-    let (supervisor, _) = Actor::spawn(None, Supervisor, told).await.unwrap();
+    let (events, mut received) = mpsc::channel(16);
+    let (supervisor, _) = Actor::spawn(None, Supervisor, events).await.unwrap();
     let start = || Actor::spawn_linked(None, JournalActor, options.clone(), supervisor.get_cell());
 
     let (actor, _) = start().await.unwrap();
@@ -62,7 +64,7 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     fail::cfg("store::commit::flush", "return").unwrap();
     journal.append(&name, vec![b"lost".to_vec()]).await.unwrap_err();
     fail::remove("store::commit::flush");
-    let failed = news.recv().await.unwrap();
+    let failed = received.recv().await.unwrap();
     assert!(failed.starts_with("failed:") && failed.contains("disk is full"), "{failed}");
 
     let (actor, _) = start().await.unwrap();
@@ -70,7 +72,7 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     assert!(!recovered.created);
     assert_eq!(journal.replay(&name).unwrap().records[0].1, b"kept");
     assert_eq!(call_t!(actor, Message::Close, 5000).unwrap(), Stopped::Closed);
-    assert_eq!(news.recv().await.unwrap(), "ended: the journal was closed");
+    assert_eq!(received.recv().await.unwrap(), "ended: the journal was closed");
     open(&options).await.unwrap();
     scenario.teardown();
 }

@@ -1,4 +1,4 @@
-//! Backups while the journal is written: each is a whole store of one moment.
+//! Backups of a journal under load: each is a complete store at one moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use hivekeep_store::{Error, Journal, Options};
 use crate::churn::{RECORDS, STREAMS, record, small, turn};
 use crate::util::{contents, event, open, opened, stream};
 
-/// Everything of the turns that the backup knows of; gives how many those are.
+/// Checks the contents of all turns that the backup contains; returns their number.
 fn rounds(journal: &Journal) -> u64 {
     let found = contents(journal);
     let kept = &found["kept/a"].records;
@@ -58,7 +58,7 @@ async fn a_backup_is_a_store_of_one_moment_while_others_write_and_compact() {
         let found = rounds(&copy);
         assert!((before..=after + 1).contains(&found) && found >= last, "{before} {found} {after}");
         last = found;
-        // It goes on as a store of its own.
+        // The backup works as a store of its own.
         turn(&copy, found).await;
         copy.close().await;
     }
@@ -99,7 +99,8 @@ async fn a_backup_that_cannot_be_made_is_refused_and_leaves_no_database() {
         assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0, "{point}: something is left");
         fail::remove(point);
     }
-    // While one is made another waits, and a third is refused; who no longer waits is forgotten.
+    // While one backup is made another waits, and a third is refused; a caller that no longer waits
+    // is forgotten.
     fail::cfg("store::compact::built", "pause").unwrap();
     let [first, second, third] = ["1", "2", "3"].map(to);
     let begun = tokio::spawn({
@@ -118,7 +119,7 @@ async fn a_backup_that_cannot_be_made_is_refused_and_leaves_no_database() {
         let attempt = journal.backup(third.clone());
         match tokio::time::timeout(std::time::Duration::from_millis(50), attempt).await {
             Ok(refused) => break refused.unwrap_err(),
-            // It came before the second, which is refused then.
+            // The first backup ran before the second, which is refused then.
             Err(_dropped) if waits.is_finished() => break waits.await.unwrap().unwrap_err(),
             Err(_dropped) => {}
         }

@@ -53,7 +53,7 @@ fn a_crash_leaves_no_part_under_a_name() {
     assert_eq!(fs::read_dir(&temp).unwrap().count(), 0);
     assert_eq!(blobs.sweep(|_| true).unwrap().kept, 0);
 
-    // A reader that fails leaves nothing either.
+    // A reader that fails leaves nothing behind either.
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {

@@ -1,4 +1,4 @@
-//! Compaction while the journal runs: it stays small, nobody waits for it, nothing is lost.
+//! Compaction of a running journal: the size stays bounded, nobody waits for it, nothing is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::util::{contents, event, files, hold_at, open, opened, stream};
 pub const STREAMS: u64 = 12;
 pub const RECORDS: usize = 20;
 const RECORD_BYTES: usize = 6000;
-/// What a journal may take besides three times what lives in it and `compact_at_mb`, as the
-/// documentation of that option says. So little lives here that the copy is within it.
+/// Allowance on top of three times the live data and `compact_at_mb`, as the documentation of that
+/// option says. There is so little live data here that the copy fits in it.
 const MORE_BYTES: u64 = 32 << 20;
 
 pub fn small(dir: &std::path::Path) -> Options {
     Options { compact_at_mb: 1, events_kept: 500, ..Options::at(dir) }
 }
 
-/// Makes one stream new; what it held is dead.
+/// Rewrites one stream; its previous contents are dead.
 pub async fn turn(journal: &Journal, round: u64) {
     let name = stream(&format!("churn/{}", round % STREAMS));
     journal.forget(&name).await.unwrap();
@@ -32,7 +32,7 @@ pub async fn turn(journal: &Journal, round: u64) {
 }
 
 pub fn record(round: u64, number: usize) -> Vec<u8> {
-    // Of many sizes, and not to be told by its length.
+    // Contents of many sizes that cannot be told from their length.
     let mut bytes = vec![
         (round % 251) as u8;
         RECORD_BYTES / 2 + (round as usize * 7 + number * 577) % RECORD_BYTES
@@ -41,7 +41,7 @@ pub fn record(round: u64, number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything that was acknowledged by `rounds` turns is there, and nothing else.
+/// Checks that everything acknowledged by `rounds` turns is there, and nothing else.
 fn check(journal: &Journal, rounds: u64) {
     let found = contents(journal);
     assert_eq!(found.len() as u64, STREAMS.min(rounds) + 1);
@@ -70,7 +70,7 @@ async fn a_journal_that_is_written_over_stays_small() {
     let options = small(dir.path());
     let journal = opened(&options).await;
     let done = Arc::new(AtomicBool::new(false));
-    // Readers go on while the database under them is exchanged.
+    // Readers continue while the database under them is exchanged.
     let readers: Vec<_> = (0..2)
         .map(|_| {
             let (journal, done) = (journal.clone(), done.clone());
@@ -124,21 +124,21 @@ async fn appends_do_not_wait_for_a_copy() {
         let dir = tempfile::tempdir().unwrap();
         let options = small(dir.path());
         let journal = opened(&options).await;
-        let held = hold_at(&format!("store::compact::{point}"));
+        let paused = hold_at(&format!("store::compact::{point}"));
         let mut rounds = 0;
-        while !held.reached() {
+        while !paused.reached() {
             turn(&journal, rounds).await;
             rounds += 1;
             assert!(rounds < 2000, "{point}: it is never compacted");
         }
-        // Each of these answers; the copy has missed them all.
+        // Each of these is answered; the copy has missed them all.
         for _ in 0..2 * STREAMS {
             turn(&journal, rounds).await;
             rounds += 1;
         }
         assert!(journal.stats().compacting, "{point}");
         assert_eq!(journal.stats().compactions, 0, "{point}");
-        held.release();
+        paused.release();
         while journal.stats().compactions == 0 || journal.stats().compacting {
             turn(&journal, rounds).await;
             rounds += 1;
@@ -150,7 +150,7 @@ async fn appends_do_not_wait_for_a_copy() {
     scenario.teardown();
 }
 
-/// A copy that comes to nothing costs the copy: the journal goes on, and tries again.
+/// A failed copy costs only the copy: the journal keeps running and tries again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_that_fails_is_given_up_and_tried_again() {
     let scenario = FailScenario::setup();

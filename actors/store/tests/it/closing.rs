@@ -1,4 +1,4 @@
-//! A journal that is closed is closed: its files are free, and so is its directory.
+//! Closing a journal frees its files and its directory.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -9,7 +9,7 @@ use hivekeep_store::Options;
 
 use crate::util::{open, opened, stream};
 
-/// Keeps the processors busy, so that threads are put aside where it hurts.
+/// Keeps the processors busy, so that threads are preempted at the worst moments.
 fn busy() -> impl Drop {
     struct Busy(Arc<AtomicBool>);
     impl Drop for Busy {
@@ -25,7 +25,8 @@ fn busy() -> impl Drop {
     Busy(done)
 }
 
-/// The database's own threads hold its log for a moment after the last write.
+/// Closing waits for the database's own threads, which keep its log open for a moment after the
+/// last write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_journal_holds_no_file() {
     let busy = busy();
@@ -44,8 +45,8 @@ async fn a_closed_journal_holds_no_file() {
     drop(busy);
 }
 
-/// A child that is being started has a copy of every file of its parent until it runs its own
-/// program, and with the files their locks.
+/// Locks of an inherited file: a child that is being started has a copy of every file of its
+/// parent, with its locks, until it executes its own program.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_started_meanwhile_does_not_keep_the_directory() {
     let dir = tempfile::tempdir().unwrap();

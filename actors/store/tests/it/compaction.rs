@@ -5,7 +5,7 @@ use hivekeep_store::{Error, Options};
 
 use crate::util::{contents, files, open, opened, restore, stream};
 
-/// Much written, little left.
+/// Writes much and leaves little live.
 async fn churn(options: &Options) {
     let journal = opened(options).await;
     for round in 0..60u8 {

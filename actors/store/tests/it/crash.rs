@@ -17,8 +17,8 @@ fn options(dir: &str) -> Options {
     Options { queue_records: 4, commit_max_records: 5, ..Options::at(dir) }
 }
 
-/// The process that gets killed. Appends from eight threads, to a stream each,
-/// and prints what was acknowledged. Stream 0 also publishes, 1 also compacts.
+/// Child process that gets killed. Appends from eight threads, each to a stream of its own, and
+/// prints what was acknowledged. Stream 0 also publishes, stream 1 also compacts.
 #[test]
 #[ignore = "a helper process, started by the test below"]
 fn child() {
@@ -93,7 +93,7 @@ fn run_and_kill(dir: &str, after: Duration, acknowledged: &mut HashMap<usize, u6
     let (seen, first) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut acks = Vec::new();
-        // The last line may be cut by the kill.
+        // The kill may cut the last line short.
         for line in output.split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
             let words: Vec<_> = line.split(' ').collect();

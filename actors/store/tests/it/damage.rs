@@ -1,5 +1,5 @@
-//! Damaged files: everything comes back, or the journal refuses and no byte
-//! has changed. Never a shorter history.
+//! Damaged files: everything comes back, or the journal refuses and no byte has changed. A shorter
+//! history is never served.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ struct Store {
     _dir: tempfile::TempDir,
 }
 
-/// How the last process ended.
+/// End of the last process.
 #[derive(Clone, Copy)]
 enum End {
     Closed,
-    /// As after `kill -9`: the log's tail is in no index of the database yet.
+    /// Ends as after `kill -9`: the log's tail is in no index of the database yet.
     Killed,
 }
 
-/// A store of several log segments, with snapshots, events, and restarts.
+/// Makes a store of several log segments, with snapshots, events, and restarts.
 async fn build(end: End) -> Store {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::at(dir.path());
@@ -55,7 +55,7 @@ async fn build(end: End) -> Store {
 }
 
 impl Store {
-    /// True when everything came back, false when the journal refused.
+    /// Opens the store: true when everything came back, false when the journal refused.
     async fn opens_with(&self, damaged: &Files, what: &str) -> bool {
         let dir = &self.options.dir;
         restore(dir, damaged);
@@ -88,7 +88,7 @@ async fn a_flipped_byte_loses_nothing_silently() {
         let flips = if name == "journal/db" { 48 } else { 6 };
         for number in 0..flips {
             let mut damaged = store.files.clone();
-            // Spread over the file, first and last byte included.
+            // Positions spread over the file, first and last byte included.
             let at = (bytes.len() - 1) * number / (flips - 1);
             damaged.get_mut(name).unwrap()[at] ^= 1 << (number % 8);
             let what = format!("{name} flipped at {at}");
@@ -117,8 +117,8 @@ async fn a_cut_file_loses_nothing_silently() {
     }
 }
 
-/// The log ends early, at a place where it reads well: the database opens and
-/// gives a consistent, shorter history. Only `HEAD` knows better.
+/// The log ends early, at a place where it reads well: the database opens and yields a consistent,
+/// shorter history. Only `HEAD` shows the loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_last_commits_is_noticed() {
     let mut store = build(End::Killed).await;
@@ -162,7 +162,7 @@ async fn a_pair_lost_changed_or_added_is_noticed() {
     tamper(&|_| {});
     let db = sled::open(store.options.dir.join("journal")).unwrap();
     for name in ["damage/0", "damage/4"] {
-        // The last record: without it the stream is shorter and has no gap.
+        // Last record: without it the stream is shorter and has no gap.
         let records = db.scan_prefix([b"r", name.as_bytes(), &[0]].concat());
         keys.push(records.keys().next_back().unwrap().unwrap());
     }

@@ -31,7 +31,7 @@ async fn the_past_then_the_present_with_no_gap_and_no_double() {
             }
         })
     };
-    // Subscribers come while events are published.
+    // Subscribers join while events are published.
     let mut readers = vec![];
     for _ in 0..5 {
         let mut subscription = events.subscribe(Some(Seq::new(5)), 1000);
@@ -72,7 +72,7 @@ async fn a_live_subscriber_gets_what_comes_with_its_contents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_subscriber_is_told_what_it_missed_and_can_read_it() {
+async fn a_slow_subscriber_learns_what_it_missed_and_can_read_it() {
     let dir = tempfile::tempdir().unwrap();
     for (buffered, capacity) in [(4, 100), (100, 4)] {
         let options = Options { events_buffered: buffered, ..Options::at(dir.path()) };
@@ -130,11 +130,11 @@ async fn events_that_find_the_queue_full_are_counted_and_reported() {
     let journal = opened(&options).await;
     let events = journal.events();
     let mut subscription = events.subscribe(None, 100);
-    // Two requests fit the queue behind the held one.
-    let held = hold(&journal).await;
+    // Two requests fit the queue behind the blocked one.
+    let blocked = hold(&journal).await;
     let queued = (0..10).filter(|n| events.publish_later(event("burst", *n))).count();
     assert_eq!(queued, 2);
-    held.release().await.unwrap();
+    blocked.release().await.unwrap();
     let mut kinds = vec![];
     for _ in 0..3 {
         let Delivery::Event(event) = subscription.next().await.unwrap() else { panic!() };

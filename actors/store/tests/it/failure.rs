@@ -1,4 +1,4 @@
-//! A commit that fails: nobody is told "done", and everything stops.
+//! Failed commits: no caller is answered with success, and everything stops.
 
 use fail::FailScenario;
 use hivekeep_store::{Error, Options, Stopped};
@@ -16,7 +16,7 @@ async fn a_failed_commit_answers_everyone_and_poisons() {
         let name = stream("fail/a");
         journal.append(&name, vec![b"kept".to_vec()]).await.unwrap();
 
-        let held = hold(&journal).await;
+        let blocked = hold(&journal).await;
         let waiting: Vec<_> = (0..6)
             .map(|_| {
                 let (journal, name) = (journal.clone(), name.clone());
@@ -26,10 +26,10 @@ async fn a_failed_commit_answers_everyone_and_poisons() {
         while journal.stats().queue_depth < 6 {
             tokio::task::yield_now().await;
         }
-        // The held commit, which is past the first point, passes.
+        // The blocked commit, which is past the first point, passes.
         let past = point == "store::commit::apply";
         fail::cfg(&point, if past { "return" } else { "1*off->return" }).unwrap();
-        held.release().await.unwrap();
+        blocked.release().await.unwrap();
         for waiting in waiting {
             let answer = waiting.await.unwrap();
             assert!(matches!(answer, Err(Error::Full { .. })), "{point}: {answer:?}");
@@ -42,7 +42,7 @@ async fn a_failed_commit_answers_everyone_and_poisons() {
         assert!(matches!(journal.replay(&name), Err(Error::Poisoned { .. })));
         assert!(journal.stats().poisoned.is_some());
 
-        // The stale handle does not keep the directory.
+        // A stale handle does not keep the directory locked.
         let (again, recovered) = open(&options).await.unwrap();
         let records = again.replay(&name).unwrap().records;
         assert_eq!(records[0].1, b"kept");
@@ -57,7 +57,7 @@ async fn a_failed_commit_answers_everyone_and_poisons() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_in_the_log_that_nobody_was_told_about_is_kept() {
+async fn a_batch_in_the_log_that_was_never_acknowledged_is_kept() {
     let scenario = FailScenario::setup();
     let dir = tempfile::tempdir().unwrap();
     let options = Options::at(dir.path());
@@ -111,7 +111,7 @@ async fn a_head_that_does_not_reach_the_disk_stops_the_journal_and_takes_nothing
     journal.append(&name, vec![b"second".to_vec()]).await.unwrap();
     assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
     fail::remove("store::commit::settle");
-    // As after a power cut: the log has what was answered, `HEAD` is of before.
+    // State as after a power cut: the log has what was answered, `HEAD` is older.
     std::fs::write(&head, before).unwrap();
     let (journal, recovered) = open(&options).await.unwrap();
     assert!(recovered.unacknowledged_commit);

@@ -1,4 +1,4 @@
-//! A disk that is really full.
+//! Full disk, on a real file system.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::util::{open, opened, stream};
 struct Small(tempfile::TempDir);
 
 impl Small {
-    /// A file system of a few megabytes; `None` where mounting is not allowed.
+    /// Mounts a file system of a few megabytes; `None` where mounting is not allowed.
     fn mount(megabytes: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={megabytes}m");
@@ -46,7 +46,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
     let mut acknowledged = 0;
     journal.append(&name, vec![vec![1; 1000]]).await.unwrap();
     acknowledged += 1;
-    // Leave less than one log segment.
+    // Leaves less than one log segment.
     let bytes = rustix::fs::statvfs(disk.path()).map(|fs| fs.f_bavail * fs.f_bsize).unwrap();
     std::fs::write(&filler, vec![0; bytes as usize - 300_000]).unwrap();
     let error = loop {
@@ -58,7 +58,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
     };
     assert!(matches!(error, Error::Full { .. }), "{error:?}");
     assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
-    // No room to look: said, and nothing is lost by it.
+    // There is no room for the check: this is reported, and nothing is lost by it.
     let refused = open(&options).await;
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
 
@@ -69,7 +69,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
     journal.close().await;
 }
 
-/// Takes every byte that is left.
+/// Fills the disk to the last byte.
 fn fill(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     for size in [1 << 20, 4096, 1] {
@@ -90,7 +90,7 @@ async fn the_journal_goes_on_and_starts_on_a_disk_that_others_filled() {
     journal.append(&name, vec![vec![1; 1000]]).await.unwrap();
     assert_eq!(reserved_bytes(&options.dir), 12 << 20);
     fill(&filler);
-    // More than a segment of the log holds.
+    // More data than a segment of the log holds.
     let mut acknowledged = 1;
     for _ in 0..30 {
         acknowledged = journal.append(&name, vec![vec![1; 1000]; 20]).await.unwrap().get();
@@ -104,12 +104,12 @@ async fn the_journal_goes_on_and_starts_on_a_disk_that_others_filled() {
     assert_eq!(journal.replay(&name).unwrap().last().get(), acknowledged);
     journal.append(&name, vec![b"on a full disk".to_vec()]).await.unwrap();
 
-    // It comes back by itself, and says both.
+    // The reserve refills by itself, and both changes are published.
     std::fs::remove_file(filler).unwrap();
-    let mut told = journal.events().subscribe(Some(Seq::FIRST), 16);
+    let mut events = journal.events().subscribe(Some(Seq::FIRST), 16);
     let mut whole = Vec::new();
     while whole.last() != Some(&true) {
-        let Delivery::Event(event) = told.next().await.unwrap() else { panic!("none is missed") };
+        let Delivery::Event(event) = events.next().await.unwrap() else { panic!("none is missed") };
         whole.extend((event.kind == "journal.reserve").then(|| event.data["whole"] == true));
     }
     assert_eq!(whole.first(), Some(&false));

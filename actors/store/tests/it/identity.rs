@@ -1,4 +1,4 @@
-//! Which store is it, and is all of it there.
+//! Store identity: the right store opens, with all of its files.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ async fn a_missing_or_foreign_part_stops_start_up() {
         }
         fs::rename(&aside, &path).unwrap();
     }
-    // An empty folder in the place of the database.
+    // An empty folder replaces the database.
     fs::rename(one.path().join("journal"), one.path().join("aside")).unwrap();
     fs::create_dir(one.path().join("journal")).unwrap();
     assert!(matches!(open(&Options::at(one.path())).await, Err(Error::Unreadable { .. })));

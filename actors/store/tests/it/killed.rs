@@ -12,12 +12,12 @@ use crate::util::{contents, stream};
 
 const DIR_VARIABLE: &str = "STORE_KILLED_TEST_DIR";
 const POINT_VARIABLE: &str = "STORE_KILLED_TEST_POINT";
-/// All of them, in their order.
+/// Crash points of a compaction, in order.
 const POINTS: [&str; 8] =
     ["begun", "built", "verified", "caught_up", "finish", "moved", "swapped", "cleared"];
 const RUNTIME: fn() -> std::io::Result<tokio::runtime::Runtime> = tokio::runtime::Runtime::new;
 
-/// The process that gets killed, by itself, at its second compaction.
+/// Child process that kills itself at its second compaction.
 #[test]
 #[ignore = "a helper process, started by the test below"]
 fn child() {
@@ -42,7 +42,7 @@ fn child() {
     });
 }
 
-/// Runs the child until it kills itself; gives how many turns it said were done.
+/// Runs the child until it kills itself; returns the number of turns it reported as done.
 fn run(dir: &Path, point: &str) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["killed::child", "--exact", "--ignored", "--nocapture"])
@@ -66,7 +66,7 @@ fn what_was_acknowledged_survives_a_kill_at_every_step_of_a_compaction() {
     let dir = tempfile::tempdir().unwrap();
     for point in POINTS {
         let acknowledged = run(dir.path(), point);
-        // Looked at without compaction, so that the next child begins where this one was killed.
+        // Opened without compaction, so that the next child begins where this one was killed.
         let options = hivekeep_store::Options { compact_at_mb: 512, ..small(dir.path()) };
         let (journal, _) = Journal::open(options).unwrap();
         let found = contents(&journal);

@@ -1,4 +1,4 @@
-//! The store, tested from outside. One binary; a file per promise.
+//! Integration tests of the store. One binary, one file per promise.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Any sequence of operations and restarts reads back as a plain model.
+//! Model test: any sequence of operations and restarts reads back as a plain model.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ enum Op {
     Snapshot(u8, u64, usize),
     Forget(u8),
     Publish,
-    /// Enough that comes and goes for a compaction, which then runs beside what follows.
+    /// Churn that suffices for a compaction, which then runs beside what follows.
     Churn,
     Reopen,
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Sizes on both sides of one piece, of several, and nothing.
+    // Sizes on both sides of one piece and of several, and zero.
     let size = prop_oneof![Just(0), 1..300usize, 4000..4200usize, 8000..20_000usize];
     prop_oneof![
         6 => (0..3u8, prop::collection::vec(size.clone(), 1..5)).prop_map(|(s, n)| Op::Append(s, n)),
@@ -93,7 +93,7 @@ async fn run(ops: Vec<Op>) {
     assert_eq!(contents(&journal), model);
     assert_eq!(journal.events().last().get(), events);
     journal.close().await;
-    // Large values must not end in files that the database never syncs.
+    // Large values must not end up in files that the database never syncs.
     let outside = std::fs::read_dir(dir.path().join("journal/blobs")).unwrap().count();
     assert_eq!(outside, 0, "a page grew above the database's limit");
 }

@@ -1,4 +1,4 @@
-//! Group commit, order, limits, back-pressure.
+//! Group commit, order, limits and back-pressure.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ async fn what_waits_together_commits_together_and_in_order() {
     let scenario = FailScenario::setup();
     let dir = tempfile::tempdir().unwrap();
     let journal = opened(&Options::at(dir.path())).await;
-    let held = hold(&journal).await;
+    let blocked = hold(&journal).await;
     let name = stream("q/a");
     let (one, bad) = (journal.clone(), stream("q/bad"));
-    // One caller, appends in flight at once: first polled, first in.
+    // Appends in flight at once from one caller: first polled, first in.
     let caller = tokio::spawn({
         let name = name.clone();
         async move {
@@ -36,7 +36,7 @@ async fn what_waits_together_commits_together_and_in_order() {
     while journal.stats().queue_depth < 51 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    held.release().await.unwrap();
+    blocked.release().await.unwrap();
     for seq in caller.await.unwrap() {
         seq.unwrap();
     }
@@ -63,7 +63,7 @@ async fn a_full_queue_makes_callers_wait_and_a_stuck_disk_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_records: 2, append_timeout_secs: 1, ..Options::at(dir.path()) };
     let journal = opened(&options).await;
-    let held = hold(&journal).await;
+    let blocked = hold(&journal).await;
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..5 {
         let journal = journal.clone();
@@ -73,7 +73,7 @@ async fn a_full_queue_makes_callers_wait_and_a_stuck_disk_is_said() {
         assert!(matches!(answer, Err(Error::Timeout { after_secs: 1 })), "{answer:?}");
     }
     assert_eq!(journal.stats().queue_depth, 2);
-    assert!(matches!(held.release().await, Err(Error::Timeout { .. })));
+    assert!(matches!(blocked.release().await, Err(Error::Timeout { .. })));
     // The outcome of a timeout is unknown: the two in the queue committed.
     journal.append(&stream("q/b"), vec![vec![]]).await.unwrap();
     assert_eq!(journal.replay(&stream("q/a")).unwrap().records.len(), 2);
@@ -92,7 +92,7 @@ async fn waiting_requests_hold_bounded_memory() {
         ..Options::at(dir.path())
     };
     let journal = opened(&options).await;
-    let held = hold(&journal).await;
+    let blocked = hold(&journal).await;
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let journal = journal.clone();
@@ -102,8 +102,8 @@ async fn waiting_requests_hold_bounded_memory() {
         assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
     }
     assert_eq!(journal.stats().queue_depth, 2, "a third would be above 1 MiB");
-    // It timed out too, or was just in time.
-    let _ = held.release().await;
+    // The append timed out too, or was just in time.
+    let _ = blocked.release().await;
     scenario.teardown();
 }
 
@@ -172,7 +172,7 @@ async fn what_nobody_waits_for_any_more_is_behind_a_fence() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { append_timeout_secs: 1, ..Options::at(dir.path()) };
     let journal = opened(&options).await;
-    let held = hold(&journal).await;
+    let blocked = hold(&journal).await;
     let name = stream("q/late");
     let late = journal.append(&name, vec![b"late".to_vec()]).await;
     assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
@@ -186,64 +186,64 @@ async fn what_nobody_waits_for_any_more_is_behind_a_fence() {
     while journal.stats().queue_depth < 3 {
         tokio::task::yield_now().await;
     }
-    held.release().await.unwrap_err();
+    blocked.release().await.unwrap_err();
     assert_eq!(settled.await.unwrap(), 1);
     assert_eq!(journal.stats().commits, 2, "a fence is none");
     scenario.teardown();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_that_nobody_waits_for_is_told_of_once_whatever_comes_of_it() {
+async fn an_append_that_nobody_waits_for_gets_one_outcome_in_every_case() {
     let scenario = FailScenario::setup();
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_records: 2, ..Options::at(dir.path()) };
     let journal = opened(&options).await;
-    let (tell, mut told) = tokio::sync::mpsc::channel(8);
+    let (report, mut outcomes) = tokio::sync::mpsc::channel(8);
     let append = |n: u8| {
         let records = vec![vec![n]];
-        let (tell, stream) = (tell.clone(), stream("q/told"));
-        let done: Done = Box::new(move |outcome| tell.try_send((n, outcome)).unwrap());
+        let (report, stream) = (report.clone(), stream("q/told"));
+        let done: Done = Box::new(move |outcome| report.try_send((n, outcome)).unwrap());
         journal.try_append(Append { stream, records, events: Vec::new() }, done)
     };
-    let held = hold(&journal).await;
+    let blocked = hold(&journal).await;
     assert!(append(1).is_ok() && append(2).is_ok());
     let Err((given_back, _done)) = append(3) else { panic!("there is room for two") };
     assert_eq!(given_back.records, [[3]]);
-    held.release().await.unwrap();
+    blocked.release().await.unwrap();
     for n in [1, 2] {
-        let (which, outcome) = told.recv().await.unwrap();
+        let (which, outcome) = outcomes.recv().await.unwrap();
         assert_eq!((which, outcome.unwrap()), (n, Seq::new(u64::from(n))));
     }
-    // In the queue when the journal is closed, and behind its end.
-    let held = hold(&journal).await;
+    // Appends in the queue when the journal is closed, and after its end.
+    let blocked = hold(&journal).await;
     let closing = journal.clone();
     let closed = tokio::spawn(async move { closing.close().await });
     while journal.stats().queue_depth < 1 {
         tokio::task::yield_now().await;
     }
     assert!(append(4).is_ok());
-    held.release().await.unwrap();
+    blocked.release().await.unwrap();
     assert_eq!(closed.await.unwrap(), Stopped::Closed);
-    let (which, _either) = told.recv().await.unwrap();
+    let (which, _either) = outcomes.recv().await.unwrap();
     assert_eq!(which, 4);
     assert!(append(5).is_err(), "the writer has ended");
-    drop(tell);
+    drop(report);
     scenario.teardown();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_commit_is_told_of_too() {
+async fn a_failed_commit_is_reported_too() {
     let scenario = FailScenario::setup();
     for (point, action) in [("flush", "return"), ("apply", "panic(boom)")] {
         let dir = tempfile::tempdir().unwrap();
         let journal = opened(&Options::at(dir.path())).await;
         let point = format!("store::commit::{point}");
         fail::cfg(&point, action).unwrap();
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let done: Done = Box::new(move |outcome| tell.send(outcome).unwrap());
+        let (report, outcomes) = tokio::sync::oneshot::channel();
+        let done: Done = Box::new(move |outcome| report.send(outcome).unwrap());
         let (stream, records) = (stream("q/fails"), vec![vec![1]]);
         assert!(journal.try_append(Append { stream, records, events: Vec::new() }, done).is_ok());
-        assert!(told.await.unwrap().is_err(), "{point}");
+        assert!(outcomes.await.unwrap().is_err(), "{point}");
         fail::remove(&point);
     }
     scenario.teardown();

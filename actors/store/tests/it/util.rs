@@ -16,7 +16,7 @@ pub fn event(kind: &str, number: u64) -> NewEvent {
     NewEvent { kind: kind.into(), subject: "test".into(), data: number.into() }
 }
 
-/// Opens off the async threads, as callers must.
+/// Opens the journal off the async threads, as callers must.
 pub async fn open(options: &Options) -> Result<(Journal, Recovered), Error> {
     let options = options.clone();
     tokio::task::spawn_blocking(move || Journal::open(options)).await.unwrap()
@@ -26,7 +26,7 @@ pub async fn opened(options: &Options) -> Journal {
     open(options).await.unwrap().0
 }
 
-/// What every stream holds.
+/// Contents of every stream.
 pub fn contents(journal: &Journal) -> BTreeMap<String, hivekeep_store::Replay> {
     let streams = journal.streams("").unwrap();
     streams
@@ -35,8 +35,7 @@ pub fn contents(journal: &Journal) -> BTreeMap<String, hivekeep_store::Replay> {
         .collect()
 }
 
-/// Every file below a directory with its bytes, except the lock
-/// and the reserve.
+/// Every file below a directory with its bytes, except the lock and the reserve.
 pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut todo = vec![dir.to_path_buf()];
@@ -54,7 +53,7 @@ pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Makes a directory hold exactly these files.
+/// Makes a directory contain exactly these files.
 pub fn restore(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
     let _ = fs::remove_dir_all(dir);
     for (name, bytes) in files {
@@ -65,21 +64,21 @@ pub fn restore(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
     fs::create_dir_all(dir.join("journal/blobs")).unwrap();
 }
 
-/// A commit that stands still.
+/// Commit that is blocked at a fail point.
 pub struct Held {
     append: tokio::task::JoinHandle<Result<Seq, Error>>,
     release: Sender<()>,
 }
 
 impl Held {
-    /// Lets it go on; gives the answer to its one append.
+    /// Unblocks it; returns the answer to its one append.
     pub async fn release(self) -> Result<Seq, Error> {
         self.release.send(()).unwrap();
         self.append.await.unwrap()
     }
 }
 
-/// Stops the writer inside a commit; what is queued from now on waits.
+/// Blocks the writer inside a commit; requests queued from now on wait.
 pub async fn hold(journal: &Journal) -> Held {
     let (entered, reached) = channel();
     let (release, released) = channel();
@@ -99,13 +98,13 @@ pub async fn hold(journal: &Journal) -> Held {
     Held { append, release }
 }
 
-/// Whoever comes to a fail point and stands still there.
+/// Thread that is blocked at a fail point.
 pub struct HeldAt {
     point: String,
     gate: Arc<(Mutex<(bool, bool)>, Condvar)>,
 }
 
-/// Stops the first to come to a fail point.
+/// Blocks the first thread that reaches a fail point.
 pub fn hold_at(point: &str) -> HeldAt {
     let gate = Arc::new((Mutex::new((false, false)), Condvar::new()));
     let inside = gate.clone();
@@ -122,12 +121,12 @@ pub fn hold_at(point: &str) -> HeldAt {
 }
 
 impl HeldAt {
-    /// Whether somebody stands there.
+    /// True once a thread is blocked there.
     pub fn reached(&self) -> bool {
         self.gate.0.lock().unwrap().0
     }
 
-    /// Lets it go on, and everybody after it.
+    /// Unblocks that thread, and every one after it.
     pub fn release(self) {
         self.gate.0.lock().unwrap().1 = true;
         self.gate.1.notify_all();
