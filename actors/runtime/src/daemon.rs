@@ -1,4 +1,4 @@
-//! The context of a family: everything of the daemon that is not a family's own.
+//! Mount context: everything of the daemon that a family may use.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,51 +11,51 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Ports;
 
-/// Where the daemon keeps things on this host. Absolute paths of folders that exist.
+/// Folders of the daemon on this host. Absolute paths of folders that exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folders {
     /// State that outlives the daemon.
     pub state: PathBuf,
     /// Sockets and run folders; gone after a reboot.
     pub run: PathBuf,
-    /// Logs.
+    /// Log files.
     pub logs: PathBuf,
 }
 
-/// Replaces what looks like a secret.
+/// Redactor: replaces what looks like a secret.
 pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The daemon as its families have it. Cheap to clone.
+/// Daemon services as its families get them. Cheap to clone.
 #[derive(Clone)]
 pub struct Daemon {
-    /// Where things are.
+    /// Folders of the daemon.
     pub folders: Folders,
-    /// The journal, and through it the events.
+    /// Journal, which also carries the events.
     pub journal: Journal,
-    /// The status of every actor.
+    /// Status of every actor.
     pub census: Census,
-    /// Who is attached, and what may be reserved for whom.
+    /// Sessions and their quotas.
     pub sessions: Arc<dyn Sessions>,
-    /// Every tool, for calls on a session's behalf. Not before the daemon serves.
+    /// Tools, for calls on a session's behalf. Refuses calls until the daemon serves.
     pub tools: Arc<dyn Tools>,
-    /// What families offer each other.
+    /// Services that families offer each other.
     pub ports: Ports,
     /// Free space on the host.
     pub room: Room,
-    /// For what guests say and events pass on.
+    /// Redactor for what guests report and events carry.
     pub redact: Redact,
-    /// Whether anybody is slowed down at all (`registry.rate.enabled`).
+    /// True if rate limits apply at all (`registry.rate.enabled`).
     pub rate_limits: bool,
     /// Fires when an ordered stop begins, before any call is cut short by it.
     pub closing: CancellationToken,
 }
 
-/// The root of the supervision tree, as paths of actors show it.
+/// Root of the supervision tree, as paths of actors show it.
 pub(crate) const ROOT: &str = "root";
 
 impl Daemon {
-    /// The address of an actor that [`Mounted::child`](crate::Mounted::child) will put below the
-    /// root. It can be given away before the actor is started.
+    /// Address of an actor that [`Mounted::child`](crate::Mounted::child) will put below the root.
+    /// Usable before the actor is started.
     pub fn address<M: Send + 'static>(
         &self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! A plug-in interface: a family of tools with its actors, its options and what it needs.
+//! Plug-in interface: a family of tools with its actors, options and requirements.
 
 use std::future::{Future, ready};
 
@@ -8,17 +8,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Daemon, Finding, Host, Mounted};
 
-/// A section of the configuration.
+/// Section of the configuration.
 pub trait FamilyOptions:
     Clone + Default + PartialEq + Serialize + DeserializeOwned + JsonSchema + Send + 'static
 {
-    /// What cannot work although each value has the right type: keys of the section, with why.
+    /// Values that cannot work although each has the right type: keys of the section, with reasons.
     fn problems(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// What the family needs of the journal: keys of `[store]`, with why. Judged whether or not
-    /// anything is set in the family's own section.
+    /// Requirements of the family on the journal: keys of `[store]`, with reasons. Checked whether
+    /// or not anything is set in the family's own section.
     fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
         let _ = store;
         Vec::new()
@@ -32,15 +32,16 @@ pub struct NoOptions {}
 
 impl FamilyOptions for NoOptions {}
 
-/// A family of tools. Its line in `src/families.rs` is all that the rest of the daemon has of it.
+/// Family of tools. Its line in `src/families.rs` is the only mention of it in the rest of the
+/// daemon.
 pub trait Family: 'static {
-    /// Its section of the configuration.
+    /// Section of the configuration.
     type Options: FamilyOptions;
 
-    /// What a model is told of it before it sees the tools: one sentence or two, naming them.
+    /// Introduction for models, read before the tools: one sentence or two that name them.
     const INSTRUCTIONS: &'static str = "";
 
-    /// The declarations of its tools, in the order in which they are listed. Needs no daemon.
+    /// Declarations of the tools, in listing order. Needs no daemon.
     fn tools() -> Vec<&'static ToolInfo> {
         Vec::new()
     }
@@ -53,13 +54,14 @@ pub trait Family: 'static {
     /// Opens what it keeps and says which actors it has. Runs once, before any actor does.
     ///
     /// # Errors
-    /// Without the family the daemon does not start.
+    /// Any error keeps the daemon from starting.
     fn mount(
         daemon: &Daemon,
         options: Self::Options,
     ) -> impl Future<Output = Result<Mounted, ToolError>> + Send;
 
-    /// Looks at what it needs on this host, for `hivekeep check`. Makes nothing; a daemon may run.
+    /// Checks what the family needs on this host, for `hivekeep check`. Makes nothing; a daemon may
+    /// be running.
     fn check(options: &Self::Options, host: &Host) -> impl Future<Output = Vec<Finding>> + Send {
         let _ = (options, host);
         ready(Vec::new())

@@ -1,4 +1,4 @@
-//! Health checks: what `hivekeep check` finds on a host, before a daemon runs or beside it.
+//! Health checks: findings of `hivekeep check` on a host, before a daemon runs or beside it.
 
 use std::path::Path;
 
@@ -7,42 +7,42 @@ use serde::Serialize;
 
 use crate::Folders;
 
-/// What a check looks at.
+/// Subject of a check.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// Where the daemon keeps things. They need not be there yet.
+    /// Folders of the daemon. They need not exist yet.
     pub folders: Folders,
-    /// The floor of free space.
+    /// Check of free disk space.
     pub room: Room,
 }
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What, in a word or two.
+    /// Subject in a word or two.
     pub what: String,
-    /// Whether it is as it should be.
+    /// True if nothing is wrong.
     pub ok: bool,
-    /// Without it nothing works; otherwise something is slower or missing.
+    /// True if nothing works without it; otherwise something is slower or missing.
     pub needed: bool,
-    /// What was found, for people.
+    /// Description for people.
     pub detail: String,
-    /// What mends it.
+    /// Remedy for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The package that mends it, named as Debian names it. The remedy is then how to install it.
+    /// Name of the Debian package that fixes it. The remedy is then how to install it.
     #[serde(skip)]
     pub package: Option<&'static str>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Makes a finding without a problem.
     pub fn good(what: impl Into<String>, detail: impl Into<String>) -> Self {
         let (what, detail) = (what.into(), detail.into());
         Self { what, ok: true, needed: true, detail, remedy: None, package: None }
     }
 
-    /// Missing or wrong, with what to do about it.
+    /// Makes a finding of something missing or wrong, with its remedy.
     pub fn bad(
         what: impl Into<String>,
         detail: impl Into<String>,
@@ -51,31 +51,35 @@ impl Finding {
         Self { ok: false, remedy: Some(remedy.into()), ..Self::good(what, detail) }
     }
 
-    /// Something is slower or missing without it.
+    /// Marks it as optional: something is slower or missing without it.
     #[must_use]
     pub fn optional(self) -> Self {
         self.needed(false)
     }
 
-    /// Whether anything works without it.
+    /// Sets whether anything works without it.
     #[must_use]
     pub fn needed(mut self, needed: bool) -> Self {
         self.needed = needed;
         self
     }
 
-    /// The package that mends it.
+    /// Sets the package that fixes it.
     #[must_use]
     pub fn package(mut self, package: Option<&'static str>) -> Self {
         self.package = package;
         self
     }
 
-    /// Free space below a path against the floor below which nothing new is begun.
+    /// Compares free space below a path with the floor below which nothing new is begun.
     pub fn space(what: &str, path: &Path, room: &Room) -> Self {
         let shown = path.display();
         let Some(Shortage { free_bytes, floor_bytes }) = room.look(path) else {
-            return Self::bad(what, format!("{shown} cannot be looked at"), "mend the file system");
+            return Self::bad(
+                what,
+                format!("{shown} cannot be inspected"),
+                "repair the file system",
+            );
         };
         let (free, floor) = (bytes(free_bytes), bytes(floor_bytes));
         if free_bytes < floor_bytes {
@@ -86,7 +90,7 @@ impl Finding {
     }
 }
 
-/// An amount for people: `812 B`, `3.4 MiB`.
+/// Formats an amount for people: `812 B`, `3.4 MiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {

@@ -1,4 +1,4 @@
-//! The composition root's vocabulary: what a family of tools is given, and what it gives back.
+//! Composition root interface: what a family of tools receives from the daemon and returns to it.
 //!
 //! ```text
 //! src/families.rs ── one line for each ──▶ Family
@@ -8,8 +8,8 @@
 //!                                         Mounted: actors below the root, targets of calls,
 //!                                                  what an ordered stop has to take down
 //! ```
-//! Families are mounted in the order of the list. One that needs another asks [`Ports`] for a trait
-//! that the other offers, and stands behind it in the list.
+//! Families are mounted in the order of the list. A family that needs another asks [`Ports`] for a
+//! trait that the other offers, and comes after it in the list.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,18 @@
-//! An event-sourced log: the records of one entity, and the state they add up to.
+//! Event-sourced log with group commit: the records of one entity, and the state they add up to.
 //!
 //! ```text
 //! decide ─▶ decided ─▶ waits ─▶ written, many together ─▶ durable ─▶ answered
 //!                                        └─ the journal stopped: ended
 //! ```
-//! A decision is made of the state with everything decided before it, so two of them never
-//! contradict each other; it is answered, and seen by [`Log::state`], when it is on the disk. What
-//! comes while something is being written goes together in the next write (group commit). A long
-//! stream is folded by the same task between two writes, so a snapshot's state and its position are
-//! of one moment.
+//! Each decision is made on the state with everything decided before it, so no two decisions
+//! contradict each other; it is answered, and visible in [`Log::state`], once it is on the disk.
+//! Decisions made during a write go together in the next one (group commit). The same task folds a
+//! long stream into a snapshot between two writes, so a snapshot's state and position belong to the
+//! same moment.
 //!
-//! Whatever is written has an outcome: only a journal that stopped fails a write, and the daemon ends
-//! with it. What waits is bounded in number, and one decision by the journal's limits.
+//! Every write has a known outcome: only a journal that stopped fails a write, and the daemon ends
+//! with it. The number of waiting decisions is bounded, and the size of one by the journal's
+//! limits.
 
 mod answer;
 mod error;
@@ -36,62 +37,63 @@ pub use load::{Loaded, Streams, load, load_all, read, read_all};
 pub use open::Logs;
 pub use record::LogRecord;
 
-/// Decisions that wait to be written; for one more the caller is told to come again.
+/// Maximum number of decisions that wait to be written; one more is refused as retryable.
 const MOST_WAITING: usize = 1024;
 
-/// The state that the records of one entity add up to.
+/// State that the records of one entity add up to.
 pub trait Sourced: Clone + Send + Sync + 'static {
-    /// The first part of its streams' names: `KIND/ID`. Never changes.
+    /// First part of the streams' names: `KIND/ID`. Never changes.
     const KIND: &'static str;
-    /// Records after which the stream is folded into a snapshot, which needs [`Self::fold`].
+    /// Number of records after which the stream is folded into a snapshot; needs [`Self::fold`].
     const FOLD_EVERY: usize = usize::MAX;
-    /// Bytes of one piece, for a kind whose records may be larger than the journal takes: each is
-    /// written as pieces in one commit. Whether it is set never changes, the size may.
+    /// Size of one piece in bytes, for a kind whose records may exceed the journal's limit: each is
+    /// written as pieces in one commit. A kind never changes between `None` and `Some`; the size
+    /// may change.
     const PIECE_BYTES: Option<usize> = None;
-    /// One record. What was written once is readable for ever.
+    /// Type of the records. Every record ever written stays readable.
     type Record: LogRecord;
 
-    /// The state that a first record begins; gives back one that cannot be the first.
+    /// Makes the state from a first record; returns a record that cannot be the first.
     ///
     /// # Errors
-    /// The record.
+    /// The rejected record.
     fn begin(record: Self::Record) -> Result<Self, Self::Record>;
 
-    /// Applies a record; gives back one that cannot follow.
+    /// Applies a record; returns one that cannot follow.
     ///
     /// # Errors
-    /// The record; the state is as it was.
+    /// The rejected record; the state is unchanged.
     fn apply(&mut self, record: Self::Record) -> Result<(), Self::Record>;
 
-    /// Whether the stream is to be folded now that it has so many records behind its snapshot.
+    /// True if a stream with this many records after its snapshot is to be folded.
     fn fold_due(&self, unfolded: usize) -> bool {
         unfolded >= Self::FOLD_EVERY
     }
 
-    /// The state as a snapshot; `None` for a kind that is never folded.
+    /// Encodes the state as a snapshot; `None` for a kind that is never folded.
     fn fold(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// A snapshot read back.
+    /// Decodes a snapshot.
     ///
     /// # Errors
-    /// In words, when it makes no sense.
+    /// Reason, for a snapshot that makes no sense.
     fn unfold(snapshot: &[u8]) -> Result<Self, String> {
         let _ = snapshot;
         Err(format!("a `{}` has no snapshots", Self::KIND))
     }
 }
 
-/// The stream of an entity.
+/// Name of an entity's stream.
 ///
 /// # Errors
-/// When the id has other characters than letters, digits, `_`, `-` and `.`.
+/// Fails when the id has characters other than letters, digits, `_`, `-` and `.`.
 pub fn stream<S: Sourced>(id: impl fmt::Display) -> Result<StreamId, hivekeep_store::Error> {
     StreamId::new(S::KIND, &id.to_string())
 }
 
-/// What is decided: records that follow each other, and events told in the same commit.
+/// Records to write in sequence, and events to publish in the same commit.
 #[derive(Debug)]
 pub struct Decision<R> {
     /// In order.
@@ -100,7 +102,7 @@ pub struct Decision<R> {
 }
 
 impl<R> Decision<R> {
-    /// One record.
+    /// Makes a decision of one record.
     pub fn record(record: R) -> Self {
         Self { records: vec![record], events: Vec::new() }
     }
@@ -118,7 +120,7 @@ impl<R> Decision<R> {
         self
     }
 
-    /// Tells an event in the same commit.
+    /// Adds an event to publish in the same commit.
     #[must_use]
     pub fn event(mut self, event: NewEvent) -> Self {
         self.events.push(event);
@@ -126,7 +128,7 @@ impl<R> Decision<R> {
     }
 }
 
-/// The log of one entity. Clones are one log.
+/// Log of one entity. Clones share it.
 pub struct Log<S: Sourced>(Arc<Inner<S>>);
 
 impl<S: Sourced> Clone for Log<S> {
@@ -145,36 +147,36 @@ struct Inner<S: Sourced> {
     journal: Journal,
     stream: StreamId,
     held: Mutex<Held<S>>,
-    /// Whether nothing is being written or waits to be.
+    /// True while nothing is being written or waits to be.
     idle: watch::Sender<bool>,
 }
 
 struct Held<S: Sourced> {
-    /// With everything on the disk.
+    /// State with everything on the disk.
     durable: Option<S>,
-    /// With everything decided.
+    /// State with everything decided.
     decided: Option<S>,
     upto: Seq,
-    /// Records since the last snapshot, or the last that could not be made.
+    /// Number of records since the last snapshot, or since the last attempt at one.
     unfolded: usize,
     waiting: VecDeque<Entry<S>>,
     writing: bool,
-    /// Why nothing can be decided any more.
+    /// Reason why nothing can be decided any more.
     ended: Option<String>,
 }
 
 struct Entry<S: Sourced> {
     records: Vec<S::Record>,
-    /// The same as they are written, and events.
+    /// Encoded records, and events.
     append: Append,
     answer: Answer,
 }
 
 impl<S: Sourced> Log<S> {
-    /// Opens the log of an entity, behind everything that was ever queued for it.
+    /// Opens the log of an entity, after everything that was ever queued for it.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when it cannot be read.
     pub async fn open(journal: Journal, stream: StreamId) -> Result<Self, LogError> {
         let loaded = read(&journal, &stream).await?;
         Ok(Self::of(journal, stream, loaded))
@@ -207,13 +209,13 @@ impl<S: Sourced> Log<S> {
         log
     }
 
-    /// The state with everything that is on the disk; `None` before the first record.
+    /// Copy of the durable state; `None` before the first record.
     pub fn state(&self) -> Option<S> {
         self.0.held().durable.clone()
     }
 
-    /// Looks at the durable state without a copy of it. `look` runs under the log's lock: it is short
-    /// and asks nothing of this log.
+    /// Reads the durable state without a copy. `look` runs under the log's lock: it must be short
+    /// and must not call this log.
     pub fn view<R>(&self, look: impl FnOnce(Option<&S>) -> R) -> R {
         look(self.0.held().durable.as_ref())
     }
@@ -228,29 +230,29 @@ impl<S: Sourced> Log<S> {
         self.0.held().ended.clone()
     }
 
-    /// Decides, at once, and gives what ends when the decision is durable. Dropping that stops
-    /// nothing. All of its records are decided or, after an error, none.
+    /// Decides at once, and returns a future that completes when the decision is durable. Dropping
+    /// the future cancels nothing. All records are decided or, after an error, none.
     ///
     /// # Errors
-    /// As [`Self::decide_then`].
+    /// See [`Self::decide_then`].
     pub fn decide<E: From<LogError>>(
         &self,
         decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, E>,
     ) -> Result<BoxFuture<'static, Result<(), LogError>>, E> {
         let (answer, answered) = oneshot::channel();
-        // Whoever decided may have gone.
+        // Ignored if the caller is gone.
         self.decide_then(decide, move |outcome| drop(answer.send(outcome)))?;
         let stream = self.0.stream.clone();
         Ok(async move { answered.await.unwrap_or_else(|_| Err(answer::unwritten(stream))) }.boxed())
     }
 
-    /// Decides, at once, and calls `then` when the decision is durable or the log has ended. Calls
-    /// are made in the order of the decisions; `then` is short and waits for nothing.
+    /// Decides at once, and calls `then` when the decision is durable or the log has ended. Calls
+    /// are made in the order of the decisions; `then` must be short and must not wait.
     ///
     /// # Errors
-    /// What `decide` refuses with; [`LogError::Ended`], [`LogError::Busy`], [`LogError::Journal`]
-    /// for what is too large, [`LogError::Defect`] for a record that does not follow. Then nothing
-    /// is decided and `then` is not called.
+    /// Refusal of `decide`; [`LogError::Ended`], [`LogError::Busy`], [`LogError::Journal`] for what
+    /// is too large, [`LogError::Defect`] for a record that does not follow. Nothing is decided
+    /// then and `then` is not called.
     pub fn decide_then<E: From<LogError>>(
         &self,
         decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, E>,
@@ -291,8 +293,8 @@ impl<S: Sourced> Log<S> {
     /// it is done, whether or not anybody waits for it. Then [`Self::state`] is `None`.
     ///
     /// # Errors
-    /// When they could not be removed; the log has ended all the same, and one that is opened anew
-    /// tells what is there.
+    /// Fails when they could not be removed; the log has ended all the same, and reopening it shows
+    /// what is there.
     pub async fn forget(&self) -> Result<(), LogError> {
         let log = self.0.clone();
         let stream = log.stream.clone();
@@ -305,7 +307,7 @@ impl<S: Sourced> Held<S> {
     /// Applies all of a decision's records or none of them.
     fn follow(&mut self, records: &[S::Record]) -> Result<(), S::Record> {
         if let [record] = records {
-            // One that does not follow leaves the state as it was.
+            // A single record that does not follow leaves the state unchanged.
             return follow(&mut self.decided, record.clone());
         }
         let mut decided = self.decided.clone();
@@ -335,7 +337,7 @@ impl<S: Sourced> Inner<S> {
         LogError::Journal { stream: self.stream.clone(), source }
     }
 
-    /// What is handed to the journal, within its limits.
+    /// Encodes an append for the journal, within its limits.
     fn append(&self, records: &[S::Record], events: Vec<NewEvent>) -> Result<Append, LogError> {
         let stream = self.stream.clone();
         let defect = |what| LogError::Defect { stream: stream.clone(), what };

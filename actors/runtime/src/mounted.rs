@@ -1,4 +1,4 @@
-//! What a family brings into the daemon, put together at the composition root.
+//! Builder for what a family adds to the daemon at the composition root.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -9,40 +9,40 @@ use crate::documents::Documents;
 
 type Start = dyn Fn(&mut Children) -> Result<(), Fault> + Send + Sync;
 
-/// An actor below the root. Cheap to clone.
+/// Actor below the root. Cheap to clone.
 #[derive(Clone)]
 pub struct Child(Arc<Start>);
 
 impl Child {
-    /// An actor at an address of [`Daemon::address`](crate::Daemon::address).
+    /// Makes a child of an actor at an address of [`Daemon::address`](crate::Daemon::address).
     pub fn new<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Self {
         Self(Arc::new(move |root| root.start_at::<E>(&address, seed.clone())))
     }
 
-    /// Starts it. Returns before its `start` is done.
+    /// Starts the actor. Returns before its `start` is done.
     ///
     /// # Errors
-    /// When it cannot be spawned.
+    /// Fails when it cannot be spawned.
     pub fn start(&self, root: &mut Children) -> Result<(), Fault> {
         (self.0)(root)
     }
 }
 
-/// What an ordered stop with all workspaces does before the tree ends. Logs what fails.
+/// Work of an ordered stop with all workspaces, done before the tree ends. Logs its failures.
 pub type TearDown = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A mounted family.
+/// Mounted family.
 #[derive(Default)]
 pub struct Mounted {
-    /// Its actors below the root, in the order of their start.
+    /// Actors below the root, in the order of their start.
     pub children: Vec<Child>,
     /// Single actors that serve tools, by the names that declarations use.
     pub singletons: Vec<(String, Arc<dyn Target>)>,
-    /// Kinds of actors that serve tools.
+    /// Lookups of the kinds of actors that serve tools.
     pub directories: Vec<(&'static str, Arc<dyn Directory>)>,
-    /// What MCP clients list, read and subscribe to by URI.
+    /// Documents that MCP clients list, read and subscribe to by URI.
     pub documents: Option<Arc<dyn Documents>>,
-    /// See [`TearDown`]; run in the opposite order of mounting.
+    /// Work of an ordered stop; run in reverse order of mounting.
     pub tear_down: Option<TearDown>,
 }
 
@@ -65,21 +65,21 @@ impl Mounted {
         self.child::<E>(address, seed)
     }
 
-    /// Adds the actors of a kind.
+    /// Adds the lookup of the actors of a kind.
     #[must_use]
     pub fn directory(mut self, kind: &'static str, directory: Arc<dyn Directory>) -> Self {
         self.directories.push((kind, directory));
         self
     }
 
-    /// Sets what MCP clients list, read and subscribe to by URI.
+    /// Sets the documents that MCP clients list, read and subscribe to by URI.
     #[must_use]
     pub fn documents(mut self, documents: Arc<dyn Documents>) -> Self {
         self.documents = Some(documents);
         self
     }
 
-    /// Sets what an ordered stop with all workspaces does.
+    /// Sets the work of an ordered stop with all workspaces.
     #[must_use]
     pub fn tear_down<F: Future<Output = ()> + Send + 'static>(
         mut self,

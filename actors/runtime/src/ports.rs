@@ -1,4 +1,4 @@
-//! A service locator of one daemon, filled in the order in which families are mounted.
+//! Service locator of one daemon, filled in the order in which families are mounted.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -8,8 +8,8 @@ use std::{
 
 use hivekeep_kernel::ToolError;
 
-/// What families offer each other, by type: a trait (`dyn Vault`) or a plain value. Cheap to clone;
-/// all clones are one.
+/// Services that families offer each other, by type: a trait (`dyn Vault`) or a plain value. Cheap
+/// to clone; all clones share one table.
 #[derive(Clone, Default)]
 pub struct Ports(Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send + Sync>>>>);
 
@@ -21,16 +21,16 @@ impl Ports {
         ports.insert(TypeId::of::<T>(), Box::new(port));
     }
 
-    /// The port of this type, if a family has offered one.
+    /// Port of this type, if a family has offered one.
     pub fn find<T: ?Sized + Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ports.get(&TypeId::of::<T>())?.downcast_ref::<Arc<T>>().cloned()
     }
 
-    /// The port of this type, without which a family cannot be mounted.
+    /// Port of this type, without which a family cannot be mounted.
     ///
     /// # Errors
-    /// `internal`, with the type: nobody offers it, or somebody later in the list does.
+    /// `internal`, with the type: nobody offers it, or only a family later in the list.
     pub fn need<T: ?Sized + Send + Sync + 'static>(&self) -> Result<Arc<T>, ToolError> {
         self.find().ok_or_else(|| {
             let name = type_name::<T>();

@@ -1,4 +1,4 @@
-//! A daemon's context for tests of one family.
+//! Test fixture: a daemon's context for tests of one family.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,7 +8,8 @@ use hivekeep_store::Journal;
 use crate::{Daemon, Folders};
 
 impl Daemon {
-    /// Everything below one folder, nothing offered, rates limited, nothing redacted.
+    /// Makes a context with everything below one folder, nothing offered, rates limited, nothing
+    /// redacted.
     pub fn for_tests(
         folder: &Path,
         journal: Journal,

@@ -1,4 +1,4 @@
-//! A continuation that is called once, whatever happens.
+//! Once-only continuation: called exactly once, even if the writer panics.
 
 use hivekeep_store::StreamId;
 
@@ -6,7 +6,7 @@ use super::LogError;
 
 type Then = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
-/// The continuation of a decision. Dropped uncalled, by a writer that panics, it is told that the log
+/// Continuation of a decision. Dropped uncalled, by a writer that panics, it reports that the log
 /// has ended.
 pub(super) struct Answer {
     stream: StreamId,
@@ -36,7 +36,7 @@ impl Drop for Answer {
     }
 }
 
-/// The error of a decision that a log which ended took along.
+/// Error of a decision that was lost because its log ended.
 pub(super) fn unwritten(stream: StreamId) -> LogError {
     LogError::Ended { stream, why: "it ended before this was written".to_owned() }
 }

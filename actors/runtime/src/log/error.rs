@@ -1,47 +1,47 @@
-//! Why a log cannot be read or written.
+//! Error type of logs.
 
 use hivekeep_kernel::{Fault, Layer, ToolError, codes};
 use hivekeep_store::{Error, StreamId};
 
-/// Why a log cannot be read or written.
+/// Failure to read or write a log.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LogError {
-    /// The journal refuses, or has stopped.
+    /// The journal refused, or has stopped.
     #[error("the stream {stream}: {source}")]
     Journal {
-        /// Of which stream.
+        /// Stream concerned.
         stream: StreamId,
-        /// As the journal says.
+        /// Error of the journal.
         source: Error,
     },
-    /// A stream makes no sense.
+    /// The stream makes no sense.
     #[error("the stream {stream}: {what}")]
     Unreadable {
-        /// Which.
+        /// Stream concerned.
         stream: StreamId,
-        /// In words.
+        /// Reason.
         what: String,
     },
-    /// Nothing can be decided any more.
+    /// The log has ended: nothing can be decided any more.
     #[error("the stream {stream} has ended: {why}")]
     Ended {
-        /// Which.
+        /// Stream concerned.
         stream: StreamId,
-        /// In words.
+        /// Reason.
         why: String,
     },
-    /// Too much waits to be written.
+    /// Too many decisions wait to be written.
     #[error("too much waits to be written to the stream {stream}")]
     Busy {
-        /// Which.
+        /// Stream concerned.
         stream: StreamId,
     },
-    /// The program is wrong.
+    /// The program has a defect.
     #[error("the stream {stream}: {what}")]
     Defect {
-        /// Of which stream.
+        /// Stream concerned.
         stream: StreamId,
-        /// In words.
+        /// Description.
         what: String,
     },
 }
@@ -54,7 +54,7 @@ impl From<LogError> for Fault {
 
 impl From<LogError> for ToolError {
     fn from(error: LogError) -> Self {
-        let told = |code| Self::new(Layer::Store, code, error.to_string());
+        let failed = |code| Self::new(Layer::Store, code, error.to_string());
         match &error {
             LogError::Journal { source: Error::TooLarge { .. }, .. } => {
                 told(codes::TOO_LARGE).next("ask for less, or raise `store.max_record_kb`")

@@ -1,34 +1,34 @@
-//! Reading streams back.
+//! Stream loader: rebuilds entities from their streams.
 
 use hivekeep_store::{Journal, Seq, StreamId};
 
 use super::{LogError, LogRecord, Sourced, follow, record};
 
-/// An entity as one reading of its stream found it.
+/// Entity as one read of its stream found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded<S> {
-    /// What its records add up to.
+    /// State that its records add up to.
     pub state: S,
-    /// The last record that is in it.
+    /// Position of the last record in the state.
     pub upto: Seq,
-    /// Records that no snapshot covers.
+    /// Number of records that no snapshot covers.
     pub unfolded: usize,
 }
 
 /// All streams of a kind.
 #[derive(Debug)]
 pub struct Streams<S> {
-    /// Those that make sense, by name.
+    /// Streams that make sense, by name.
     pub loaded: Vec<(StreamId, Loaded<S>)>,
-    /// Streams that do not begin with a first record, of which nothing can be made.
+    /// Streams that do not begin with a first record, from which no entity can be made.
     pub stray: Vec<StreamId>,
 }
 
-/// Reads one entity, off the async threads and behind everything that was ever queued for it: an
-/// append whose writer did not wait may still be on its way.
+/// Reads one entity off the async threads, after everything that was ever queued for it: an append
+/// whose writer did not wait may still be on its way.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub async fn read<S: Sourced>(
     journal: &Journal,
     stream: &StreamId,
@@ -40,7 +40,7 @@ pub async fn read<S: Sourced>(
 /// Reads all entities of a kind, as [`read`] does.
 ///
 /// # Errors
-/// As [`load`], for the first that cannot be read.
+/// See [`load`], for the first that cannot be read.
 pub async fn read_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
     let from = journal.clone();
     behind_all(journal, &every::<S>(), move || load_all(&from)).await
@@ -57,15 +57,15 @@ async fn behind_all<T: Send + 'static>(
     loaded.map_err(|panic| LogError::Defect { stream: stream(), what: panic.to_string() })?
 }
 
-/// What an error of all streams of a kind is said of.
+/// Placeholder stream for errors that concern all streams of a kind.
 fn every<S: Sourced>() -> StreamId {
     StreamId::new(S::KIND, "all").expect("a kind is a name")
 }
 
-/// Reads one entity; `None` when there is nothing of it, or nothing that begins one. Blocks.
+/// Reads one entity; `None` when there is no record, or no first one. Blocks.
 ///
 /// # Errors
-/// When its stream cannot be read, or a record does not follow those before it.
+/// Fails when its stream cannot be read, or a record does not follow those before it.
 pub fn load<S: Sourced>(
     journal: &Journal,
     stream: &StreamId,
@@ -87,7 +87,7 @@ pub fn load<S: Sourced>(
     for record in records.map_err(unreadable)? {
         match follow(&mut state, record) {
             Ok(()) if !stray => {}
-            // Nothing of it was acknowledged, unless something begins behind it.
+            // Nothing of the stream was acknowledged, unless something begins later in it.
             Err(_) if state.is_none() => stray = true,
             Ok(()) => return Err(unreadable("its first record does not begin it".to_owned())),
             Err(record) => return Err(unreadable(format!("`{}` does not follow", record.kind()))),
@@ -99,7 +99,7 @@ pub fn load<S: Sourced>(
 /// Reads all entities of a kind. Blocks.
 ///
 /// # Errors
-/// As [`load`], for the first that cannot be read.
+/// See [`load`], for the first that cannot be read.
 pub fn load_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
     let prefix = format!("{}/", S::KIND);
     let failed = |source| LogError::Journal { stream: every::<S>(), source };

@@ -1,27 +1,27 @@
-//! A codec of records: as JSON, unless a kind says otherwise, whole or in pieces.
+//! Record codec: JSON, unless a kind says otherwise, whole or in pieces.
 
 use std::fmt::{self, Debug, Write};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// One record of a log. Whatever serde can write and read is one, as JSON.
+/// Record of a log. Every serde type is one, as JSON.
 pub trait LogRecord: Clone + Debug + Send + 'static {
-    /// The record as bytes.
+    /// Encodes the record.
     ///
     /// # Errors
-    /// In words.
+    /// Reason.
     fn encode(&self) -> Result<Vec<u8>, String>;
 
-    /// A record read back.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// In words, when it makes no sense.
+    /// Reason, for a record that makes no sense.
     fn decode(bytes: &[u8]) -> Result<Self, String>;
 
-    /// Its variant's name, for errors: contents are in no log.
+    /// Name of the variant, for errors: contents never get into a log file.
     fn kind(&self) -> String {
         let mut name = Name(String::new());
-        // It ends at the first character that belongs to no name.
+        // Cut short at the first character that cannot be part of a name.
         let _cut_short = write!(name, "{self:?}");
         name.0
     }
@@ -37,7 +37,7 @@ impl<R: Serialize + DeserializeOwned + Clone + Debug + Send + 'static> LogRecord
     }
 }
 
-/// The first word of what is written.
+/// Writer that keeps the first word.
 struct Name(String);
 
 impl Write for Name {
@@ -48,28 +48,29 @@ impl Write for Name {
     }
 }
 
-/// Marks a piece that others follow, and the last one.
-const GOES_ON: u8 = b'+';
+/// Mark of a piece that others follow.
+const CONTINUED: u8 = b'+';
+/// Mark of the last piece.
 const LAST: u8 = b'.';
 
-/// A record's bytes in pieces, each behind its mark.
+/// Splits a record's bytes into pieces, each after its mark.
 pub(super) fn pieces(whole: &[u8], piece_bytes: usize) -> Vec<Vec<u8>> {
     let count = whole.len().div_ceil(piece_bytes);
-    let mark = |at| if at + 1 == count { LAST } else { GOES_ON };
+    let mark = |at| if at + 1 == count { LAST } else { CONTINUED };
     let pieces = whole.chunks(piece_bytes).enumerate();
     pieces.map(|(at, piece)| [&[mark(at)], piece].concat()).collect()
 }
 
-/// Records put together from their pieces.
+/// Joins records from their pieces.
 ///
 /// # Errors
-/// In words, for a piece without a mark and for a record without its last piece, for all of them are
-/// written in one commit.
+/// Reason, for a piece without a mark and for a record without its last piece: all pieces of a
+/// record are written in one commit.
 pub(super) fn whole(pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
     let (mut records, mut whole) = (Vec::new(), Vec::new());
     for piece in pieces {
         match piece.split_first() {
-            Some((&GOES_ON, piece)) => whole.extend_from_slice(piece),
+            Some((&CONTINUED, piece)) => whole.extend_from_slice(piece),
             Some((&LAST, piece)) => {
                 whole.extend_from_slice(piece);
                 records.push(std::mem::take(&mut whole));

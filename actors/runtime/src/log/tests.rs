@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// A sum that may not go below zero.
+/// Sum that may not go below zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Account {
     sum: u64,
@@ -62,7 +62,7 @@ fn id() -> StreamId {
     stream::<Account>("a").expect("a name")
 }
 
-/// Takes what there is, and no more.
+/// Takes an amount that the sum covers, and no more.
 async fn take(log: &Log<Account>, amount: u64) -> Result<(), ToolError> {
     let written = log.decide(|account| match account {
         Some(account) if account.sum >= amount => Ok(Decision::record(Record::Taken { amount })),
@@ -150,7 +150,7 @@ async fn one_that_is_refused_leaves_the_log_to_the_others() {
     written.await.expect("it is written");
     assert_eq!(log.state(), Some(Account { sum: 2, changes: 1 }));
 
-    // Nothing else runs on this thread meanwhile.
+    // No other task runs on this thread meanwhile.
     let decide = || log.decide::<ToolError>(|_| Ok(Decision::record(put.clone())));
     let all: Vec<_> = (0..=MOST_WAITING).map(|_| decide()).collect();
     let (last, waiting) =
@@ -275,8 +275,8 @@ async fn streams_that_do_not_begin_are_stray_and_records_that_do_not_follow_are_
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A snapshot of the first j records and those from i on, for every i <= j, is what the whole
-    /// is: here over whatever the log has folded, and when.
+    /// A snapshot of the first j records and those from i on, for every i <= j, is equal to the
+    /// whole: here over whatever the log has folded, and when.
     #[test]
     fn whatever_is_folded_adds_up_to_the_whole(amounts in prop::collection::vec(0_u64..9, 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

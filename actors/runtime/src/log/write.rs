@@ -1,4 +1,4 @@
-//! The one task that writes a log, as long as something waits to be written.
+//! Group commit of one log: the task that writes as long as something waits to be written.
 
 use std::sync::Arc;
 
@@ -7,11 +7,13 @@ use tokio::sync::oneshot;
 
 use super::{Entry, Inner, LogError, LogRecord, Sourced, follow};
 
-/// Decisions that go together, and what they weigh at most, unless one alone is heavier.
+/// Maximum number of decisions in one write.
 const BATCH: usize = 64;
+/// Maximum size of one write, unless a single decision is larger.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A writer that has not come to its end: by a panic, or with the daemon, it ends the log.
+/// Drop guard: a writer that did not complete, because of a panic or the daemon's end, ends the
+/// log.
 struct Writer<S: Sourced>(Option<Arc<Inner<S>>>);
 
 impl<S: Sourced> Drop for Writer<S> {
@@ -38,11 +40,11 @@ pub(super) async fn all<S: Sourced>(log: Arc<Inner<S>>) {
             Err(error) => return end(&log, entries, &error.to_string()),
         }
     }
-    // Another may have begun already.
+    // A next writer may have begun already.
     writer.0 = None;
 }
 
-/// What goes together next; `None` when there is nothing, and this task is to end.
+/// Takes the next batch; `None` when there is nothing, and this task is to end.
 fn next<S: Sourced>(log: &Inner<S>) -> Option<Vec<Entry<S>>> {
     let mut held = log.held();
     let mut bytes = 0;
@@ -60,7 +62,7 @@ fn next<S: Sourced>(log: &Inner<S>) -> Option<Vec<Entry<S>>> {
     Some(held.waiting.drain(..batch).collect())
 }
 
-/// One append of all.
+/// Joins the entries into one append.
 fn together<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>]) -> Append {
     let mut all = Append { stream: log.stream.clone(), records: Vec::new(), events: Vec::new() };
     for Entry { append, .. } in entries {
@@ -70,8 +72,8 @@ fn together<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>]) -> Append {
     all
 }
 
-/// Appends without a deadline of its own, so that the outcome is always known. Those who decided
-/// have theirs.
+/// Appends without a deadline of its own, so that the outcome is always known. The callers have
+/// deadlines.
 async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Error> {
     if append.records.is_empty() && append.events.is_empty() {
         return Ok(log.held().upto);
@@ -81,7 +83,7 @@ async fn write<S: Sourced>(log: &Inner<S>, mut append: Append) -> Result<Seq, Er
         let done = Box::new(move |written| drop(done.send(written)));
         match log.journal.try_append(append, done) {
             Ok(()) => return outcome.await.unwrap_or(Err(Error::Closed)),
-            // The journal's queue is full: again when what is in it now is written.
+            // The journal's queue is full: try again when what is in it now is written.
             Err((back, _)) => append = back,
         }
         match log.journal.settled().await {
@@ -109,7 +111,7 @@ async fn fold<S: Sourced>(log: &Inner<S>) {
         if !held.fold_due() {
             return;
         }
-        // One that cannot be made is tried again after as many records.
+        // A snapshot that cannot be made is tried again after as many records.
         held.unfolded = 0;
         let Some(bytes) = held.durable.as_ref().and_then(S::fold) else { return };
         (held.upto, bytes)
@@ -120,7 +122,7 @@ async fn fold<S: Sourced>(log: &Inner<S>) {
     }
 }
 
-/// Ends the log with what is unwritten.
+/// Ends the log and fails everything unwritten.
 fn end<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, why: &str) {
     let mut held = log.held();
     held.writing = false;
