@@ -1,4 +1,4 @@
-//! What the actions answer.
+//! Result types of the tool `vault`.
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;

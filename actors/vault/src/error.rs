@@ -1,4 +1,4 @@
-//! What the vault refuses or fails with, and the one error of the house it becomes.
+//! Error type of the vault, and its conversion to [`ToolError`].
 
 use std::io;
 use std::time::Duration;
@@ -7,94 +7,94 @@ use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 
 use crate::{codes, front::Malformed};
 
-/// Each variant asks something else of the caller.
+/// Refusal or failure; each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No path of a note, or none that is allowed.
-    #[error("`{path}` is no path in the vault: {why}")]
+    /// The path is not that of a note, or not an allowed one.
+    #[error("`{path}` is not a valid path in the vault: {why}")]
     BadPath {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// What is wrong with it.
+        /// Reason.
         why: &'static str,
     },
-    /// Something else than a note.
-    #[error("`{path}` is no note: names of notes end in {extensions}")]
+    /// The path names something other than a note.
+    #[error("`{path}` is not a note: names of notes end in {extensions}")]
     NotANote {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// Those that are.
+        /// Extensions of notes.
         extensions: String,
     },
-    /// There is nothing.
+    /// Nothing exists at the path.
     #[error("there is no `{path}`")]
     NotFound {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// A folder where a note was expected, or the reverse.
+    /// A folder is where a note was expected, or the reverse.
     #[error("`{path}` is {found}")]
     WrongKind {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// What is there.
+        /// Kind of what is there.
         found: &'static str,
     },
-    /// Something is there already.
+    /// Something exists at the path already.
     #[error("`{path}` exists")]
     Exists {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// Larger than a note may be.
+    /// The note is larger than allowed.
     #[error("`{path}` has {bytes} bytes, a note at most {most}")]
     TooLarge {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// What it has, or would have.
+        /// Size that it has, or would have.
         bytes: u64,
-        /// What it may have.
+        /// Maximum size.
         most: u64,
     },
-    /// All notes together would take more than they may. Nothing was written.
+    /// All notes together would exceed their limit. Nothing was written.
     #[error("the vault has {} of its {} MiB: there is no room for the note", .bytes >> 20, .most >> 20)]
     VaultFull {
-        /// What its files take.
+        /// Size of the vault's files.
         bytes: u64,
-        /// What they may take.
+        /// Maximum size.
         most: u64,
     },
-    /// Not UTF-8.
-    #[error("`{path}` is no text: byte {at} is not UTF-8")]
+    /// The note is not UTF-8.
+    #[error("`{path}` is not text: byte {at} is not UTF-8")]
     NotText {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// Counted from 0.
+        /// Offset of the first bad byte.
         at: usize,
     },
-    /// The front matter is no YAML mapping, or cannot be changed without harm.
+    /// The front matter is not a YAML mapping, or cannot be changed without harm.
     #[error("the front matter of `{path}`, line {}, column {}: {}", .what.line, .what.column, .what.why)]
     Malformed {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// Where and why.
+        /// Position and reason.
         what: Malformed,
     },
-    /// No regular expression, or too large a one.
+    /// The pattern is not a regular expression, or is too large.
     #[error("the pattern: {0}")]
     Pattern(String),
-    /// A pattern whose matches in a note take too long to find. Nothing was changed.
+    /// The pattern's matches in a note take too long to find. Nothing was changed.
     #[error("`{path}`: {why}")]
     PatternTooSlow {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// For people.
+        /// Reason for people.
         why: String,
     },
-    /// Another program changed the note each time between reading and writing.
+    /// Another program changed the note at each attempt between reading and writing.
     #[error("`{path}` is being changed by another program")]
     Contended {
-        /// As given.
+        /// Path as given.
         path: String,
     },
     /// The vault is switched off.
@@ -103,9 +103,9 @@ pub enum Error {
     /// The folder cannot be opened.
     #[error("the vault's folder {path} cannot be opened: {source}")]
     Unavailable {
-        /// As configured.
+        /// Path as configured.
         path: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// Too many changes wait for their turn. Nothing was done.
@@ -114,21 +114,21 @@ pub enum Error {
     /// The host's disk is below its floor. Nothing was changed.
     #[error("{}", .0.message)]
     NoRoom(Box<ToolError>),
-    /// Nobody waits for it any more.
+    /// The caller no longer waits.
     #[error("the call was cancelled")]
     Cancelled,
-    /// Everything else the system refuses.
+    /// Any other system error.
     #[error("{action}: {source}")]
     Io {
-        /// What was tried, on what.
+        /// Operation and its object.
         action: String,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`.
+    /// Wraps a system error, for `map_err`.
     pub(crate) fn io<E: Into<io::Error>>(action: impl Into<String>) -> impl FnOnce(E) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source: source.into() }
@@ -171,14 +171,14 @@ impl Error {
             Self::VaultFull { .. } => "delete notes, or raise `vault.max_total_mb`",
             Self::NotText { .. } => "save the note as UTF-8",
             Self::Malformed { .. } => {
-                "mend it there with the action `replace`, or `write` the note anew"
+                "fix it there with the action `replace`, or `write` the note anew"
             }
-            Self::Pattern(_) => "mend the pattern, or leave out `regex` to search for plain text",
+            Self::Pattern(_) => "fix the pattern, or leave out `regex` to search for plain text",
             Self::PatternTooSlow { .. } => {
                 "write a smaller pattern, one that stays in a line, or replace plain text"
             }
             Self::Contended { .. } => "try again",
-            Self::Disabled => "set `vault.enabled` and start the daemon anew",
+            Self::Disabled => "set `vault.enabled` and restart the daemon",
             Self::Unavailable { .. } => {
                 "make the folder readable and writable for the daemon, or mount it; \
                  the next call tries again"
@@ -191,22 +191,22 @@ impl Error {
 
 impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
-        let mut told = Self::new(Layer::Actor, error.code(), error.to_string());
-        told.next_step = error.next_step().map(str::to_owned);
+        let mut refused_call = Self::new(Layer::Actor, error.code(), error.to_string());
+        refused_call.next_step = error.next_step().map(str::to_owned);
         match error {
             Error::NoRoom(refused) => *refused,
             Error::Malformed { what, .. } => {
-                told.detail("line", what.line).detail("column", what.column)
+                refused_call.detail("line", what.line).detail("column", what.column)
             }
             Error::TooLarge { bytes, most, .. } => {
-                told.detail("size_bytes", bytes).detail("max_bytes", most)
+                refused_call.detail("size_bytes", bytes).detail("max_bytes", most)
             }
             Error::VaultFull { bytes, most } => {
-                told.detail("used_bytes", bytes).detail("max_bytes", most)
+                refused_call.detail("used_bytes", bytes).detail("max_bytes", most)
             }
-            Error::Busy => told.retry_after(Duration::from_millis(500)),
-            Error::Contended { .. } | Error::Unavailable { .. } => told.retryable(),
-            _ => told,
+            Error::Busy => refused_call.retry_after(Duration::from_millis(500)),
+            Error::Contended { .. } | Error::Unavailable { .. } => refused_call.retryable(),
+            _ => refused_call,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The vault as a family: one actor, one tool, a port for the others.
+//! Vault family: one actor, one tool, and a port for other families.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{Error, Options, VaultActor, codes, folder, open, tools};
 
-/// Offers [`ports::Vault`], and the notes as documents.
+/// Family that offers [`ports::Vault`], and the notes as documents.
 pub struct VaultFamily;
 
 impl Family for VaultFamily {
@@ -26,7 +26,8 @@ also resources, as vault:///path/to/note.md.";
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        // Notes can wait; workspaces cannot. Given up, the vault stays down and its tool says so.
+        // Notes can wait; workspaces cannot. After too many restarts the vault stays down and its
+        // tool says so.
         let address = daemon.address("vault", RestartPolicy::ENTITY);
         let (state, room) = (&daemon.folders.state, daemon.room.clone());
         let (vault, seed) = open(options, state, room, address.clone());

@@ -1,6 +1,6 @@
-//! The folder, only ever reached through a handle on it.
+//! Capability-style folder access: the vault's folder is only ever reached through a handle on it.
 //!
-//! Every name is opened in the handle of the folder it is in, and no symbolic link is followed
+//! Every name is opened relative to the handle of its folder, and no symbolic link is followed
 //! (`O_NOFOLLOW` at each step): whatever is renamed or linked meanwhile, nothing outside is
 //! reached.
 
@@ -30,25 +30,25 @@ use crate::{Error, Options};
 pub(crate) use walk::{Item, Kind, Walk};
 pub(crate) use write::Expect;
 
-/// The folder in the root where notes are written before they are moved to their places. Made by
-/// the first write, removed with what a crash left in it by the next start.
+/// Staging folder in the root, where notes are written before they are moved into place. Made by
+/// the first write; the next start removes it with what a crash left in it.
 pub(crate) const STAGING: &str = ".hivekeep";
 
-/// The vault's folder.
+/// Folder of the vault.
 pub(crate) struct Folder {
     root: Dir,
     pub(crate) rules: Rules,
     pub(crate) max_note_bytes: u64,
     quota: quota::Quota,
-    /// Held to be written while a folder is made: nobody uses one whose name is not durable yet.
+    /// Write-locked while a folder is made: nobody uses a folder whose name is not durable yet.
     making: RwLock<()>,
-    /// Free space where it is, once it is the keeper's.
+    /// Free-space check at the folder, once the actor uses it.
     pub(crate) room: Option<(Room, PathBuf)>,
-    /// Hears of every note that is changed here.
+    /// Publishes every change of a note made here.
     pub(crate) changes: broadcast::Sender<Changed>,
 }
 
-/// What tells one state of a file from another.
+/// Version stamp that tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -62,21 +62,21 @@ impl Stamp {
         Self { inode: stat.st_ino, size: stat.st_size, changed }
     }
 
-    /// All that tells it from another.
+    /// Numbers that make up the stamp.
     pub(crate) fn numbers(self) -> [i64; 4] {
         let (secs, nanos) = self.changed;
         [self.inode as i64, self.size, secs, nanos as i64]
     }
 }
 
-/// A file as it was read.
+/// Contents of a file with its stamp.
 pub(crate) struct Contents {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stamp: Stamp,
 }
 
 impl Folder {
-    /// Opens the folder; the one in the state directory is made.
+    /// Opens the folder; the default one in the state directory is made.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -88,12 +88,12 @@ impl Folder {
         let unavailable = |source| Error::Unavailable { path: path.display().to_string(), source };
         if options.path.is_none() {
             std::fs::create_dir_all(path).map_err(unavailable)?;
-            // The notes in it are as durable as its own name.
+            // Notes in the folder are only as durable as its own name.
             let above = path.parent().map_or(Ok(()), |above| File::open(above)?.sync_all());
             above.map_err(unavailable)?;
         }
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(unavailable)?;
-        // That it can be searched is seen now and not at the first call.
+        // Checks now, and not at the first call, that the folder can be searched.
         root.entries().map_err(unavailable)?;
         let (rules, quota) = (Rules::of(options), quota::Quota::new(options.max_total_mb << 20));
         let max_note_bytes = options.max_note_bytes();
@@ -101,28 +101,28 @@ impl Folder {
         Ok(Self { root, rules, max_note_bytes, quota, making, room: None, changes })
     }
 
-    /// The same, that writes nothing while there is too little room at `place`.
+    /// Adds a check that refuses writes while there is too little room at `place`.
     pub(crate) fn with_room(self, room: Room, place: &Path) -> Self {
         Self { room: Some((room, place.to_owned())), ..self }
     }
 
-    /// Says that a file is another one, and whether it came or went.
-    fn tell(&self, path: &NotePath, listed: bool) {
+    /// Publishes that a file changed, and whether it was added or removed.
+    fn publish(&self, path: &NotePath, listed: bool) {
         if self.rules.admit_note(path).is_ok() {
-            // Nobody may be listening.
+            // An error means that nobody listens.
             let _ = self.changes.send(Changed { uri: uri(path.as_str()), listed });
         }
     }
 
-    /// A folder in it.
+    /// Opens a folder below the root.
     pub(crate) fn dir(&self, path: &NotePath) -> Result<Dir, Error> {
-        let io = |source| told(path, source);
+        let io = |source| path_error(path, source);
         let mut dir = self.root.try_clone().map_err(io)?;
         for name in path.names() {
             dir = dir.open_dir_nofollow(name).map_err(|source| {
                 let stat = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
                 match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-                    Ok(FileType::Directory) | Err(_) => told(path, source),
+                    Ok(FileType::Directory) | Err(_) => path_error(path, source),
                     Ok(kind) => Error::WrongKind { path: path.to_string(), found: word(kind) },
                 }
             })?;
@@ -130,8 +130,8 @@ impl Folder {
         Ok(dir)
     }
 
-    /// The folder that a note is in, and its name there.
-    pub(crate) fn seat<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
+    /// Opens the parent folder of a note, and returns it with the note's name.
+    pub(crate) fn parent_of<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
         let (folder, name) = path.split().ok_or_else(|| Error::WrongKind {
             path: path.to_string(),
             found: "the vault itself",
@@ -143,17 +143,17 @@ impl Folder {
         }
     }
 
-    /// Reads a file whole.
+    /// Reads a whole file.
     pub(crate) fn read(&self, path: &NotePath) -> Result<Contents, Error> {
-        let (dir, name) = self.seat(path)?;
+        let (dir, name) = self.parent_of(path)?;
         let mut bytes = Vec::new();
         let stamp = read_at(&dir, name, path, self.max_note_bytes, &mut bytes)?;
         Ok(Contents { bytes, stamp })
     }
 
-    /// The file at a path, if there is one.
+    /// Metadata of the file at a path, if there is one.
     pub(crate) fn look(&self, path: &NotePath) -> Result<Option<Stat>, Error> {
-        match self.seat(path) {
+        match self.parent_of(path) {
             Ok((dir, name)) => look_at(&dir, name, path),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -161,7 +161,7 @@ impl Folder {
     }
 }
 
-/// Reads a file in a folder, appending to nothing: `bytes` is cleared first.
+/// Reads a file in a folder into `bytes`, which is cleared first.
 pub(crate) fn read_at(
     dir: &Dir,
     name: &str,
@@ -170,37 +170,37 @@ pub(crate) fn read_at(
     bytes: &mut Vec<u8>,
 ) -> Result<Stamp, Error> {
     bytes.clear();
-    // Not blocking: what is named like a note may be a pipe.
+    // Non-blocking: a file named like a note may be a pipe.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(dir, name, flags | OFlags::NOCTTY, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::LOOP) => {
             return Err(Error::WrongKind { path: path.to_string(), found: "a symbolic link" });
         }
-        Err(errno) => return Err(told(path, errno.into())),
+        Err(errno) => return Err(path_error(path, errno.into())),
     };
-    let stat = fstat(&file).map_err(|errno| told(path, errno.into()))?;
+    let stat = fstat(&file).map_err(|errno| path_error(path, errno.into()))?;
     regular(&stat, path)?;
     let too_large = |bytes| Error::TooLarge { path: path.to_string(), bytes, most };
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size > most {
         return Err(too_large(size));
     }
-    // One byte more than there should be shows the end without another look.
+    // One byte more than expected shows the end without another system call.
     bytes.reserve(usize::try_from(size).unwrap_or(0) + 1);
-    file.take(most + 1).read_to_end(bytes).map_err(|source| told(path, source))?;
+    file.take(most + 1).read_to_end(bytes).map_err(|source| path_error(path, source))?;
     match bytes.len() as u64 {
         grown if grown > most => Err(too_large(grown)),
         _ => Ok(Stamp::of(&stat)),
     }
 }
 
-/// The file of a name, if there is one. Anything but a file is refused.
+/// Metadata of a file, if there is one. Anything but a regular file is refused.
 fn look_at(dir: &Dir, name: &str, path: &NotePath) -> Result<Option<Stat>, Error> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => regular(&stat, path).map(|()| Some(stat)),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(told(path, errno.into())),
+        Err(errno) => Err(path_error(path, errno.into())),
     }
 }
 
@@ -220,21 +220,21 @@ fn word(kind: FileType) -> &'static str {
     }
 }
 
-/// What the system says of a path.
-fn told(path: &NotePath, source: io::Error) -> Error {
+/// Converts a system error at a path.
+fn path_error(path: &NotePath, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::NotFound => Error::NotFound { path: path.to_string() },
         _ => Error::Io { action: format!("`{path}`"), source },
     }
 }
 
-/// When a file's contents were last changed.
+/// Time of the last change of a file's contents.
 pub(crate) fn modified(stat: &Stat) -> SystemTime {
     let secs = u64::try_from(stat.st_mtime).unwrap_or(0);
     SystemTime::UNIX_EPOCH + std::time::Duration::new(secs, stat.st_mtime_nsec as u32)
 }
 
-/// For people: whether the folder can be used. Makes nothing.
+/// Describes for people whether the folder can be used. Makes nothing.
 pub(crate) fn look(options: &Options, path: &Path) -> Result<String, Error> {
     if !options.enabled {
         return Err(Error::Disabled);

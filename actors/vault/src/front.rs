@@ -1,12 +1,12 @@
-//! Front matter: the YAML between two lines of `---` that a note may begin with.
+//! Front matter editor: the YAML between two lines of `---` that a note may begin with.
 //!
 //! ```text
 //!  text ── block::locate ──► Block ── tree::parse ──► Mapping ── values
 //!                                                        │
 //!  text ◄── edit: cut and insert at the entry's place ◄──┘
 //! ```
-//! An edit replaces the text of one entry and nothing else. What comes out is read again: unless
-//! it says what was meant, and of every other key what it said before, the edit is refused.
+//! An edit replaces the text of one entry and nothing else. The result is parsed again: unless it
+//! has the intended value, and every other key its old one, the edit is refused.
 
 mod block;
 mod edit;
@@ -23,25 +23,25 @@ pub(crate) use block::{Block, begin, body, locate};
 pub(crate) use edit::{delete, set};
 pub(crate) use list::{add_tag, fold, plain, remove_tag, tags_of};
 
-/// The largest block that is parsed, in bytes. A note's properties are a screen or two.
+/// Maximum size of a block that is parsed, in bytes. A note's properties are a screen or two.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Where front matter is wrong, and how. Lines and columns are the note's, from 1.
+/// Position and cause of a front matter error. Lines and columns are the note's, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {why}")]
 pub struct Malformed {
-    /// Of the note.
+    /// Line of the note.
     pub line: usize,
-    /// In characters.
+    /// Column in characters.
     pub column: usize,
-    /// For people.
+    /// Reason for people.
     pub why: String,
 }
 
-/// What a note's front matter says; empty without one.
+/// Parses a note's front matter; empty without one.
 ///
 /// # Errors
-/// Where it is no YAML mapping.
+/// Position of the error, where it is not a YAML mapping.
 pub fn read(text: &str) -> Result<Map<String, Value>, Malformed> {
     Ok(parsed(text)?.map(|(_, mapping)| mapping.values()).unwrap_or_default())
 }

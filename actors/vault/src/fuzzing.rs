@@ -1,13 +1,12 @@
-//! Entries for the fuzz targets: notes as anybody may write them.
+//! Fuzz targets: notes as anybody may write them.
 
 use serde_json::json;
 
 use crate::{front, tags};
 
-/// A note's front matter, read and edited, and its tags.
+/// Reads and edits a note's front matter, and finds its tags.
 ///
-/// # Panics
-/// When an edit that was made does not say what was asked.
+/// Panics when an edit does not have the requested effect.
 pub fn note(text: &str) {
     let Ok(before) = front::read(text) else { return };
     let _ = front::tags_of(&before);

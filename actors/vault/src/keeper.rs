@@ -1,8 +1,8 @@
-//! The actor: gives out turns, and has the work done beside its mailbox.
+//! Vault actor: serialises changes per note and runs the work on threads beside its mailbox.
 //!
 //! ```text
 //!  call ─► Keeper ─┬─ reads, searches ─► readers ──────────────┐
-//!                  └─ changes ─► Turns ─► writers, one a note ─┴─► blocking threads ─► Folder
+//!                  └─ changes ─► queue ─► writers, one a note ─┴─► blocking threads ─► Folder
 //! ```
 
 mod act;
@@ -28,12 +28,12 @@ use crate::path::{NotePath, Scope};
 use crate::{Error, codes, tools};
 use shared::{Stopped, VaultShared};
 
-/// Changes that wait for their turn; for one more the caller is told `busy`.
+/// Maximum number of changes that wait for their turn; one more is refused as `busy`.
 const MOST_WAITING: usize = 1_024;
-/// How long a new incarnation waits for what the one before is still writing.
+/// Maximum time that a new incarnation waits for writes of the previous one.
 const WRITERS_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the keeper can be told.
+/// Message of the vault actor.
 pub struct Msg(Inner);
 
 enum Inner {
@@ -48,50 +48,50 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// A change that waits for its turn. It is given the vault or why there is none, and answers its
-/// caller itself.
+/// Change that waits for its turn. It receives the vault or the reason why there is none, and
+/// answers its caller itself.
 struct Change {
     notes: Vec<NotePath>,
     scope: Scope,
-    /// It may take long, and takes its turn among those that do as well.
+    /// True if it may take long; slow changes have a limit of their own.
     slow: bool,
     work: Box<dyn FnOnce(Result<Vault, Error>) + Send + Sync>,
 }
 
-/// Who calls, and the part of the vault that the call has.
+/// Caller, and the part of the vault that it may use.
 #[derive(Clone)]
 struct Caller {
     cx: CallCx,
     scope: Scope,
 }
 
-/// The keeper of the vault.
+/// Actor of the vault.
 pub struct VaultActor {
     me: Context<Msg>,
-    house: Arc<VaultShared>,
-    turns: KeyedQueue<NotePath, Change>,
+    shared: Arc<VaultShared>,
+    queue: KeyedQueue<NotePath, Change>,
 }
 
 impl Entity for VaultActor {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(house): Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        // Who held a turn before may still be at it.
-        let all = house.writers.acquire_many(shared::WRITERS);
+    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+        // Writers of the previous incarnation may still be running.
+        let all = shared.writers.acquire_many(shared::WRITERS);
         match tokio::time::timeout(WRITERS_PATIENCE, all).await {
             Ok(permits) => drop(permits),
             Err(_) => return Err(Fault::new("what was being written before has not ended")),
         }
-        // Beside the mailbox: a disk that hangs must not hold up the daemon's start.
-        let opening = house.clone();
+        // Opened beside the mailbox: a disk that hangs must not block the daemon's start.
+        let opening = shared.clone();
         let _detached = me.workers.spawn(async move {
             let opened = tokio::task::spawn_blocking(move || opening.folder().map(drop)).await;
             if let Ok(Err(error @ Error::Unavailable { .. })) = opened {
                 tracing::warn!(%error, "there is no vault");
             }
         });
-        Ok(Self { me, house, turns: KeyedQueue::default() })
+        Ok(Self { me, shared, queue: KeyedQueue::default() })
     }
 
     fn handle(&mut self, Msg(message): Msg) -> Result<(), Fault> {
@@ -100,9 +100,9 @@ impl Entity for VaultActor {
                 let workers = self.me.workers.clone();
                 serve::serve(self, tools::FAMILIES, &workers, call);
             }
-            Inner::Change(change) => self.queue(change),
+            Inner::Change(change) => self.submit(change),
             Inner::Done(notes) => {
-                for (notes, change) in self.turns.done(&notes) {
+                for (notes, change) in self.queue.done(&notes) {
                     self.begin(notes, change);
                 }
             }
@@ -112,20 +112,20 @@ impl Entity for VaultActor {
 }
 
 impl VaultActor {
-    /// Work that changes nothing, beside everything else.
+    /// Runs work that changes nothing, beside everything else.
     fn look<T: Send + 'static>(
         &self,
         by: &Caller,
         crowd: &Arc<Semaphore>,
         work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
-        let (house, crowd) = (self.house.clone(), crowd.clone());
+        let (shared, crowd) = (self.shared.clone(), crowd.clone());
         let Caller { cx, scope } = by.clone();
-        Reply::later(async move { cx.guard(house.look(crowd, scope, work)).await })
+        Reply::later(async move { cx.guard(shared.look(crowd, scope, work)).await })
     }
 
-    /// Work that changes notes, in its turn. Once begun it is not cancelled: its caller hears what
-    /// became of it.
+    /// Runs work that changes notes, in its turn. Once begun it is not cancelled: its caller gets
+    /// the outcome.
     fn change<T: Send + 'static>(
         &mut self,
         by: &Caller,
@@ -135,8 +135,8 @@ impl VaultActor {
         self.change_until(by, notes, false, |vault, _| work(vault))
     }
 
-    /// The same of work that may take long before it changes anything: until then it ends when
-    /// nobody waits for it.
+    /// Runs work that may take long before it changes anything; until then it ends when nobody
+    /// waits for it.
     fn change_until<T: Send + 'static>(
         &mut self,
         by: &Caller,
@@ -154,35 +154,35 @@ impl VaultActor {
             };
             let _gone = reply.send(done);
         };
-        self.queue(Change { notes, scope, slow, work: Box::new(work) });
+        self.submit(Change { notes, scope, slow, work: Box::new(work) });
         Reply::later(answered(answer))
     }
 
-    fn queue(&mut self, change: Change) {
-        if self.turns.waiting() >= MOST_WAITING {
+    fn submit(&mut self, change: Change) {
+        if self.queue.waiting() >= MOST_WAITING {
             return (change.work)(Err(Error::Busy));
         }
-        for (notes, change) in self.turns.ask(change.notes.clone(), change) {
+        for (notes, change) in self.queue.ask(change.notes.clone(), change) {
             self.begin(notes, change);
         }
     }
 
     fn begin(&self, notes: Vec<NotePath>, change: Change) {
-        let (house, address) = (self.house.clone(), self.me.address.clone());
+        let (shared, address) = (self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let slow = match change.slow {
-                true => Some(house.slow_writers.clone().acquire_owned().await),
+                true => Some(shared.slow_writers.clone().acquire_owned().await),
                 false => None,
             };
-            let permits = (slow, house.writers.clone().acquire_owned().await);
+            let permits = (slow, shared.writers.clone().acquire_owned().await);
             let written = tokio::task::spawn_blocking(move || {
                 let _until_it_is_over = permits;
-                (change.work)(house.vault(change.scope));
+                (change.work)(shared.vault(change.scope));
             });
             if let Err(error) = written.await {
                 tracing::error!(%error, "a change of a note panicked");
             }
-            // An actor that is gone has no turns to give.
+            // An actor that is gone has no queue to advance.
             let _gone = address.send(Msg(Inner::Done(notes)));
         });
     }
@@ -191,7 +191,7 @@ impl VaultActor {
 async fn answered<T>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, ToolError> {
     match answer.await {
         Ok(done) => Ok(done?),
-        // The turn went with an incarnation of the keeper, or the work panicked.
+        // The change was lost with an incarnation of the actor, or the work panicked.
         Err(_) => Err(ToolError::new(
             Layer::Actor,
             codes::OUTCOME_UNKNOWN,

@@ -1,40 +1,40 @@
-//! Whose turn it is: writers of one note run one after the other, in the order in which they
-//! asked; writers of different notes run side by side. Pure.
+//! Keyed FIFO queue: jobs with a common key run one after the other, in order of arrival; others
+//! run side by side. Pure.
 //!
-//! A move needs two notes. It is begun when both are free and nobody who asked before waits for
-//! either; so nobody waits for one who came later, and no two wait for each other.
+//! A move needs two notes. It begins when both are free and no earlier job waits for either; so no
+//! job waits for a later one, and no two wait for each other.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
-/// Jobs and the keys that each needs for itself.
+/// Jobs and the keys that each needs exclusively.
 pub(crate) struct KeyedQueue<K, J> {
-    held: HashSet<K>,
+    busy: HashSet<K>,
     waiting: VecDeque<(Vec<K>, J)>,
 }
 
 impl<K, J> Default for KeyedQueue<K, J> {
     fn default() -> Self {
-        Self { held: HashSet::new(), waiting: VecDeque::new() }
+        Self { busy: HashSet::new(), waiting: VecDeque::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash, J> KeyedQueue<K, J> {
-    /// Jobs that wait.
+    /// Number of jobs that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A job comes. Those that are answered begin now.
+    /// Adds a job. Returns the jobs that begin now.
     pub(crate) fn ask(&mut self, keys: Vec<K>, job: J) -> Vec<(Vec<K>, J)> {
         self.waiting.push_back((keys, job));
         self.begin()
     }
 
-    /// A job is over. Those that are answered begin now.
+    /// Ends a job. Returns the jobs that begin now.
     pub(crate) fn done(&mut self, keys: &[K]) -> Vec<(Vec<K>, J)> {
         for key in keys {
-            self.held.remove(key);
+            self.busy.remove(key);
         }
         self.begin()
     }
@@ -42,9 +42,9 @@ impl<K: Clone + Eq + Hash, J> KeyedQueue<K, J> {
     fn begin(&mut self) -> Vec<(Vec<K>, J)> {
         let (mut begun, mut left, mut wanted) = (Vec::new(), VecDeque::new(), HashSet::new());
         for (keys, job) in self.waiting.drain(..) {
-            let free = |key: &K| !self.held.contains(key) && !wanted.contains(key);
+            let free = |key: &K| !self.busy.contains(key) && !wanted.contains(key);
             if keys.iter().all(free) {
-                self.held.extend(keys.iter().cloned());
+                self.busy.extend(keys.iter().cloned());
                 begun.push((keys, job));
             } else {
                 wanted.extend(keys.iter().cloned());
@@ -63,40 +63,40 @@ mod tests {
 
     #[test]
     fn nobody_overtakes_on_a_note_and_others_pass() {
-        let mut turns = KeyedQueue::default();
-        assert_eq!(turns.ask(vec!["a"], 1), [(vec!["a"], 1)]);
-        assert!(turns.ask(vec!["a", "b"], 2).is_empty());
-        assert!(turns.ask(vec!["b"], 3).is_empty(), "2 came before and needs b");
-        assert_eq!(turns.ask(vec!["c"], 4), [(vec!["c"], 4)]);
-        assert_eq!(turns.done(&["a"]), [(vec!["a", "b"], 2)]);
-        assert_eq!(turns.done(&["a", "b"]), [(vec!["b"], 3)]);
-        assert_eq!(turns.waiting(), 0);
+        let mut queue = KeyedQueue::default();
+        assert_eq!(queue.ask(vec!["a"], 1), [(vec!["a"], 1)]);
+        assert!(queue.ask(vec!["a", "b"], 2).is_empty());
+        assert!(queue.ask(vec!["b"], 3).is_empty(), "2 came before and needs b");
+        assert_eq!(queue.ask(vec!["c"], 4), [(vec!["c"], 4)]);
+        assert_eq!(queue.done(&["a"]), [(vec!["a", "b"], 2)]);
+        assert_eq!(queue.done(&["a", "b"]), [(vec!["b"], 3)]);
+        assert_eq!(queue.waiting(), 0);
     }
 
     proptest! {
         #[test]
         fn each_runs_once_alone_and_in_order(jobs in prop::collection::vec(prop::collection::btree_set(0u8..4, 1..3), 1..30), pick in any::<u64>()) {
-            let mut turns = KeyedQueue::default();
+            let mut queue = KeyedQueue::default();
             let (mut running, mut ended) = (Vec::new(), Vec::new());
             let mut pick = pick;
-            let mut finish = |turns: &mut KeyedQueue<u8, usize>, running: &mut Vec<(Vec<u8>, usize)>| {
+            let mut finish = |queue: &mut KeyedQueue<u8, usize>, running: &mut Vec<(Vec<u8>, usize)>| {
                 pick = pick.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let nth = usize::try_from(pick >> 33).unwrap() % running.len();
                 let (keys, job) = running.remove(nth);
-                running.extend(turns.done(&keys));
+                running.extend(queue.done(&keys));
                 ended.push((keys, job));
             };
             for (nth, keys) in jobs.iter().enumerate() {
-                running.extend(turns.ask(keys.iter().copied().collect(), nth));
-                let held: Vec<_> = running.iter().flat_map(|(keys, _)| keys).collect();
-                let distinct: HashSet<_> = held.iter().collect();
-                prop_assert_eq!(held.len(), distinct.len(), "two hold one note");
+                running.extend(queue.ask(keys.iter().copied().collect(), nth));
+                let busy: Vec<_> = running.iter().flat_map(|(keys, _)| keys).collect();
+                let distinct: HashSet<_> = busy.iter().collect();
+                prop_assert_eq!(busy.len(), distinct.len(), "two jobs have one note");
                 if running.len() > 2 {
-                    finish(&mut turns, &mut running);
+                    finish(&mut queue, &mut running);
                 }
             }
             while !running.is_empty() {
-                finish(&mut turns, &mut running);
+                finish(&mut queue, &mut running);
             }
             prop_assert_eq!(ended.len(), jobs.len());
             for note in 0u8..4 {

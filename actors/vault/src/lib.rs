@@ -1,11 +1,11 @@
-//! The vault: a folder of Markdown notes that outlives workspaces, sessions and the daemon.
+//! Note store: a folder of Markdown notes that outlives workspaces, sessions and the daemon.
 //!
 //! ```text
-//!  the tool `vault` ─► Keeper ── turns: one writer a note ──► ops ──► Folder
+//!  the tool `vault` ─► Keeper ── queue: one writer per note ──► ops ──► Folder
 //!  ports::Vault ─────────┘                                     │         │
 //!  (cards of teams)                 front, tags, search: pure ─┘         └─ handles, renames, fsync
 //! ```
-//! Three things hold whatever is asked and whoever else works in the folder:
+//! Three guarantees hold whatever is asked and whoever else works in the folder:
 //!
 //! - Nothing outside is reached. [`folder`] opens each name in the handle of the folder it is in
 //!   and follows no symbolic link; [`NotePath`] has no `..`, and an excluded folder is closed.

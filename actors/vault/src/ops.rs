@@ -1,5 +1,5 @@
-//! What the actions do, each a blocking function over the folder. Those that change a note run one
-//! at a time for each note; see [`crate::keyed_queue`].
+//! Note operations behind the tool's actions, each a blocking function over the folder. Operations
+//! that change a note run one at a time for each note; see [`crate::keyed_queue`].
 
 mod change;
 mod look;
@@ -20,29 +20,29 @@ pub(crate) use change::Mode;
 pub(crate) use look::{MOST_ROWS, Wanted};
 pub(crate) use replace::Replacement;
 
-/// How often a change is tried anew when another program changed the note in between.
+/// Maximum number of attempts at a change when another program changes the note in between.
 const ATTEMPTS: usize = 3;
 
-/// The vault as one caller sees it.
+/// Vault as one caller sees it.
 #[derive(Clone)]
 pub(crate) struct Vault {
     pub(crate) folder: Arc<Folder>,
     pub(crate) scope: Scope,
 }
 
-/// A note as text.
+/// Text of a note, with the condition for saving it.
 pub(crate) struct Note {
     pub(crate) text: String,
     expect: Expect,
 }
 
-/// A note's tags.
+/// Tags of a note.
 pub(crate) struct Tags {
     pub(crate) all: Vec<String>,
     pub(crate) inline: Vec<String>,
-    /// There may be more of either.
+    /// True if there may be more of either.
     pub(crate) more: bool,
-    /// Without this, those of the front matter are among them.
+    /// Front matter error; the tags of the front matter are then missing.
     pub(crate) malformed: Option<Malformed>,
 }
 
@@ -56,7 +56,7 @@ impl Vault {
         Ok(Note { text, expect: Expect::Same(stamp) })
     }
 
-    /// What a note's front matter says.
+    /// Parsed front matter of a note.
     pub(crate) fn front(&self, path: &NotePath) -> Result<Map<String, Value>, Error> {
         front::read(&self.read(path)?.text).map_err(malformed(path))
     }

@@ -1,4 +1,4 @@
-//! What can be configured about the vault.
+//! Options of the vault.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The folder of a daemon that keeps its state there.
+    /// Folder of notes of a daemon with this state directory.
     pub fn folder(&self, state_dir: &Path) -> PathBuf {
         self.path.clone().unwrap_or_else(|| state_dir.join("vault"))
     }
@@ -81,7 +81,7 @@ impl FamilyOptions for Options {
         }
         let odd = |name: &&String| matches!(name.as_str(), "" | "." | "..") || name.contains('/');
         if let Some(odd) = self.exclude_dirs.iter().find(odd) {
-            wrong.push(("exclude_dirs", format!("`{odd}` is no name of a folder")));
+            wrong.push(("exclude_dirs", format!("`{odd}` is not a valid folder name")));
         }
         let ranges = [
             ("max_note_mb", self.max_note_mb, 64),

@@ -1,19 +1,18 @@
-//! A member's part of the vault: the folder of its team, and nothing else.
+//! Access scope of a team's member: the folder of its team, and nothing else.
 
 use hivekeep_kernel::ToolError;
 
 use crate::path::{NotePath, Scope};
 
-/// Longest name of a team or a member.
+/// Maximum length of a team's or a member's name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What a caller has: all of it, or, as `team/member`, the folder `teams/<team>`.
+/// Scope of a caller: the whole vault, or, for `team/member`, the folder `teams/<team>`.
 ///
-/// Whether there is such a member is not asked: whoever may call has all of the vault, and this
-/// only takes away.
+/// The member need not exist: whoever may call has the whole vault, and this only restricts it.
 ///
 /// # Errors
-/// When the text is no `team/member`.
+/// `invalid_input` when the text is not `team/member`.
 pub(crate) fn of(member: Option<&str>) -> Result<Scope, ToolError> {
     let Some(text) = member else { return Ok(Scope::whole()) };
     match text.split_once('/') {
@@ -25,7 +24,7 @@ pub(crate) fn of(member: Option<&str>) -> Result<Scope, ToolError> {
     }
 }
 
-/// As teams and members are named.
+/// True for valid names of teams and members.
 fn is_name(text: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=MAX_NAME_BYTES).contains(&text.len())

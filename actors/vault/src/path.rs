@@ -1,25 +1,25 @@
-//! Paths in the vault: relative, plain, and each note has one only.
+//! Normalised paths in the vault: relative, plain, and exactly one per note.
 
 use std::fmt;
 
 use crate::Error;
 
-/// The folder in which the daemon keeps what is no note.
+/// Folder in which the daemon keeps files that are not notes.
 const TEAMS: &str = "teams/";
-/// Longest path in bytes. Linux takes 4096, of which the folder's own place takes some.
+/// Maximum length of a path in bytes. Linux takes 4096, of which the folder's own path takes some.
 const MAX_BYTES: usize = 2_048;
-/// Longest name in bytes, of the file systems in use.
+/// Maximum length of a name in bytes, on the file systems in use.
 const MAX_NAME_BYTES: usize = 255;
-/// Folders in each other. Walking opens them one in the other.
+/// Maximum nesting depth of folders. A walk has all folders on its way open.
 pub(crate) const MAX_DEPTH: usize = 48;
 
-/// A path below the vault's root: names joined by `/`, none of them empty, `.` or `..`. Empty is
-/// the root itself. Symbolic links are never followed, so one note has one path.
+/// Path below the vault's root: names joined by `/`, none of them empty, `.` or `..`. The empty
+/// path is the root itself. Symbolic links are never followed, so one note has one path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NotePath(String);
 
 impl NotePath {
-    /// Reads a path. A `/` at the end is a folder's and is left out.
+    /// Parses a path. A trailing `/` of a folder is dropped.
     ///
     /// # Errors
     /// [`Error::BadPath`].
@@ -51,17 +51,17 @@ impl NotePath {
         Ok(Self(plain.to_owned()))
     }
 
-    /// The names.
+    /// Names of the path, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// As it is written.
+    /// Path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The folder it is in, and its name. Nothing of the root.
+    /// Parent folder and name; `None` for the root.
     pub fn split(&self) -> Option<(NotePath, &str)> {
         if self.0.is_empty() {
             return None;
@@ -70,12 +70,12 @@ impl NotePath {
         Some((Self(folder.to_owned()), name))
     }
 
-    /// The path of something in this folder.
+    /// Joins a path below this folder.
     pub fn join(&self, below: &NotePath) -> Result<Self, Error> {
         match (self.0.is_empty(), below.0.is_empty()) {
             (true, _) => Ok(below.clone()),
             (_, true) => Ok(self.clone()),
-            // Both together may be too long or too deep.
+            // The joined path may be too long or too deep.
             _ => Self::parse(&format!("{}/{}", self.0, below.0)),
         }
     }
@@ -87,34 +87,34 @@ impl fmt::Display for NotePath {
     }
 }
 
-/// For messages: what a caller sent, as far as it is worth repeating.
+/// Shortens a caller's text for messages.
 fn shorten(text: &str) -> String {
     let short: String = text.chars().take(200).collect();
     if short.len() < text.len() { short + "..." } else { short }
 }
 
-/// The part of the vault that a caller has: a folder that is its root. Its paths begin there, and
-/// nothing it names is outside.
+/// Access scope of a caller: a folder that is its root. Its paths begin there, and nothing it names
+/// is outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope(NotePath);
 
 impl Scope {
-    /// All of it.
+    /// Scope of the whole vault.
     pub fn whole() -> Self {
         Self::default()
     }
 
-    /// The part below a folder, which need not be there yet.
+    /// Scope below a folder, which need not exist yet.
     pub fn below(folder: NotePath) -> Self {
         Self(folder)
     }
 
-    /// The folder.
+    /// Root folder of the scope.
     pub fn root(&self) -> &NotePath {
         &self.0
     }
 
-    /// Where in the vault a caller's path is.
+    /// Path in the vault of a caller's path.
     ///
     /// # Errors
     /// [`Error::BadPath`].
@@ -123,7 +123,7 @@ impl Scope {
     }
 }
 
-/// What is a note, and which folders are none of the vault's.
+/// Rules that say which files are notes and which folders are excluded.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) extensions: Vec<String>,
@@ -136,31 +136,31 @@ impl Rules {
         Self { extensions, excluded }
     }
 
-    /// Whether a file of this name is a note.
+    /// True if a file of this name is a note.
     pub(crate) fn is_note(&self, name: &str) -> bool {
-        name.rsplit_once('.').is_some_and(|(stem, extension)| {
+        name.rsplit_once('.').is_some_and(|(base, extension)| {
             let known = |one: &String| one.eq_ignore_ascii_case(extension);
-            !stem.is_empty() && self.extensions.iter().any(known)
+            !base.is_empty() && self.extensions.iter().any(known)
         })
     }
 
-    /// Whether a folder of this name is left out.
+    /// True if a folder of this name is excluded.
     pub(crate) fn is_excluded(&self, name: &str) -> bool {
         name == crate::folder::STAGING || self.excluded.iter().any(|one| one == name)
     }
 
-    /// Refuses what is in an excluded folder.
+    /// Refuses paths in an excluded folder.
     pub(crate) fn admit(&self, path: &NotePath) -> Result<(), Error> {
         match path.names().any(|name| self.is_excluded(name)) {
             true => Err(Error::BadPath {
                 path: path.to_string(),
-                why: "it is in a folder that is no part of the vault",
+                why: "it is in a folder that is excluded from the vault",
             }),
             false => Ok(()),
         }
     }
 
-    /// Refuses what is neither a note nor, below `teams/`, one of the daemon's own files, whose
+    /// Refuses paths that are neither notes nor, below `teams/`, the daemon's own files, whose
     /// names end in `.json`.
     pub(crate) fn admit_kept(&self, path: &NotePath) -> Result<(), Error> {
         let text = path.as_str();
@@ -170,7 +170,7 @@ impl Rules {
         }
     }
 
-    /// Refuses what is no note.
+    /// Refuses paths that are not notes.
     pub(crate) fn admit_note(&self, path: &NotePath) -> Result<(), Error> {
         self.admit(path)?;
         match path.split() {

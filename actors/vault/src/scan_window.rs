@@ -1,27 +1,27 @@
-//! How much of a text a pattern is shown at once.
+//! Scan window: the amount of text that a pattern is shown at once.
 //!
-//! Nothing stops the regex engine within a search, and a search takes up to a step for each state
-//! of the pattern and each byte of the text. So a long text is shown in stretches, as long as the
-//! pattern's size allows, and the clock is looked at between them.
+//! Nothing stops the regex engine within a search, and a search takes up to one step for each state
+//! of the pattern and each byte of the text. So a long text is shown in windows, as long as the
+//! pattern's size allows, and the clock is checked between them.
 
 use regex_automata::nfa::thompson::{Config, NFA, WhichCaptures};
 use regex_syntax::hir::Hir;
 
 use crate::Error;
 
-/// The most memory that a compiled pattern takes, and the caches of its search.
+/// Maximum memory of a compiled pattern, and of the caches of its search.
 pub(crate) const PATTERN_BYTES: usize = 4 * 1024 * 1024;
-/// Steps of one search: some seconds, if each is one of the slowest engine's.
+/// Maximum number of steps of one search: some seconds with the slowest engine.
 const STEPS: usize = 1 << 30;
 
-/// The most bytes that a pattern is shown at once.
+/// Maximum number of bytes that a pattern is shown at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScanWindow {
     pub(crate) most: usize,
 }
 
 impl ScanWindow {
-    /// Of a pattern, and how many groups are told of each match, which the engine keeps a state.
+    /// Window for a pattern of which `groups` groups are reported; the engine keeps each per state.
     ///
     /// # Errors
     /// [`Error::Pattern`] if the pattern is too large.
@@ -34,17 +34,17 @@ impl ScanWindow {
         Ok(Self { most: (STEPS / (states * (groups + 1)).max(1)).max(1) })
     }
 
-    /// Where the stretch ends that begins at a line's start: at the text's end or after a line's.
-    /// `None` if that line alone is too long.
+    /// End of the window that begins at a line's start: the text's end or the end of a line. `None`
+    /// if that line alone is too long.
     pub(crate) fn end(self, text: &[u8], from: usize) -> Option<usize> {
         if text.len() - from <= self.most {
             return Some(text.len());
         }
-        let stretch = &text[from..from + self.most];
-        memchr::memrchr(b'\n', stretch).map(|newline| from + newline + 1)
+        let window = &text[from..from + self.most];
+        memchr::memrchr(b'\n', window).map(|newline| from + newline + 1)
     }
 
-    /// For people: why a text of so many bytes is not looked at.
+    /// Message that says why a text of so many bytes is not searched.
     pub(crate) fn refusal(self, bytes: usize) -> String {
         let most = self.most;
         format!("the pattern is too large for {bytes} bytes without a line's end: {most} at most")

@@ -1,12 +1,12 @@
-//! Search: the lines of notes that match, in the order of the paths.
+//! Parallel search: the matching lines of notes, in the order of the paths.
 //!
 //! ```text
 //!  walk ─► paths, sorted ─► chunks ─┬─► worker: read, match ─┐
 //!                                   └─► worker: read, match ─┴─► Gathered, by chunk
 //! ```
-//! Workers take chunks in order; as soon as the chunks that are done from the first on have
-//! enough results, no further one is begun. So a search with many matches reads a part of the
-//! vault, and which part does not depend on who was quicker.
+//! Workers take chunks in order; no further chunk is begun once the completed prefix of chunks has
+//! enough results. So a search with many matches reads only a part of the vault, and which part
+//! does not depend on timing.
 
 mod gather;
 mod matcher;
@@ -28,18 +28,18 @@ pub(crate) use matcher::Question;
 use matcher::Unanswered;
 use read::Reader;
 
-/// Notes that a worker takes at a time.
+/// Number of notes that a worker takes at a time.
 const CHUNK: usize = 32;
-/// The longest query, in characters.
+/// Maximum length of a query, in characters.
 const QUERY_CHARS: usize = 1_024;
-/// Bytes of all results together: with JSON's escapes below what a result may have.
+/// Maximum size of all results: with JSON's escapes below the limit of a result.
 const RESULT_BYTES: usize = 1024 * 1024;
-/// Notes that are named as not searched; beyond it they are counted.
+/// Maximum number of notes named as not searched; beyond it they are only counted.
 const MOST_SKIPPED: usize = 100;
-/// How often progress is told, and after what time first.
+/// Interval of progress reports, and delay of the first.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
-/// What is looked for.
+/// Parameters of a search.
 pub(crate) struct Request<'r> {
     pub(crate) query: &'r str,
     pub(crate) regex: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Request<'r> {
     pub(crate) threads: usize,
 }
 
-/// A line that matches.
+/// Matching line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hit {
     pub(crate) path: String,
@@ -68,14 +68,14 @@ impl Hit {
     }
 }
 
-/// A note that was not searched.
+/// Note that was not searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub(crate) path: String,
     pub(crate) reason: String,
 }
 
-/// Why there may be more than was answered.
+/// Limit that cut the results short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     Results,
@@ -84,31 +84,31 @@ pub(crate) enum Cut {
     Notes,
 }
 
-/// What was found.
+/// Results of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) hits: Vec<Hit>,
     pub(crate) cut: Option<Cut>,
-    /// Notes that were read.
+    /// Number of notes read.
     pub(crate) searched: usize,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) skipped_count: usize,
 }
 
-/// How a search is watched from outside.
+/// Callbacks of a search.
 pub(crate) struct Watch<'w> {
-    /// The caller is gone.
+    /// Cancellation check: true once the caller is gone.
     pub(crate) stopped: &'w (dyn Fn() -> bool + Sync),
-    /// Notes looked at, and all.
+    /// Progress callback: notes searched, and their total.
     pub(crate) progress: &'w (dyn Fn(usize, usize) + Sync),
-    /// How often that is told, and after what time first.
+    /// Interval of progress reports, and delay of the first.
     pub(crate) every: Duration,
 }
 
-/// Searches. Blocks.
+/// Runs a search. Blocks.
 ///
 /// # Errors
-/// [`Error::Pattern`], [`Error::Cancelled`], or a folder that cannot be read.
+/// [`Error::Pattern`], [`Error::Cancelled`], or the error of a folder that cannot be read.
 pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Result<Found, Error> {
     if ask.query.is_empty() || ask.query.chars().count() > QUERY_CHARS {
         return Err(Error::Pattern(format!("it has to have 1 to {QUERY_CHARS} characters")));
@@ -128,7 +128,7 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
                 continue;
             }
             Kind::Closed => "the folder cannot be read",
-            Kind::Other | Kind::Folder => "it is no file",
+            Kind::Other | Kind::Folder => "it is not a file",
         };
         others.push(Skipped { path: format!("{prefix}{}", item.path), reason: why.to_owned() });
     }
@@ -170,7 +170,7 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
     Ok(found)
 }
 
-/// What the workers share.
+/// State shared by the workers.
 struct Job<'j> {
     vault: &'j Vault,
     ask: &'j Request<'j>,
@@ -187,10 +187,10 @@ struct Job<'j> {
 
 impl Job<'_> {
     /// Takes chunks until there are none, or enough was found.
-    fn work(&self, tells: bool) {
+    fn work(&self, reports: bool) {
         let mut reader = Reader::new(&self.vault.folder, &self.ask.at);
         let mut searcher = self.question.searcher();
-        let mut told = self.began;
+        let mut reported = self.began;
         let _leaves_no_other_waiting = CloseOnPanic(&self.gather);
         loop {
             let nth = self.next.fetch_add(1, Relaxed);
@@ -201,15 +201,15 @@ impl Job<'_> {
             let mut part = gather::Part::default();
             for note in chunk {
                 if self.is_over() {
-                    // What comes after a gap does not count.
+                    // Chunks after a gap do not count.
                     return self.gather.close();
                 }
                 if self.look(note, &mut reader, &mut searcher, &mut part).is_break() {
                     return self.gather.close();
                 }
                 self.looked_at.fetch_add(1, Relaxed);
-                if tells && told.elapsed() >= self.watch.every {
-                    told = Instant::now();
+                if reports && reported.elapsed() >= self.watch.every {
+                    reported = Instant::now();
                     (self.watch.progress)(self.looked_at.load(Relaxed), self.notes.len());
                 }
             }
@@ -224,7 +224,7 @@ impl Job<'_> {
         self.late.load(Relaxed) || (self.watch.stopped)()
     }
 
-    /// Looks into one note. Breaks off if the search is over meanwhile.
+    /// Searches one note. Breaks if the search ends meanwhile.
     fn look(
         &self,
         note: &str,
@@ -233,7 +233,7 @@ impl Job<'_> {
         part: &mut gather::Part,
     ) -> ControlFlow<()> {
         let path = || format!("{}{note}", self.prefix);
-        // One more than is wanted shows that there is more.
+        // One hit more than wanted shows that there is more.
         let room = matcher::Room {
             hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
             bytes: RESULT_BYTES.saturating_sub(part.bytes),
@@ -279,7 +279,7 @@ impl Job<'_> {
     }
 }
 
-/// A worker that panics takes the search with it; the others must not wait for its chunk.
+/// Drop guard: a worker that panics ends the search; the others must not wait for its chunk.
 struct CloseOnPanic<'g>(&'g Gather);
 
 impl Drop for CloseOnPanic<'_> {
@@ -290,7 +290,7 @@ impl Drop for CloseOnPanic<'_> {
     }
 }
 
-/// As [`tags::has`].
+/// Applies [`tags::has`] to the bytes of a note.
 fn has_tag(bytes: &[u8], wanted: &str, stopped: &dyn Fn() -> bool) -> Result<Option<bool>, Error> {
     let text = String::from_utf8_lossy(bytes);
     let front = crate::front::read(&text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tags: those of the front matter, and `#tag` in the text where it is text.
+//! Tag finder: tags of the front matter, and `#tag` in the text outside code.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,28 +15,28 @@ use front::{fold, tags_of};
 #[cfg(test)]
 mod tests;
 
-/// The longest tag, in characters.
+/// Maximum length of a tag, in characters.
 const MAX_CHARS: usize = 200;
-/// Tags of one note that are told.
+/// Maximum number of tags reported of one note.
 const MOST: usize = 10_000;
-/// How much of a note's text is looked through for tags: of each of its bytes the parser makes up
-/// to 64.
+/// Maximum size of a note's text searched for tags: the parser uses up to 64 bytes for each byte of
+/// text.
 pub(crate) const LOOKED_THROUGH_BYTES: usize = 1024 * 1024;
-/// Quotes and lists that begin in each other on one line. The parser looks at all of them again on
+/// Maximum number of quotes and lists nested on one line. The parser checks all of them again on
 /// each line that follows.
 const MOST_IN_EACH_OTHER: usize = 100;
 
-/// Tags, each once whatever the case of its letters, in their order.
+/// Distinct tags, whatever the case of their letters, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Distinct {
     pub(crate) tags: Vec<String>,
-    /// There may be more than these.
+    /// True if there may be more than these.
     pub(crate) more: bool,
     folded: HashSet<String>,
 }
 
 impl Distinct {
-    /// False if there is no room for another one.
+    /// Adds a tag. False if there is no room for another one.
     fn add(&mut self, tag: &str) -> bool {
         let folded = fold(tag);
         if self.folded.contains(&folded) {
@@ -52,7 +52,7 @@ impl Distinct {
     }
 }
 
-/// The tags in the text after the front matter. Code, mathematics and HTML have none.
+/// Tags in the text after the front matter. Code, mathematics and HTML have none.
 ///
 /// # Errors
 /// [`Error::Cancelled`].
@@ -66,7 +66,7 @@ pub(crate) fn inline(text: &str, stopped: &dyn Fn() -> bool) -> Result<Distinct,
     Ok(found)
 }
 
-/// Every tag of a note, those of the front matter first.
+/// All tags of a note, those of the front matter first.
 pub(crate) fn all(front: &Map<String, Value>, inline: &Distinct) -> Distinct {
     let mut all = Distinct { more: inline.more, ..Distinct::default() };
     for tag in tags_of(front).iter().chain(&inline.tags) {
@@ -77,8 +77,8 @@ pub(crate) fn all(front: &Map<String, Value>, inline: &Distinct) -> Distinct {
     all
 }
 
-/// Whether a note has a tag, or one below it. `None` if it is not among those of the part that is
-/// looked through.
+/// True if a note has a tag, or one below it. `None` if it is not found and not all of the text was
+/// searched.
 ///
 /// # Errors
 /// [`Error::Cancelled`].
@@ -100,12 +100,12 @@ pub(crate) fn has(
     Ok((found || whole).then_some(found))
 }
 
-/// Whether a tag is the wanted one, which is folded, or below it: `a/b` is found by `a`.
+/// True if a tag is the wanted one, which is folded, or below it: `a/b` is found by `a`.
 fn is_under(tag: &str, wanted: &str) -> bool {
     fold(tag).strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Shows each tag in the text as often as it is there. False if a part was not looked through.
+/// Calls `take` for each occurrence of a tag in the text. False if a part was not searched.
 fn each(
     text: &str,
     stopped: &dyn Fn() -> bool,
@@ -138,7 +138,7 @@ fn each(
     Ok(all)
 }
 
-/// As many whole lines from the start as are looked through; of a line that is longer, words.
+/// Prefix of the text that is searched: whole lines, or of a longer line whole words.
 fn looked_through(body: &str) -> &str {
     if body.len() <= LOOKED_THROUGH_BYTES {
         return body;
@@ -148,7 +148,7 @@ fn looked_through(body: &str) -> &str {
     &part[..end.map_or(0, |end| end + 1)]
 }
 
-/// Where a `#` is no sign of a tag: in order, none in another.
+/// Ranges where a `#` does not begin a tag: in order, not nested.
 fn hidden(body: &str, stopped: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, Error> {
     let options = Options::ENABLE_MATH | Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
     let body = flat(body);
@@ -173,7 +173,8 @@ fn hidden(body: &str, stopped: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, E
     Ok(hidden)
 }
 
-/// The text, with what would begin too deep in quotes and lists made a letter, byte for byte.
+/// Text in which markers nested too deep in quotes and lists are replaced by a letter, byte for
+/// byte.
 fn flat(body: &str) -> Cow<'_, str> {
     let mut too_deep = Vec::new();
     let mut start = 0;
@@ -201,13 +202,14 @@ fn flat(body: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(bytes).expect("one ASCII character stands for another"))
 }
 
-/// A tag as a caller writes it, with or without `#`.
+/// Parses a tag as a caller writes it, with or without `#`.
 pub(crate) fn parse(text: &str) -> Option<&str> {
     let tag = plain(text);
     (is_tag(tag) && tag.chars().all(is_part) && tag.chars().count() <= MAX_CHARS).then_some(tag)
 }
 
-/// Obsidian's rule: letters, digits, `_`, `-` and `/`, and at least one that is no digit.
+/// True for a tag by Obsidian's rule: letters, digits, `_`, `-` and `/`, and at least one that is
+/// not a digit.
 fn is_tag(tag: &str) -> bool {
     tag.chars().any(|c| !c.is_numeric() && !matches!(c, '/' | '-' | '_'))
 }
@@ -215,7 +217,7 @@ fn is_tag(tag: &str) -> bool {
 fn is_part(c: char) -> bool {
     c.is_alphanumeric()
         || matches!(c, '_' | '-' | '/' | '\u{200d}' | '\u{fe0f}')
-        // Emoji and other signs: everything outside ASCII that is no space or punctuation.
+        // Emoji and other signs: everything outside ASCII except space and punctuation.
         || (!c.is_ascii() && !c.is_whitespace() && !is_punctuation(c))
 }
 

@@ -1,4 +1,4 @@
-//! The tools of this crate.
+//! Tool catalogue of this crate.
 
 pub mod vault;
 
@@ -8,7 +8,7 @@ use crate::keeper::VaultActor;
 
 pub(crate) const FAMILIES: &[&ToolGroup<VaultActor>] = &[&vault::FAMILY];
 
-/// Every tool of this crate.
+/// All tools of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {
     FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()
 }

@@ -4,7 +4,7 @@ use hivekeep_kernel::ToolError;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 const ROOT: &str = "vault:///";
-/// What cannot stand in the path of a URI as it is (RFC 3986, 3.3).
+/// Characters that must be escaped in the path of a URI (RFC 3986, 3.3).
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -22,12 +22,12 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The URI of a note.
+/// URI of a note.
 pub(crate) fn uri(path: &str) -> String {
     format!("{ROOT}{}", utf8_percent_encode(path, ESCAPED))
 }
 
-/// The path in a URI. Whether it is one of a note is for the vault to say.
+/// Path in a URI. The vault decides whether it is that of a note.
 pub(crate) fn path(uri: &str) -> Result<String, ToolError> {
     let bad = |why: &str| ToolError::invalid(format!("`{uri}` {why}"));
     let path = uri.strip_prefix(ROOT).ok_or_else(|| bad("is not vault:///path/to/note.md"))?;
@@ -50,8 +50,8 @@ mod tests {
         for bad in ["file:///a.md", "vault://a.md", "vault:///a.md?x", "vault:///a.md#x", "a.md"] {
             assert_eq!(path(bad).expect_err(bad).code, "invalid_input");
         }
-        assert!(path("vault:///%ff.md").is_err(), "no UTF-8");
-        // Another spelling of the same.
+        assert!(path("vault:///%ff.md").is_err(), "not UTF-8");
+        // An escaped spelling of the same path.
         assert_eq!(path("vault:///%61.md").expect("a path"), "a.md");
     }
 

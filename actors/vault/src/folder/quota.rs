@@ -1,8 +1,8 @@
-//! A quota: how much everything in the vault may take together.
+//! Quota on the size of the whole vault.
 //!
-//! What is there is measured by a walk and kept up to date by the daemon's own writes. Other
-//! programs write and remove notes too, so a measure is not believed for long, least of all one by
-//! which a note is refused.
+//! The present size is measured by a walk and kept up to date by the daemon's own writes. Other
+//! programs write and remove notes too, so a measurement expires soon, and sooner when a note would
+//! be refused by it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,16 +12,17 @@ use super::walk::{Kind, Walk};
 use crate::Error;
 use crate::path::NotePath;
 
-/// A file or folder takes whole blocks of its disk, so that many small ones count too.
+/// Allocation unit: a file or folder takes whole blocks of its disk, so that many small ones count
+/// too.
 const BLOCK_BYTES: u64 = 4096;
-/// How old a measure may be by which a note is refused.
+/// Maximum age of a measurement by which a note is refused.
 const FRESH: Duration = Duration::from_secs(10);
-/// How old a measure may be by which a note is let in.
+/// Maximum age of a measurement by which a note is admitted.
 const STALE: Duration = Duration::from_secs(600);
-/// Items of one walk of a measure.
+/// Items per walk of a measurement.
 const PAGE: usize = 10_000;
 
-/// What may be taken, and what is.
+/// Limit and last measurement.
 pub(super) struct Quota {
     most: u64,
     measure: Mutex<Option<Measure>>,
@@ -32,7 +33,7 @@ struct Measure {
     at: Instant,
 }
 
-/// Quota that a write has taken. Dropped before the note is in its place, it is given back.
+/// Quota taken by a write. Dropped before the note is in its place, it is given back.
 pub(super) struct Taken<'r> {
     quota: &'r Quota,
     grown: u64,
@@ -44,11 +45,11 @@ impl Quota {
         Self { most, measure: Mutex::default() }
     }
 
-    /// Takes the room for a note of `new` bytes in place of one of `old`. Blocks; a walk is made
-    /// by one writer while the others wait for its outcome.
+    /// Takes quota for a note of `new` bytes that replaces one of `old`. Blocks; one writer walks
+    /// while the others wait for the result.
     ///
     /// # Errors
-    /// [`Error::VaultFull`], or what cannot be read.
+    /// [`Error::VaultFull`], or the error of a folder that cannot be read.
     pub(super) fn take(
         &self,
         folder: &Folder,
@@ -67,7 +68,7 @@ impl Quota {
             Some(now) => now,
             None => measure.insert(Measure { bytes: of(folder)?, at: Instant::now() }),
         };
-        // What makes the vault smaller is welcome in a full one.
+        // A change that does not enlarge the vault is allowed even in a full one.
         if grown > 0 && !fits(now) {
             return Err(Error::VaultFull { bytes: now.bytes, most: self.most });
         }
@@ -75,7 +76,7 @@ impl Quota {
         Ok(Taken { quota: self, grown, shrunk })
     }
 
-    /// A note is gone.
+    /// Gives back the quota of a removed note.
     pub(super) fn give_back(&self, bytes: u64) {
         self.less(blocks(bytes));
     }
@@ -92,7 +93,7 @@ impl Quota {
 }
 
 impl Taken<'_> {
-    /// The note is in its place.
+    /// Commits the quota: the note is in its place.
     pub(super) fn keep(mut self) {
         self.grown = 0;
         self.quota.less(self.shrunk);
@@ -111,7 +112,7 @@ fn blocks(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(BLOCK_BYTES)
 }
 
-/// What all files and folders take.
+/// Total size of all files and folders.
 fn of(folder: &Folder) -> Result<u64, Error> {
     let (mut bytes, mut after) = (0, None::<String>);
     loop {

@@ -1,4 +1,4 @@
-//! Everything in a folder, in the order of the paths.
+//! Directory walk in the order of the paths.
 
 use std::io::ErrorKind;
 
@@ -11,36 +11,36 @@ use super::{Folder, modified};
 use crate::Error;
 use crate::path::{MAX_DEPTH, NotePath};
 
-/// The most files and folders of one walk, and of one folder; beyond it, the walk says so.
+/// Maximum number of items of one walk, and of one folder; beyond it, the walk reports gaps.
 const MOST: usize = 200_000;
 
-/// What was come across.
+/// Kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Note,
     Folder,
-    /// Named like a note, and a symbolic link, a pipe or the like.
+    /// A symbolic link, a pipe or the like, with the name of a note.
     Other,
-    /// The inside of a folder that the daemon may not read.
+    /// Contents of a folder that the daemon may not read.
     Closed,
 }
 
 impl Kind {
-    /// Whether it is what a listing shows.
+    /// True for what a listing shows.
     pub(crate) fn is_listed(self) -> bool {
         matches!(self, Self::Note | Self::Folder)
     }
 }
 
-/// One thing in a folder.
+/// Item in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Relative to where the walk began.
+    /// Path relative to the start of the walk.
     pub(crate) path: String,
     pub(crate) kind: Kind,
-    /// Of notes, if asked for.
+    /// Size of a note, if asked for.
     pub(crate) size_bytes: u64,
-    /// Of notes, if asked for.
+    /// Time of a note's last change, if asked for.
     pub(crate) modified: Option<std::time::SystemTime>,
 }
 
@@ -50,34 +50,35 @@ impl Item {
     }
 }
 
-/// What is walked, and how.
+/// Parameters of a walk.
 pub(crate) struct Walk<'w> {
     pub(crate) recursive: bool,
-    /// Size and time of notes are looked up.
+    /// Look up size and time of notes.
     pub(crate) stat: bool,
-    /// Files that are no notes are shown as if they were.
+    /// Include all files as if they were notes.
     pub(crate) every_file: bool,
     pub(crate) wants: fn(Kind) -> bool,
-    /// Only what comes after this path, which is relative to where the walk begins.
+    /// Return only what comes after this path, which is relative to the start of the walk.
     pub(crate) after: Option<&'w str>,
-    /// How much is wanted.
+    /// Maximum number of items.
     pub(crate) most: usize,
-    /// Asked at everything that is come across.
+    /// Cancellation check, called for every item.
     pub(crate) stopped: &'w dyn Fn() -> bool,
 }
 
-/// What a walk has taken.
+/// Result of a walk so far.
 #[derive(Default)]
 struct Taken {
     items: Vec<Item>,
-    /// No more is wanted, and there is more.
+    /// The limit was reached, and there is more.
     full: bool,
     /// Something was left out on the way.
     gaps: bool,
 }
 
-/// One thing in a folder, and whether it is entered. A folder is two: it comes before whatever has
-/// its name with a letter below `/` after it, and what is in it after that.
+/// Step in a folder: an item to return, or a folder to enter. A folder takes two steps: its own
+/// comes before all names that extend its name with a character below `/`, its contents after
+/// those.
 struct Step {
     key: String,
     kind: Kind,
@@ -85,7 +86,7 @@ struct Step {
 }
 
 impl<'w> Walk<'w> {
-    /// All there is, without sizes.
+    /// Walks everything, without sizes.
     pub(crate) fn everything(stopped: &'w dyn Fn() -> bool) -> Self {
         Self {
             recursive: true,
@@ -98,11 +99,11 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// What is in a folder, by path. The flag says that there is more. Folders that come before
-    /// what is wanted are not entered, nor those after it.
+    /// Lists a folder by path. The flag says that there is more. Folders entirely before or after
+    /// the wanted range are not entered.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Cancelled`], or what cannot be read.
+    /// [`Error::NotFound`], [`Error::Cancelled`], or the error of a folder that cannot be read.
     pub(crate) fn of(&self, folder: &Folder, at: &NotePath) -> Result<(Vec<Item>, bool), Error> {
         let mut taken = Taken::default();
         let dir = folder.dir(at)?;
@@ -131,7 +132,7 @@ impl<'w> Walk<'w> {
                 };
                 match below {
                     Err(Error::Io { source, action }) => match source.kind() {
-                        // Gone or replaced since.
+                        // Removed or replaced since it was listed.
                         ErrorKind::NotFound | ErrorKind::NotADirectory => {}
                         ErrorKind::PermissionDenied => {
                             taken.gaps = true;
@@ -151,7 +152,7 @@ impl<'w> Walk<'w> {
                     let stat = match statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => stat,
                         Err(errno) => {
-                            // Unless it is gone since, it is there.
+                            // An item that exists but cannot be inspected is a gap.
                             taken.gaps |= errno != Errno::NOENT;
                             continue;
                         }
@@ -168,7 +169,7 @@ impl<'w> Walk<'w> {
         Ok(())
     }
 
-    /// What is to be done in a folder, in the order of the paths.
+    /// Steps in a folder, in the order of the paths.
     fn steps(
         &self,
         folder: &Folder,
@@ -191,7 +192,7 @@ impl<'w> Walk<'w> {
                 return Err(Error::Cancelled);
             }
             let entry = entry.map_err(failed())?;
-            // Names that are no text cannot be asked for.
+            // Names that are not UTF-8 cannot be asked for.
             let Ok(name) = entry.file_name().into_string() else { continue };
             let kind = entry.file_type().map_err(failed())?;
             let kind = match (kind.is_dir(), self.every_file || folder.rules.is_note(&name)) {
@@ -215,11 +216,11 @@ impl<'w> Walk<'w> {
         Ok(steps)
     }
 
-    /// Whether something, or everything in it, does not come after what the walk begins after.
+    /// True if an item, or everything in it, does not come after the start position.
     fn is_before(&self, prefix: &str, key: &str, enters: bool) -> bool {
         let Some(after) = self.after else { return false };
         match after.strip_prefix(prefix) {
-            // It is in this folder.
+            // The position is in this folder.
             Some(after) => key <= after && !(enters && after.starts_with(key)),
             None => prefix <= after,
         }

@@ -1,4 +1,4 @@
-//! Changes: each is there whole or not at all, and on the disk when it is answered.
+//! Atomic, durable changes: write to a temporary file, sync, rename, sync the folder.
 //!
 //! ```text
 //! .hivekeep/RANDOM ── write, fsync ── rename ──► place ── fsync of its folder
@@ -18,22 +18,22 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Folder, STAGING, Stamp, look_at, told};
+use super::{Folder, STAGING, Stamp, look_at, path_error};
 use crate::Error;
 use crate::path::NotePath;
 
-/// What has to be at a note's place for it to be written.
+/// Precondition on the present file for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Anything or nothing.
+    /// No condition.
     Any,
-    /// What was read.
+    /// The file is the one that was read.
     Same(Stamp),
-    /// What was not there when it was looked for.
+    /// No file exists.
     Nothing,
 }
 
-/// A file that is removed again, unless it is moved to its place.
+/// Temporary file, removed when dropped unless it was moved into place.
 struct Temporary<'d> {
     dir: &'d Dir,
     name: String,
@@ -49,10 +49,10 @@ impl Drop for Temporary<'_> {
 }
 
 impl Folder {
-    /// Puts a file at a place. Answers whether it is new there.
+    /// Writes a file. Returns whether it is new.
     ///
     /// # Errors
-    /// [`Error::Contended`] if something else is there than was expected.
+    /// [`Error::Contended`] if the precondition does not hold.
     pub(crate) fn save(
         &self,
         path: &NotePath,
@@ -66,19 +66,19 @@ impl Folder {
         if let Some((room, place)) = &self.room {
             room.admit(place).map_err(|refused| Error::NoRoom(Box::new(refused)))?;
         }
-        let (dir, name) = self.seat_made(path)?;
+        let (dir, name) = self.make_parent_of(path)?;
         let old = look_at(&dir, name, path)?;
         let taken = self.quota.take(self, old.as_ref().map(size), content.len() as u64)?;
         let staging = self.staging()?;
-        let io = |errno: Errno| told(path, errno.into());
+        let io = |errno: Errno| path_error(path, errno.into());
         let mut temporary = Temporary { dir: &staging, name: random()?, placed: false };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
         let mut file = File::from(openat(&staging, &temporary.name, flags, mode).map_err(io)?);
         inherit(&file, old.as_ref(), &dir).map_err(io)?;
-        file.write_all(content).and_then(|()| file.sync_all()).map_err(|e| told(path, e))?;
+        file.write_all(content).and_then(|()| file.sync_all()).map_err(|e| path_error(path, e))?;
         fault_point!("vault.before_rename");
-        // As late as can be: another program may write notes too.
+        // Checked as late as possible: another program may write notes too.
         let expected = match (expect, look_at(&dir, name, path)?) {
             (Expect::Any, _) | (Expect::Nothing, None) => true,
             (Expect::Same(read), Some(now)) => read == Stamp::of(&now),
@@ -90,30 +90,30 @@ impl Folder {
         rename(&staging, &temporary.name, &dir, name, path)?;
         temporary.placed = true;
         taken.keep();
-        self.tell(path, old.is_none());
+        self.publish(path, old.is_none());
         fault_point!("vault.after_rename");
         sync(&dir, path)?;
         Ok(old.is_none())
     }
 
-    /// Removes a file. Answers whether there was one.
+    /// Removes a file. Returns whether there was one.
     pub(crate) fn remove(&self, path: &NotePath) -> Result<bool, Error> {
-        let (dir, name) = match self.seat(path) {
+        let (dir, name) = match self.parent_of(path) {
             Err(Error::NotFound { .. }) => return Ok(false),
-            seat => seat?,
+            parent => parent?,
         };
         let Some(old) = look_at(&dir, name, path)? else { return Ok(false) };
-        dir.remove_file(name).map_err(|source| told(path, source))?;
+        dir.remove_file(name).map_err(|source| path_error(path, source))?;
         self.quota.give_back(size(&old));
-        self.tell(path, true);
+        self.publish(path, true);
         sync(&dir, path)?;
         Ok(true)
     }
 
-    /// Moves a file. Folders on the way are made.
+    /// Moves a file, making missing folders.
     ///
     /// # Errors
-    /// [`Error::Exists`] if something is there and may not be replaced; [`Error::WrongKind`] if it
+    /// [`Error::Exists`] if the target exists and may not be replaced; [`Error::WrongKind`] if it
     /// is the same file by a hard link.
     pub(crate) fn move_file(
         &self,
@@ -121,19 +121,20 @@ impl Folder {
         to: &NotePath,
         overwrite: bool,
     ) -> Result<(), Error> {
-        let (old_dir, old_name) = self.seat(from)?;
+        let (old_dir, old_name) = self.parent_of(from)?;
         let Some(moved) = look_at(&old_dir, old_name, from)? else {
             return Err(Error::NotFound { path: from.to_string() });
         };
-        let (dir, name) = self.seat_made(to)?;
+        let (dir, name) = self.make_parent_of(to)?;
         let there = look_at(&dir, name, to)?;
         if there.is_some() && !overwrite {
             return Err(Error::Exists { path: to.to_string() });
         }
         let same = |there: Stat| (there.st_dev, there.st_ino) == (moved.st_dev, moved.st_ino);
-        // Where case does not count it can be this very name, too: then there is one link alone.
+        // On a case-insensitive file system the target can be this very name, but then there is
+        // only one link.
         if moved.st_nlink > 1 && there.is_some_and(same) {
-            // The system would answer that it was moved, and leave both.
+            // The system would report success and leave both.
             let found = "another name of the same file";
             return Err(Error::WrongKind { path: to.to_string(), found });
         }
@@ -143,7 +144,7 @@ impl Folder {
             match renameat_with(&old_dir, old_name, &dir, name, RenameFlags::NOREPLACE) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => return Err(Error::Exists { path: to.to_string() }),
-                // Not every file system can; it was looked a moment ago.
+                // Not every file system supports this; the target was checked a moment ago.
                 Err(Errno::INVAL | Errno::NOSYS) => rename(&old_dir, old_name, &dir, name, to)?,
                 Err(errno) => return Err(placing(to, errno)),
             }
@@ -151,14 +152,14 @@ impl Folder {
         if let Some(replaced) = there {
             self.quota.give_back(size(&replaced));
         }
-        self.tell(from, true);
-        self.tell(to, true);
-        // The new name first: a power cut in between leaves two, never none.
+        self.publish(from, true);
+        self.publish(to, true);
+        // New name first: a power cut in between leaves two names, never none.
         sync(&dir, to)?;
         sync(&old_dir, from)
     }
 
-    /// Removes what a crash left of writes that were never acknowledged.
+    /// Removes leftovers of writes that a crash cut short and that were never acknowledged.
     pub(crate) fn sweep(&self) -> Result<(), Error> {
         match self.root.remove_dir_all(STAGING) {
             Ok(()) => sync(&self.dir(&NotePath::default())?, &NotePath::default()),
@@ -174,32 +175,33 @@ impl Folder {
             opened => return opened.map_err(failed()),
         }
         match self.root.create_dir(STAGING) {
-            // Another writer was quicker.
+            // A concurrent writer made it first.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(failed())?,
         }
         self.root.open_dir_nofollow(STAGING).map_err(failed())
     }
 
-    /// As [`Folder::seat`], with the folders on the way made, durably.
-    fn seat_made<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
+    /// Opens the parent folder of a note as [`Folder::parent_of`] does, making missing folders,
+    /// durably.
+    fn make_parent_of<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
         let there = {
             let _made = self.making.read().unwrap_or_else(PoisonError::into_inner);
-            self.seat(path)
+            self.parent_of(path)
         };
         match there {
             Err(Error::NotFound { .. }) => {}
-            seat => return seat,
+            parent => return parent,
         }
         let _making = self.making.write().unwrap_or_else(PoisonError::into_inner);
-        let (folder, name) = path.split().expect("the root is there and was no seat");
-        let io = |source| told(path, source);
+        let (folder, name) = path.split().expect("the root is there and is not a note");
+        let io = |source| path_error(path, source);
         let mut dir = self.root.try_clone().map_err(io)?;
         for one in folder.names() {
             match dir.create_dir(one) {
                 Ok(()) => {
                     let made = dir.open_dir_nofollow(one).map_err(io)?;
-                    let made_io = |errno: Errno| told(path, errno.into());
+                    let made_io = |errno: Errno| path_error(path, errno.into());
                     readable(&made).and_then(|made| inherit_owner(made, &dir)).map_err(made_io)?;
                     sync(&dir, path)?;
                 }
@@ -208,7 +210,7 @@ impl Folder {
             }
             dir = match dir.open_dir_nofollow(one) {
                 Ok(dir) => dir,
-                // Says what is in the way.
+                // Reports what is in the way.
                 Err(_) => return self.dir(&folder).map(|dir| (dir, name)),
             };
         }
@@ -229,23 +231,23 @@ fn placing(path: &NotePath, errno: Errno) -> Error {
         Errno::XDEV => {
             Error::io(format!("`{path}` is on another file system than the vault's root"))(errno)
         }
-        errno => told(path, errno.into()),
+        errno => path_error(path, errno.into()),
     }
 }
 
-/// What is renamed or removed in a folder lasts when the folder is on the disk.
+/// Syncs a folder, which makes renames and removals in it durable.
 fn sync(dir: &Dir, path: &NotePath) -> Result<(), Error> {
     let synced = readable(dir).and_then(rustix::fs::fsync);
-    synced.map_err(|errno| told(path, errno.into()))
+    synced.map_err(|errno| path_error(path, errno.into()))
 }
 
-/// The same folder, opened to be read: a handle for names alone (`O_PATH`) cannot be synced.
+/// Reopens a folder for reading: a path-only handle (`O_PATH`) cannot be synced.
 fn readable(dir: &Dir) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(dir, ".", flags, Mode::empty())
 }
 
-/// A note keeps its mode and owner when it is written anew.
+/// Keeps the mode and owner of a note that is rewritten.
 fn inherit(file: &File, old: Option<&Stat>, dir: &Dir) -> Result<(), Errno> {
     let Some(old) = old else { return inherit_owner(file, dir) };
     fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777))?;
@@ -256,7 +258,7 @@ fn inherit(file: &File, old: Option<&Stat>, dir: &Dir) -> Result<(), Errno> {
     }
 }
 
-/// What a daemon that is root makes in somebody's folder is theirs.
+/// Gives what a daemon running as root makes in somebody's folder to that folder's owner.
 fn inherit_owner(made: impl AsFd, dir: &Dir) -> Result<(), Errno> {
     let folder = fstat(dir)?;
     let now = fstat(&made)?;
@@ -268,7 +270,7 @@ fn inherit_owner(made: impl AsFd, dir: &Dir) -> Result<(), Errno> {
 
 fn own(file: impl AsFd, uid: u32, gid: u32) -> Result<(), Errno> {
     match fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
-        // Only root gives files away; anybody else's are its own, as with any editor.
+        // Only root may give files away; files of any other user are their own, as with any editor.
         Err(Errno::PERM) => Ok(()),
         done => done,
     }

@@ -1,4 +1,4 @@
-//! Where the block is.
+//! Locates the front matter block in a note.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use super::{MAX_BYTES, Malformed};
 
 const FENCE: &str = "---";
 
-/// The place of the front matter in a text, in bytes.
+/// Byte ranges of the front matter in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// All of it, both fences with their line ends.
+    /// Whole block, both fences with their line ends.
     pub(crate) whole: Range<usize>,
-    /// What is between the fences.
+    /// Text between the fences.
     pub(crate) inside: Range<usize>,
-    /// `"\n"` or `"\r\n"`, as after the first fence.
+    /// Line end, `"\n"` or `"\r\n"`, as after the first fence.
     pub(crate) line_end: &'static str,
 }
 
@@ -23,7 +23,7 @@ impl Block {
     }
 }
 
-/// Where a text begins, after a byte order mark.
+/// Offset of the text after a byte order mark.
 pub(crate) fn begin(text: &str) -> usize {
     if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 }
 }
@@ -31,7 +31,7 @@ pub(crate) fn begin(text: &str) -> usize {
 /// Finds the block. A text whose first line is not `---` has none.
 ///
 /// # Errors
-/// When it is opened and never closed, or too large to be looked at.
+/// Position of a block that is never closed, or is too large.
 pub(crate) fn locate(text: &str) -> Result<Option<Block>, Malformed> {
     let start = begin(text);
     let mut lines = text[start..].split_inclusive('\n');
@@ -54,7 +54,7 @@ pub(crate) fn locate(text: &str) -> Result<Option<Block>, Malformed> {
     Err(Malformed { line: 1, column: 1, why })
 }
 
-/// The text after the front matter, and where it begins. Where the block is not closed, all of it.
+/// Text after the front matter, and its offset. Without a closed block, all of it.
 pub(crate) fn body(text: &str) -> (usize, &str) {
     let at = match locate(text) {
         Ok(Some(block)) => block.whole.end,

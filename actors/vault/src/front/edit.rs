@@ -1,4 +1,4 @@
-//! One entry changed, everything else byte for byte as it was.
+//! Minimal edits: one entry changes, everything else stays byte for byte.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,10 @@ use super::emit::{self, Form};
 use super::tree::{Entry, Mapping, Shape};
 use super::{Block, Malformed, block, parsed};
 
-/// Sets a key. Without front matter, the note gets some.
+/// Sets a key. A note without front matter gets a block.
 ///
 /// # Errors
-/// Where the block is malformed, or is written in a way in which the key cannot be set alone.
+/// Position where the block is malformed, or is written so that the key cannot be set alone.
 pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, Malformed> {
     let Some((block, mapping)) = parsed(text)? else {
         let at = block::begin(text);
@@ -36,11 +36,11 @@ pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, Malfor
     checked(edit.text, &expected(&mapping, key, Some(value)), line)
 }
 
-/// Removes a key with its value; the last one with the whole block, unless comments are left in
-/// it. `None` where there is no such key.
+/// Removes a key with its value; the last one with the whole block, unless comments remain in it.
+/// `None` if there is no such key.
 ///
 /// # Errors
-/// As [`set`].
+/// See [`set`].
 pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, Malformed> {
     let Some((block, mapping)) = parsed(text)? else { return Ok(None) };
     let Some(entry) = mapping.find(key) else { return Ok(None) };
@@ -56,7 +56,7 @@ pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, Malformed>
         let fence = block.whole.end - block.inside.end;
         let end = block.inside.start + left + fence;
         edit.text.replace_range(block.whole.start..end, "");
-        // What follows could be taken for front matter now.
+        // Text after the block could be taken for front matter now.
         if super::read(&edit.text).is_ok_and(|now| now.is_empty())
             && block::locate(&edit.text) == Ok(None)
         {
@@ -69,7 +69,7 @@ pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, Malformed>
 
 fn editable(mapping: &Mapping) -> Result<(), Malformed> {
     match mapping.flow {
-        true => Err(at(2, "it is written in braces: write one key a line to have it edited")),
+        true => Err(at(2, "it is written in braces: write one key per line to have it edited")),
         false => Ok(()),
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn at(line: usize, why: &str) -> Malformed {
     Malformed { line, column: 1, why: why.to_owned() }
 }
 
-/// What the block has to say after an edit.
+/// Values that the block must have after an edit.
 pub(super) fn expected(mapping: &Mapping, key: &str, value: Option<&Value>) -> Map<String, Value> {
     let mut values = mapping.values();
     match value {
@@ -88,7 +88,7 @@ pub(super) fn expected(mapping: &Mapping, key: &str, value: Option<&Value>) -> M
     values
 }
 
-/// Reads what was written; see [`super`].
+/// Verifies an edit by parsing it; see [`super`].
 pub(super) fn checked(
     text: String,
     expected: &Map<String, Value>,
@@ -100,7 +100,7 @@ pub(super) fn checked(
     }
 }
 
-/// Numbers may come back in another of JSON's guises.
+/// Equality up to the representation of numbers, which may change in JSON.
 fn same(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
     a.len() == b.len()
         && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| alike(value, other)))
@@ -117,7 +117,7 @@ fn alike(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// An entry as it is written anew.
+/// Formats an entry.
 fn written(key: &str, value: &Value, indent: &str, line_end: &str) -> String {
     let key = emit::string(key);
     match emit::form(value) {
@@ -133,7 +133,7 @@ fn under(lines: &[String], indent: &str, line_end: &str) -> String {
     lines.iter().map(|line| format!("{indent}  {line}{line_end}")).collect()
 }
 
-/// A text and its block. Positions are those of the block before the edit.
+/// Edit in progress: a text and its block. Positions are those of the block before the edit.
 pub(super) struct Edit<'b> {
     pub(super) text: String,
     pub(super) block: &'b Block,
@@ -144,7 +144,7 @@ impl Edit<'_> {
         self.block.yaml(&self.text)
     }
 
-    /// The line of the note that an entry begins on.
+    /// Line of the note that an entry begins on.
     pub(super) fn line_of(&self, entry: Option<&Entry>) -> usize {
         let at = entry.map_or(0, |entry| entry.key_at.start).min(self.yaml().len());
         2 + self.yaml().as_bytes()[..at].iter().filter(|b| **b == b'\n').count()
@@ -154,7 +154,7 @@ impl Edit<'_> {
         self.yaml()[..at].rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    /// After the line's end.
+    /// Offset after the line's end.
     pub(super) fn line_end(&self, at: usize) -> usize {
         self.yaml()[at..].find('\n').map_or(self.yaml().len(), |newline| at + newline + 1)
     }
@@ -168,7 +168,7 @@ impl Edit<'_> {
         self.put(start, end, "");
     }
 
-    /// Takes out what is between these places, which are in order.
+    /// Removes ranges, which are in order.
     pub(super) fn cut_all(&mut self, cuts: &[(usize, usize)]) {
         let base = self.block.inside.start;
         let mut left = String::with_capacity(self.text.len());
@@ -186,7 +186,7 @@ impl Edit<'_> {
         self.text.replace_range(base + start..base + end, new);
     }
 
-    /// Where an entry's value ends. Where the parser does not tell: before the comments and empty
+    /// End of an entry's value. Where the parser does not give it: before the comments and empty
     /// lines that the next key follows.
     pub(super) fn end_of(&self, entry: &Entry, mapping: &Mapping) -> usize {
         if let Some(end) = entry.node.end {
@@ -211,14 +211,14 @@ impl Edit<'_> {
         end
     }
 
-    /// After the colon that follows the key. `None` where something else does.
+    /// Offset after the colon that follows the key; `None` if something else follows.
     pub(super) fn colon(&self, entry: &Entry) -> Option<usize> {
         let rest = &self.yaml()[entry.key_at.end..];
         let colon = rest.len() - rest.trim_start_matches([' ', '\t']).len();
         rest[colon..].starts_with(':').then_some(entry.key_at.end + colon + 1)
     }
 
-    /// Writes another value after a key.
+    /// Replaces the value of a key.
     fn replace(
         &mut self,
         entry: &Entry,
@@ -231,7 +231,7 @@ impl Edit<'_> {
         let mut end = self.end_of(entry, mapping).max(colon);
         let mut beside = String::new();
         if matches!(entry.node.shape, Shape::BlockText) {
-            // The comment beside the `|` stays.
+            // Keep the comment beside the `|`.
             let head = self.yaml()[colon..self.line_end(colon)].trim_end();
             beside = head.find(" #").map(|at| head[at..].to_owned()).unwrap_or_default();
             end = end.max(colon + head.len());
@@ -248,14 +248,14 @@ impl Edit<'_> {
             line => format!(" {line}"),
         };
         match (same_line, form) {
-            // The value alone; a comment after it stays.
+            // Replace the value alone; a comment after it stays.
             (true, Form::Line(line)) => self.put(colon, end, &(text(&line) + &beside)),
             (true, Form::Lines(lines)) => {
                 let after = self.line_end(end);
                 self.put(after, after, &under(&lines, &indent, line_end));
                 self.put(colon, end, &beside);
             }
-            // The lines below the key; a comment beside the key stays.
+            // Replace the lines below the key; a comment beside the key stays.
             (false, form) => {
                 let (start, after) = (self.line_start(entry.node.start), self.line_end(end));
                 match form {

@@ -1,4 +1,4 @@
-//! Values as YAML that every reader takes for the same.
+//! YAML emitter: values in a form that every reader understands alike.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::resolve;
 
-/// A value in one line.
+/// Formats a value on one line.
 pub(super) fn inline(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -25,11 +25,11 @@ pub(super) fn inline(value: &Value) -> String {
     }
 }
 
-/// How a value stands after its key.
+/// Layout of a value after its key.
 pub(super) enum Form {
-    /// On the key's line; empty for null.
+    /// Text on the key's line; empty for null.
     Line(String),
-    /// On lines of their own, without indentation.
+    /// Lines of their own, without indentation.
     Lines(Vec<String>),
 }
 
@@ -50,7 +50,7 @@ pub(super) fn form(value: &Value) -> Form {
     }
 }
 
-/// A text, bare where nobody could mistake it.
+/// Formats a string, unquoted where it is unambiguous.
 pub(super) fn string(text: &str) -> String {
     if is_bare(text) {
         return text.to_owned();
@@ -73,7 +73,7 @@ pub(super) fn string(text: &str) -> String {
     quoted
 }
 
-/// What YAML calls printable, less what some readers break lines at.
+/// True for characters that YAML calls printable, except those at which some readers break lines.
 fn is_printable(c: char) -> bool {
     let plane_end = u32::from(c) & 0xfffe == 0xfffe;
     let breaks = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');

@@ -1,4 +1,4 @@
-//! The key `tags`: a list in either of YAML's ways, or a text of words.
+//! Editor of the key `tags`: a YAML list in either style, or a string of words.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::{Malformed, emit, parsed, set};
 
 const KEY: &str = "tags";
 
-/// The tags that front matter has. One text is taken apart at commas and spaces, as Obsidian does.
+/// Tags in the front matter. A string is split at commas and spaces, as Obsidian does.
 pub(crate) fn tags_of(front: &Map<String, Value>) -> Vec<String> {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| c == ',' || c.is_whitespace());
@@ -22,13 +22,13 @@ pub(crate) fn tags_of(front: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// A tag without its `#`.
+/// Tag without its `#`.
 pub(crate) fn plain(text: &str) -> &str {
     let text = text.trim();
     text.strip_prefix('#').unwrap_or(text)
 }
 
-/// What tags that are the same have in common: the case of letters does not count, as in Obsidian.
+/// Case-folded form by which tags are compared, as in Obsidian.
 pub(crate) fn fold(tag: &str) -> String {
     tag.to_lowercase()
 }
@@ -45,10 +45,10 @@ fn tag(value: &Value) -> Option<String> {
     }
 }
 
-/// Adds a tag. `None` where it is there.
+/// Adds a tag; `None` if it is present.
 ///
 /// # Errors
-/// As [`set`].
+/// See [`set`].
 pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
     let Some((block, mapping)) = parsed(text)? else {
         return set(text, KEY, &Value::from(vec![tag])).map(Some);
@@ -68,10 +68,10 @@ pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed
     inserted.map_or_else(|| set(text, KEY, &Value::from(all)), Ok).map(Some)
 }
 
-/// Removes a tag from the front matter. `None` where it is not there.
+/// Removes a tag from the front matter; `None` if it is absent.
 ///
 /// # Errors
-/// As [`set`].
+/// See [`set`].
 pub(crate) fn remove_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
     let Some((block, mapping)) = parsed(text)? else { return Ok(None) };
     let has = tags_of(&mapping.values());
@@ -92,7 +92,7 @@ pub(crate) fn remove_tag(text: &str, tag: &str) -> Result<Option<String>, Malfor
     removed.map_or_else(|| set(text, KEY, &Value::from(all)), Ok).map(Some)
 }
 
-/// Puts an item at the end of a list. `None` where the list is to be written anew.
+/// Appends an item to a list; `None` if the list has to be rewritten.
 fn insert(
     mut edit: Edit<'_>,
     entry: &Entry,
@@ -121,7 +121,7 @@ fn insert(
     checked(edit.text, &values, 1).ok()
 }
 
-/// Takes items out of a list. `None` where the list is to be written anew.
+/// Removes items from a list; `None` if the list has to be rewritten.
 fn take(
     mut edit: Edit<'_>,
     entry: &Entry,
@@ -129,7 +129,7 @@ fn take(
     is_it: &dyn Fn(&Value) -> bool,
     all: &[Value],
 ) -> Option<String> {
-    // What is cut out, in order; places are those of the text before.
+    // Ranges to cut, in order; offsets are those of the text before.
     let cuts: Vec<_> = match &entry.node.shape {
         Shape::BlockList(items) => {
             let lines = items.iter().filter(|item| is_it(&item.value)).map(|item| {
@@ -140,7 +140,8 @@ fn take(
         }
         Shape::FlowList(items) => {
             let kept = items.iter().position(|item| !is_it(&item.value))?;
-            // With the comma before each, or, of those before the first that stays, the one after.
+            // Each item is cut with the comma before it; items before the first one kept, with the
+            // comma after.
             let head = (items[0].start, items[kept].start);
             let after = items[kept..].windows(2).filter(|pair| is_it(&pair[1].value));
             let after = after.map(|pair| Some((pair[0].end?, pair[1].end?)));
@@ -153,7 +154,7 @@ fn take(
     checked(edit.text, &values, 1).ok()
 }
 
-/// What stands before an item on its line, if that is a dash alone.
+/// Prefix of an item's line, if that is a dash alone.
 fn dash(edit: &Edit<'_>, item: usize) -> Option<String> {
     let start = edit.line_start(item);
     let before = &edit.block.yaml(&edit.text)[start..item];

@@ -1,8 +1,8 @@
-//! What a plain scalar means, by the core schema of YAML 1.2.
+//! Scalar resolution by the core schema of YAML 1.2.
 
 use serde_json::{Number, Value};
 
-/// The value of a plain scalar.
+/// Resolves a plain scalar.
 pub(super) fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -13,7 +13,7 @@ pub(super) fn plain(text: &str) -> Value {
     number(text).map_or_else(|| Value::from(text), Value::Number)
 }
 
-/// A number that JSON can hold exactly as it is meant; others stay texts.
+/// Parses a number that JSON can represent exactly; others stay strings.
 fn number(text: &str) -> Option<Number> {
     let radix = |prefix, radix| {
         text.strip_prefix(prefix).and_then(|digits| u64::from_str_radix(digits, radix).ok())
@@ -31,7 +31,7 @@ fn number(text: &str) -> Option<Number> {
         let signed = text.parse::<i64>().ok().map(Number::from);
         return signed.or_else(|| text.parse::<u64>().ok().map(Number::from));
     }
-    // As the schema spells floats: at least one digit before the exponent.
+    // Floats of the schema have at least one digit before the exponent.
     let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
     let has_digit = mantissa.bytes().any(|b| b.is_ascii_digit());
     text.parse::<f64>().ok().filter(|_| has_digit).and_then(Number::from_f64)

@@ -46,7 +46,7 @@ fn all_of_it_is_read() {
     assert_eq!(body(NOTE).1, "# Body\n\n`title: not this one`\n");
 }
 
-/// Sets a key and shows which lines are different.
+/// Compares two texts and returns the lines that differ.
 fn changed(text: &str, new: &str) -> (Vec<String>, Vec<String>) {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (old, new) = (lines(text), lines(new));
@@ -162,7 +162,7 @@ fn aliases_repeat_so_much_text_and_no_more() {
     let aliases = |count: usize| format!("---\na: &x {long}\nb: [{}]\n---\n", "*x,".repeat(count));
     assert_eq!(read_ok(&aliases(9))["b"][8], long);
     assert!(read(&aliases(10)).unwrap_err().why.contains("repeat too much"));
-    // The keys of a mapping are text, too, and an anchor around an anchor is held as well.
+    // Keys of a mapping are text, too, and an anchor around an anchor is stored as well.
     let keys = format!("---\na: &x {{{long}: 1}}\nb: [{}]\n---\n", "*x,".repeat(10));
     assert!(read(&keys).unwrap_err().why.contains("repeat too much"));
     let around: String = (0..11).map(|n| format!("&a{n} [")).collect();
@@ -220,7 +220,7 @@ fn a_tag_is_removed_where_it_stands() {
     assert_eq!(remove("---\ntags: '#a'\n---\n", "a"), "---\ntags: []\n---\n");
     assert_eq!(remove("---\ntags: # c\n  - a\n---\n", "a"), "---\ntags: [] # c\n---\n");
     assert_eq!(remove_tag(NOTE, "gamma"), Ok(None));
-    // As often as it is there; what is after the block is none of it, and cut at no place.
+    // Every occurrence is removed; text after the block is not part of it, whatever its characters.
     let often = "---\ntags:\n- b\n- a\n- A # 1\n- c\n- '#a'\n---\n";
     for body in ["", "ä", "äääääääää", "a body"] {
         let text = format!("{often}{body}");
@@ -257,7 +257,8 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A block as people write them: entries in many styles, with comments and empty lines between.
+/// Generates blocks as people write them: entries in many styles, with comments and empty lines
+/// between.
 fn block() -> impl Strategy<Value = String> {
     let entry = prop::sample::select(vec![
         "KEY: plain words",
@@ -325,7 +326,7 @@ proptest! {
                     prop_assert!(list || end_of_explicit || new.lines().any(|now| now == line), "{line:?} is gone from {new:?}");
                 }
                 if before.contains_key(&key) {
-                    // And back again: the others did not move.
+                    // Order of the keys is unchanged.
                     let order = |front: &Map<String, Value>| front.keys().cloned().collect::<Vec<_>>();
                     prop_assert_eq!(order(&before), order(&after));
                 } else if !body.starts_with("---") {
@@ -342,7 +343,7 @@ proptest! {
                 prop_assert!(new.ends_with(super::body(&text).1));
             }
             Ok(None) => prop_assert!(!before.contains_key(&key)),
-            // What a text keeps of empty lines after it would grow by those after the entry.
+            // A block text that keeps the empty lines after it would grow by those after the entry.
             Err(refused) => prop_assert!(explicit || text.contains("|+") || body.starts_with("---"), "{refused} of {text:?}"),
         }
     }

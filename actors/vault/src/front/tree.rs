@@ -1,4 +1,4 @@
-//! The block as a mapping of which each entry's place in the text is known.
+//! YAML parser: the block as a mapping with the position of each entry in the text.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,55 +8,55 @@ use serde_json::{Map, Value};
 
 use super::{Malformed, resolve};
 
-/// Values in each other.
+/// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
-/// Values in all, those that aliases repeat counted each time.
+/// Maximum number of values, with those that aliases repeat counted each time.
 const MAX_VALUES: usize = 50_000;
-/// Bytes of texts that are held once more for an anchor or an alias.
+/// Maximum size of texts that are copied for an anchor or an alias.
 const MAX_REPEATED_BYTES: usize = 1024 * 1024;
 
-/// A value and its place.
+/// Value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) shape: Shape,
-    /// Where it begins, in bytes of the block.
+    /// Start, in bytes of the block.
     pub(super) start: usize,
-    /// Where it ends; `None` where the parser does not tell, after an empty value.
+    /// End; `None` where the parser does not give it, after an empty value.
     pub(super) end: Option<usize>,
 }
 
-/// How a value is written.
+/// Syntax of a value.
 #[derive(Debug, Clone)]
 pub(super) enum Shape {
-    /// Nothing at all.
+    /// No text at all.
     Empty,
     Scalar,
-    /// Lines under a `|` or `>`; the place is theirs, without that.
+    /// Lines under a `|` or `>`; the position is theirs, without that sign.
     BlockText,
-    /// An item a line, after dashes.
+    /// One item per line, after dashes.
     BlockList(Vec<Node>),
-    /// In brackets.
+    /// List in brackets.
     FlowList(Vec<Node>),
-    /// A mapping, or a list that is a part of another value: of neither is a part changed alone.
+    /// Mapping, or list within another value: no part of either is changed alone.
     Whole,
     Alias,
 }
 
-/// One key of the block.
+/// Key of the block with its value.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// Where the key is written, in bytes of the block.
+    /// Range of the key, in bytes of the block.
     pub(super) key_at: Range<usize>,
     pub(super) node: Node,
 }
 
-/// The block's keys in their order.
+/// Keys of the block in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mapping {
     pub(super) entries: Vec<Entry>,
-    /// In braces, which is not edited.
+    /// True if written in braces; such a block is not edited.
     pub(super) flow: bool,
 }
 
@@ -70,10 +70,10 @@ impl Mapping {
     }
 }
 
-/// Reads a block.
+/// Parses a block.
 ///
 /// # Errors
-/// Where it is no mapping of YAML.
+/// Position of the error, where it is not a YAML mapping.
 pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
     let mut reader = Reader {
         yaml,
@@ -100,7 +100,7 @@ pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
                 mapping.flow = reader.past_properties(reader.byte(span.start)).starts_with('{');
                 mapping.entries = reader.entries(0)?.0;
             }
-            // A block of comments alone.
+            // Block of comments alone.
             Event::Scalar(text, ScalarStyle::Plain, 0, None) if text.is_empty() => {}
             _ => return Err(wrong(&span.start, "front matter has to be keys with values")),
         }
@@ -110,14 +110,14 @@ pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
 struct Reader<'y> {
     yaml: &'y str,
     events: Parser<'y, StrInput<'y>>,
-    /// The byte of each character.
+    /// Byte offset of each character.
     bytes: Vec<usize>,
     anchors: HashMap<usize, Anchor>,
     values: usize,
     repeated_bytes: usize,
 }
 
-/// What an anchor stands for, and how much that is.
+/// Value of an anchor, and its size.
 struct Anchor {
     value: Value,
     values: usize,
@@ -147,7 +147,7 @@ impl<'y> Reader<'y> {
         }
     }
 
-    /// Before a value is held once more.
+    /// Accounts for a value that is copied once more.
     fn repeat(&mut self, text_bytes: usize, at: &Span) -> Result<(), Malformed> {
         self.repeated_bytes += text_bytes;
         match self.repeated_bytes > MAX_REPEATED_BYTES {
@@ -156,7 +156,7 @@ impl<'y> Reader<'y> {
         }
     }
 
-    /// The value of an anchor, if there is room for it once more.
+    /// Value of an anchor, if the limits allow a copy.
     fn alias(&mut self, id: usize, depth: usize, at: &Span) -> Result<Value, Malformed> {
         let Some(anchor) = self.anchors.get(&id) else {
             return Err(wrong(&at.start, "an alias stands for what it is a part of"));
@@ -170,7 +170,7 @@ impl<'y> Reader<'y> {
         Ok(self.anchors[&id].value.clone())
     }
 
-    /// What is after the anchor and the tag of a value.
+    /// Text after the anchor and the tag of a value.
     fn past_properties(&self, start: usize) -> &'y str {
         let mut rest = &self.yaml[start..];
         while rest.starts_with(['&', '!']) {
@@ -179,7 +179,7 @@ impl<'y> Reader<'y> {
         rest
     }
 
-    /// Of a quoted text the parser tells a place that goes on to the line's end.
+    /// End of a scalar. For a quoted one the parser gives an end that extends to the line's end.
     fn end_of_scalar(&self, style: ScalarStyle, start: usize, end: usize) -> usize {
         let text = self.past_properties(start);
         let at = self.yaml.len() - text.len();
@@ -201,7 +201,7 @@ impl<'y> Reader<'y> {
         end
     }
 
-    /// The entries of a mapping whose start was read, and where its end was found.
+    /// Entries of a mapping whose start was read, and the position of its end.
     fn entries(&mut self, depth: usize) -> Result<(Vec<Entry>, usize), Malformed> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut keys = std::collections::HashSet::new();
@@ -221,7 +221,7 @@ impl<'y> Reader<'y> {
             }
             let mut node = self.node(depth + 1)?;
             if matches!(node.shape, Shape::Empty) {
-                // The parser tells some place after it.
+                // The parser gives some position after it.
                 node.start = key_at.end;
             }
             entries.push(Entry { key, key_at, node });
@@ -264,7 +264,7 @@ impl<'y> Reader<'y> {
             let (value, values) = (node.value.clone(), self.values - before + 1);
             self.anchors.insert(anchor, Anchor { value, values, text_bytes, depth });
         }
-        // A block's scalar takes the line ends after it along.
+        // A block's scalar includes the line ends after it.
         if let Some(end) = &mut node.end {
             let text = self.yaml.get(node.start..*end).unwrap_or_default();
             *end = node.start + text.trim_end().len();
@@ -282,14 +282,14 @@ impl<'y> Reader<'y> {
             };
             if let Some(span) = next {
                 let _end = self.next()?;
-                // The bracket; the place that the parser tells goes on to the line's end.
+                // End of the bracket; the parser's span extends to the line's end.
                 break self.byte(span.start) + 1;
             }
             items.push(self.node(depth + 1)?);
         };
         let end = if flow { Some(end) } else { items.last().and_then(|item: &Node| item.end) };
         let (value, shape) = match (depth, flow) {
-            // The value of a key: the items are changed one by one.
+            // The value of a key: its items are changed one by one.
             (1, true) => (values(&items), Shape::FlowList(items)),
             (1, false) => (values(&items), Shape::BlockList(items)),
             _ => (items.into_iter().map(|item| item.value).collect(), Shape::Whole),
@@ -313,7 +313,7 @@ fn values(items: &[Node]) -> Value {
     items.iter().map(|item| item.value.clone()).collect()
 }
 
-/// Bytes of the texts in a value, and how many values are in each other.
+/// Size of the texts in a value, and its nesting depth.
 fn measure(value: &Value) -> (usize, usize) {
     let below = |(bytes, depth): (usize, usize), (more, deeper): (usize, usize)| {
         (bytes + more, depth.max(deeper + 1))
@@ -329,7 +329,7 @@ fn measure(value: &Value) -> (usize, usize) {
     }
 }
 
-/// The block begins on the note's second line.
+/// Makes an error; the block begins on the note's second line.
 fn wrong(at: &Marker, why: &str) -> Malformed {
     Malformed { line: at.line() + 1, column: at.col() + 1, why: why.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The actions of the tool: what each needs, and what it answers.
+//! Handlers of the tool's actions.
 
 mod many;
 
@@ -11,14 +11,14 @@ use crate::path::{NotePath, Rules};
 use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
 use crate::{Error, codes, front, part, tags};
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const KEY_BYTES: usize = 512;
 
 type Answer = Result<Reply<VaultResult>, ToolError>;
 
 impl VaultActor {
     pub(crate) fn on_vault(&mut self, cx: &CallCx, call: VaultCall) -> Answer {
-        if !self.house.options.enabled {
+        if !self.shared.options.enabled {
             return Err(Error::Disabled.into());
         }
         let by = &Caller { cx: cx.clone(), scope: part::of(call.as_member.as_deref())? };
@@ -38,13 +38,13 @@ impl VaultActor {
     }
 }
 
-/// A parameter that the action needs.
+/// Returns a parameter that the action needs.
 fn need<T>(value: Option<T>, name: &str) -> Result<T, ToolError> {
     value.ok_or_else(|| ToolError::invalid(format!("this action needs `{name}`")))
 }
 
 impl VaultActor {
-    /// The note in a parameter, and the parameter.
+    /// Note named by a parameter, and the parameter.
     fn note(
         &self,
         by: &Caller,
@@ -54,7 +54,7 @@ impl VaultActor {
         self.placed(by, path, name, Rules::admit_note)
     }
 
-    /// The same of what is only read: the cards of teams are there for it, too.
+    /// Note or team card named by a parameter of an action that only reads.
     fn readable(
         &self,
         by: &Caller,
@@ -73,21 +73,21 @@ impl VaultActor {
     ) -> Result<(NotePath, String), ToolError> {
         let given = need(path, name)?;
         let path = by.scope.place(&given)?;
-        admit(&self.house.rules, &path)?;
+        admit(&self.shared.rules, &path)?;
         Ok((path, given))
     }
 
-    /// The folder in a parameter.
+    /// Folder named by a parameter.
     fn folder(&self, by: &Caller, path: Option<&str>) -> Result<NotePath, ToolError> {
         let path = by.scope.place(path.unwrap_or_default())?;
-        self.house.rules.admit(&path)?;
+        self.shared.rules.admit(&path)?;
         Ok(path)
     }
 
     fn read(&self, by: &Caller, call: VaultCall) -> Answer {
         let (note, given) = self.readable(by, call.path, "path")?;
         let json = call.format.unwrap_or_default() == Format::Json;
-        Ok(self.look(by, &self.house.readers, move |vault, _| {
+        Ok(self.look(by, &self.shared.readers, move |vault, _| {
             let text = vault.read(&note)?.text;
             let front = json.then(|| front::read(&text));
             let (frontmatter, wrong) = match front {
@@ -154,7 +154,7 @@ impl VaultActor {
         };
         if action == FrontmatterAction::Get {
             return Ok(
-                self.look(by, &self.house.readers, move |vault, _| answer(vault, &note, None))
+                self.look(by, &self.shared.readers, move |vault, _| answer(vault, &note, None))
             );
         }
         let key = need(call.key, "key")?;
@@ -190,7 +190,7 @@ impl VaultActor {
             })
         };
         if action == TagsAction::List {
-            return Ok(self.look(by, &self.house.readers, move |vault, stopped| {
+            return Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
                 answer(vault, &note, None, stopped)
             }));
         }
@@ -200,7 +200,7 @@ impl VaultActor {
                 TagsAction::Add => vault.add_tag(&note, &tag)?,
                 _ => vault.remove_tag(&note, &tag)?,
             };
-            // What was changed is told, whoever still waits for it.
+            // The result of a change is computed even if nobody waits for it.
             answer(vault, &note, Some(changed), &|| false)
         }))
     }
@@ -241,7 +241,7 @@ impl VaultActor {
 fn valid_tag(text: &str) -> Result<String, ToolError> {
     tags::parse(text).map(str::to_owned).ok_or_else(|| {
         ToolError::invalid(format!(
-            "`{text}` is no tag: letters, digits, `_`, `-` and `/`, and not digits alone"
+            "`{text}` is not a valid tag: letters, digits, `_`, `-` and `/`, and not digits alone"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! The notes as documents, `vault:///path/to/note.md`.
+//! Document port of the vault: notes as `vault:///path/to/note.md`.
 
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
@@ -48,7 +48,7 @@ fn arguments(args: Value) -> Map<String, Value> {
 }
 
 impl VaultHandle {
-    /// The path in the URI of a note, there or not.
+    /// Path in the URI of a note, existing or not.
     fn note(&self, uri: &str) -> Result<String, ToolError> {
         let path = path(uri)?;
         self.0.rules.admit_note(&NotePath::parse(&path)?)?;

@@ -1,4 +1,4 @@
-//! The vault as other actors have it: files of the daemon's own, by path.
+//! Vault port for other actors: files of the daemon's own, by path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::folder::{Expect, Kind, Walk};
 use crate::ops::Vault;
 use crate::path::{NotePath, Scope};
 
-/// How long work may wait for its turn and take.
+/// Maximum time that work may wait for its turn and run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The vault. Cheap to clone.
+/// Handle on the vault. Cheap to clone.
 #[derive(Clone)]
 pub struct VaultHandle(pub(super) Arc<VaultShared>);
 
 impl VaultHandle {
-    /// A file that the daemon may keep: a note, or below `teams/` a JSON file.
+    /// Path of a file that the daemon may keep: a note, or below `teams/` a JSON file.
     fn file(&self, path: &str) -> Result<NotePath, Error> {
         let parsed = NotePath::parse(path)?;
         self.0.rules.admit_kept(&parsed)?;
@@ -44,8 +44,7 @@ impl VaultHandle {
         within_patience(answered(answer)).await
     }
 
-    /// Work that changes nothing. Nobody waits for it longer than [`PATIENCE`]: it is told to stop
-    /// then.
+    /// Runs work that changes nothing, for at most [`PATIENCE`], after which it is told to stop.
     pub(super) async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the keeper and its handles share; it outlives the keeper's restarts.
+//! State shared by the actor and its handles; it outlives the actor's restarts.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,18 +14,18 @@ use crate::ops::Vault;
 use crate::path::{Rules, Scope};
 use crate::{Error, Options};
 
-/// Notes that are read, or folders listed, at a time.
+/// Maximum number of notes read, or folders listed, at a time.
 const READERS: usize = 8;
-/// Changes that wait for the slowest of their listeners; it is told when it missed some.
+/// Capacity of the change broadcast; a slower listener learns that it missed some.
 const CHANGES: usize = 256;
-/// Searches at a time; each has threads of its own.
+/// Maximum number of searches at a time; each has threads of its own.
 const SEARCHES: usize = 2;
-/// Notes that are written at a time.
+/// Maximum number of notes written at a time.
 pub(super) const WRITERS: u32 = 8;
-/// Of these, those that look for what a pattern matches; the others are left for quick ones.
+/// Maximum number of those that run a pattern; the others are reserved for quick changes.
 const SLOW_WRITERS: usize = 2;
 
-/// What an incarnation of the keeper is made from.
+/// Start arguments of the actor.
 #[derive(Clone)]
 pub struct Seed(pub(super) Arc<VaultShared>);
 
@@ -35,7 +35,7 @@ pub(super) struct VaultShared {
     pub(super) address: Address<Msg>,
     path: PathBuf,
     room: Room,
-    /// Opened by whoever needs it first, and kept. Held while it is opened, by blocking work only.
+    /// Opened on first use and kept. Locked while it is opened, by blocking work only.
     folder: Mutex<Option<Arc<Folder>>>,
     pub(super) changes: broadcast::Sender<Changed>,
     pub(super) readers: Arc<Semaphore>,
@@ -44,14 +44,14 @@ pub(super) struct VaultShared {
     pub(super) slow_writers: Arc<Semaphore>,
 }
 
-/// Makes the vault's handle and the seed of its keeper. Touches no folder yet.
+/// Makes the vault's handle and the start arguments of its actor. Touches no folder yet.
 pub fn open(
     options: Options,
     state_dir: &Path,
     room: Room,
     address: Address<Msg>,
 ) -> (VaultHandle, Seed) {
-    let house = Arc::new(VaultShared {
+    let shared = Arc::new(VaultShared {
         rules: Rules::of(&options),
         path: options.folder(state_dir),
         room,
@@ -64,19 +64,19 @@ pub fn open(
         writers: Arc::new(Semaphore::new(WRITERS as usize)),
         slow_writers: Arc::new(Semaphore::new(SLOW_WRITERS)),
     });
-    (VaultHandle(house.clone()), Seed(house))
+    (VaultHandle(shared.clone()), Seed(shared))
 }
 
 impl VaultShared {
-    /// The folder, opened if it is not open. Blocks.
+    /// Opens the folder if it is not open. Blocks.
     pub(super) fn folder(&self) -> Result<Arc<Folder>, Error> {
-        let probe = self.address.probe();
+        let status = self.address.probe();
         if !self.options.enabled {
-            probe.set_state("off");
+            status.set_state("off");
             return Err(Error::Disabled);
         }
-        let mut held = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(folder) = &*held {
+        let mut folder_slot = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = &*folder_slot {
             return Ok(folder.clone());
         }
         let changes = self.changes.clone();
@@ -86,12 +86,12 @@ impl VaultShared {
         });
         match &opened {
             Ok(folder) => {
-                *held = Some(folder.clone());
-                probe.set_state("running");
+                *folder_slot = Some(folder.clone());
+                status.set_state("running");
             }
             Err(error) => {
-                probe.set_state("unavailable");
-                probe.set_error(error.to_string());
+                status.set_state("unavailable");
+                status.set_error(error.to_string());
             }
         }
         opened
@@ -101,7 +101,8 @@ impl VaultShared {
         Ok(Vault { folder: self.folder()?, scope })
     }
 
-    /// Work that changes nothing, as one of a crowd. It is told to stop when the future is dropped.
+    /// Runs work that changes nothing, limited by a semaphore. It is told to stop when the future
+    /// is dropped.
     pub(super) async fn look<T: Send + 'static>(
         self: Arc<Self>,
         crowd: Arc<Semaphore>,
@@ -120,10 +121,10 @@ impl VaultShared {
     }
 }
 
-/// Answers blocking work whether nobody waits for it any more.
+/// Cancellation check of blocking work: true once nobody waits for it.
 pub(super) type Stopped<'s> = &'s (dyn Fn() -> bool + Sync);
 
-/// Set when it is dropped.
+/// Flag that is set on drop.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {

@@ -15,14 +15,14 @@ use crate::Options;
 
 mod part;
 
-/// A keeper with a folder of its own.
-struct VaultShared {
+/// Vault actor with a folder of its own.
+struct TestVault {
     dir: tempfile::TempDir,
     address: Address<Msg>,
     handle: VaultHandle,
 }
 
-impl VaultShared {
+impl TestVault {
     async fn open(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let address =
@@ -75,8 +75,8 @@ impl VaultShared {
 
 #[tokio::test]
 async fn changes_are_told_and_stamps_tell_states_apart() {
-    let house = VaultShared::open(Options::default()).await;
-    let handle = &house.handle;
+    let vault = TestVault::open(Options::default()).await;
+    let handle = &vault.handle;
     let mut changes = handle.changes();
     let stamp = async || {
         let paths = vec!["vault:///a/n.md".to_owned(), "vault:///b.md".to_owned()];
@@ -84,22 +84,22 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
         stamps.into_iter().map(Result::unwrap).collect::<Vec<_>>()
     };
     assert_eq!(stamp().await, [None, None]);
-    house.ok(json!({"action": "write", "path": "a/n.md", "content": "one"})).await;
+    vault.ok(json!({"action": "write", "path": "a/n.md", "content": "one"})).await;
     let first = stamp().await;
-    house.ok(json!({"action": "write", "path": "a/n.md", "content": "two"})).await;
+    vault.ok(json!({"action": "write", "path": "a/n.md", "content": "two"})).await;
     let second = stamp().await;
     assert!(first[0].is_some() && first[0] != second[0] && second == stamp().await);
-    // By another program, without a word to anybody.
-    std::fs::write(house.at("a/n.md"), "three, and longer").unwrap();
+    // Changed by another program, without notice.
+    std::fs::write(vault.at("a/n.md"), "three, and longer").unwrap();
     assert_ne!(second[0], stamp().await[0]);
-    house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b.md"})).await;
-    house.ok(json!({"action": "delete", "path": "b.md", "confirm": true})).await;
-    // What is no note is nobody's business.
+    vault.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b.md"})).await;
+    vault.ok(json!({"action": "delete", "path": "b.md", "confirm": true})).await;
+    // Files that are not notes are not published.
     handle.write("teams/crew/cards/a.json", b"{}".to_vec()).await.unwrap();
     handle.write("teams/crew/a.md", b"x".to_vec()).await.unwrap();
-    let told: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
-    let told: Vec<_> =
-        told.iter().map(|one| (one.uri.trim_start_matches("vault:///"), one.listed)).collect();
+    let published: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok()).collect();
+    let published: Vec<_> =
+        published.iter().map(|one| (one.uri.trim_start_matches("vault:///"), one.listed)).collect();
     let expected = [
         ("a/n.md", true),
         ("a/n.md", false),
@@ -108,36 +108,36 @@ async fn changes_are_told_and_stamps_tell_states_apart() {
         ("b.md", true),
         ("teams/crew/a.md", true),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(published, expected);
     assert_eq!(
         handle.stamps(vec!["vault:///../x.md".to_owned()]).await.unwrap_err().code,
         "invalid_path"
     );
 }
 
-/// One that is hidden from the daemon hides no other.
+/// An unreadable note hides no other.
 #[test]
 fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
     use std::os::unix::fs::PermissionsExt;
 
-    // Root may look everywhere; this thread, and those that it begins, may not any more.
+    // Root may read everything; this thread, and those that it begins, no longer may.
     let mut sets = rustix::thread::capabilities(None).unwrap();
     let everywhere = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
     sets.effective.remove(everywhere);
     rustix::thread::set_capabilities(None, sets).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let house = VaultShared::open(Options::default()).await;
+        let vault = TestVault::open(Options::default()).await;
         for path in ["a/hidden.md", "b.md"] {
-            house.ok(json!({"action": "write", "path": path, "content": "x"})).await;
+            vault.ok(json!({"action": "write", "path": path, "content": "x"})).await;
         }
         let mode = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(house.at("a"), permissions).unwrap();
+            std::fs::set_permissions(vault.at("a"), permissions).unwrap();
         };
         mode(0o000);
         let paths = ["a/hidden.md", "b.md", "c.md"].map(|path| format!("vault:///{path}"));
-        let stamps = house.handle.stamps(paths.into()).await;
+        let stamps = vault.handle.stamps(paths.into()).await;
         mode(0o700);
         let stamps = stamps.unwrap();
         assert_eq!(stamps[0].as_ref().unwrap_err().code, "vault_io");
@@ -147,81 +147,81 @@ fn notes_that_cannot_be_looked_at_are_told_one_by_one() {
 
 #[tokio::test]
 async fn nobody_waits_for_ever_to_look_into_a_busy_vault() {
-    let house = VaultShared::open(Options::default()).await;
-    house.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
-    let readers = house.handle.0.readers.clone();
+    let vault = TestVault::open(Options::default()).await;
+    vault.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
+    let readers = vault.handle.0.readers.clone();
     let busy = readers.clone().acquire_many_owned(readers.available_permits() as u32).await;
     tokio::time::pause();
-    let late = house.handle.stamps(vec!["vault:///a.md".to_owned()]).await.unwrap_err();
+    let late = vault.handle.stamps(vec!["vault:///a.md".to_owned()]).await.unwrap_err();
     assert_eq!(late.code, "deadline_exceeded");
-    let late = house.handle.read("teams/red/cards/a.json").await.unwrap_err();
+    let late = vault.handle.read("teams/red/cards/a.json").await.unwrap_err();
     assert_eq!(late.code, "deadline_exceeded");
     tokio::time::resume();
     drop(busy);
-    assert!(house.handle.read("teams/red/cards/a.json").await.unwrap().is_some());
+    assert!(vault.handle.read("teams/red/cards/a.json").await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn every_action_answers() {
-    let house = VaultShared::open(Options::default()).await;
+    let vault = TestVault::open(Options::default()).await;
     let text = "---\ntags: [one]\n---\nbody #two\n";
-    let wrote = house.ok(json!({"action": "write", "path": "a/n.md", "content": text})).await;
+    let wrote = vault.ok(json!({"action": "write", "path": "a/n.md", "content": text})).await;
     assert_eq!(
         wrote,
         json!({"path": "a/n.md", "mode": "overwrite", "created": true, "size_bytes": text.len()})
     );
-    let read = house.ok(json!({"action": "read", "path": "a/n.md"})).await;
+    let read = vault.ok(json!({"action": "read", "path": "a/n.md"})).await;
     assert_eq!(read, json!({"path": "a/n.md", "content": text, "size_bytes": text.len()}));
-    let read = house.ok(json!({"action": "read", "path": "a/n.md", "format": "json"})).await;
+    let read = vault.ok(json!({"action": "read", "path": "a/n.md", "format": "json"})).await;
     assert_eq!(read["frontmatter"], json!({"tags": ["one"]}));
-    let found = house.ok(json!({"action": "search", "query": "body", "tag": "two"})).await;
+    let found = vault.ok(json!({"action": "search", "query": "body", "tag": "two"})).await;
     assert_eq!(found["result_count"], 1);
     let row = json!({"path": "a/n.md", "line_number": 4, "line": "body #two", "context": "tags: [one]\n---\nbody #two"});
     assert_eq!(found["results"], json!([row]));
     assert_eq!((&found["truncated"], &found["notes_searched"]), (&json!(false), &json!(1)));
-    let listed = house.ok(json!({"action": "list"})).await;
+    let listed = vault.ok(json!({"action": "list"})).await;
     assert_eq!(listed["entries"], json!([{"path": "a", "is_dir": true, "size": 0}]));
     let page = json!({"action": "list", "recursive": true, "notes_only": true, "limit": 1});
-    let listed = house.ok(page).await;
+    let listed = vault.ok(page).await;
     let size = text.len();
     assert_eq!(listed["entries"], json!([{"path": "a/n.md", "is_dir": false, "size": size}]));
     let after = json!({"action": "list", "recursive": true, "after": "a/n.md"});
-    assert_eq!(house.ok(after).await["count"], 0);
-    assert_eq!(house.code(json!({"action": "list", "limit": 0})).await, "invalid_input");
+    assert_eq!(vault.ok(after).await["count"], 0);
+    assert_eq!(vault.code(json!({"action": "list", "limit": 0})).await, "invalid_input");
     let set = json!({"action": "frontmatter", "frontmatter_action": "set", "path": "a/n.md", "key": "k", "value": null});
-    assert_eq!(house.ok(set).await["frontmatter"], json!({"tags": ["one"], "k": null}));
+    assert_eq!(vault.ok(set).await["frontmatter"], json!({"tags": ["one"], "k": null}));
     let delete = json!({"action": "frontmatter", "frontmatter_action": "delete", "path": "a/n.md", "key": "k"});
-    assert_eq!(house.ok(delete.clone()).await["changed"], true);
-    assert_eq!(house.ok(delete).await["changed"], false);
+    assert_eq!(vault.ok(delete.clone()).await["changed"], true);
+    assert_eq!(vault.ok(delete).await["changed"], false);
     let add = json!({"action": "tags", "tags_action": "add", "path": "a/n.md", "tag": "#three"});
-    let added = house.ok(add).await;
+    let added = vault.ok(add).await;
     assert_eq!(
         (&added["tags"], &added["inline_tags"], &added["changed"]),
         (&json!(["one", "three", "two"]), &json!(["two"]), &json!(true))
     );
     let replace =
         json!({"action": "replace", "path": "a/n.md", "old_string": "body", "new_string": "text"});
-    assert_eq!(house.ok(replace).await["replacements"], 1);
-    let same = house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "a/n.md"})).await;
+    assert_eq!(vault.ok(replace).await["replacements"], 1);
+    let same = vault.ok(json!({"action": "move", "path": "a/n.md", "new_path": "a/n.md"})).await;
     assert_eq!(same, json!({"moved": false, "from": "a/n.md", "to": "a/n.md"}));
-    let moved = house.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b/m.md"})).await;
+    let moved = vault.ok(json!({"action": "move", "path": "a/n.md", "new_path": "b/m.md"})).await;
     assert_eq!(moved["moved"], true);
     let batch =
-        house.ok(json!({"action": "batch_read", "paths": ["b/m.md", "no.md", "../x.md"]})).await;
+        vault.ok(json!({"action": "batch_read", "paths": ["b/m.md", "no.md", "../x.md"]})).await;
     assert_eq!(batch["notes"][0]["content"], "---\ntags: [one, three]\n---\ntext #two\n");
     assert!(batch["notes"][1]["error"].as_str().unwrap().contains("no.md"));
     assert!(batch["notes"][2]["error"].as_str().unwrap().contains(".."));
-    let stats = house.ok(json!({"action": "stats"})).await;
+    let stats = vault.ok(json!({"action": "stats"})).await;
     assert_eq!((&stats["total_notes"], &stats["total_folders"]), (&json!(1), &json!(2)));
     assert_eq!(stats["recent_files"][0]["path"], "b/m.md");
-    assert_eq!(house.code(json!({"action": "delete", "path": "b/m.md"})).await, "not_confirmed");
-    let gone = house.ok(json!({"action": "delete", "path": "b/m.md", "confirm": true})).await;
+    assert_eq!(vault.code(json!({"action": "delete", "path": "b/m.md"})).await, "not_confirmed");
+    let gone = vault.ok(json!({"action": "delete", "path": "b/m.md", "confirm": true})).await;
     assert_eq!(gone, json!({"path": "b/m.md", "deleted": true}));
 }
 
 #[tokio::test]
 async fn what_is_missing_or_wrong_is_refused_by_name() {
-    let house = VaultShared::open(Options::default()).await;
+    let vault = TestVault::open(Options::default()).await;
     for (args, code) in [
         (json!({"action": "read"}), "invalid_input"),
         (json!({"action": "read", "path": "../a.md"}), "invalid_path"),
@@ -250,15 +250,15 @@ async fn what_is_missing_or_wrong_is_refused_by_name() {
         (json!({"action": "batch_read", "paths": []}), "invalid_input"),
         (json!({"action": "delete", "path": "a.md", "confirm": true}), "note_not_found"),
     ] {
-        assert_eq!(house.code(args.clone()).await, code, "{args}");
+        assert_eq!(vault.code(args.clone()).await, code, "{args}");
     }
 }
 
 #[tokio::test]
 async fn malformed_front_matter_is_told_with_its_place_and_kept() {
-    let house = VaultShared::open(Options::default()).await;
+    let vault = TestVault::open(Options::default()).await;
     let text = "---\nok: 1\nbad: [1, 2\n---\nbody #t\n";
-    house.ok(json!({"action": "write", "path": "a.md", "content": text})).await;
+    vault.ok(json!({"action": "write", "path": "a.md", "content": text})).await;
     let on = |mut args: Value| {
         args["path"] = "a.md".into();
         args
@@ -270,53 +270,53 @@ async fn malformed_front_matter_is_told_with_its_place_and_kept() {
         json!({"action": "tags", "tags_action": "add", "tag": "x"}),
         json!({"action": "tags", "tags_action": "remove", "tag": "x"}),
     ] {
-        let refused = house.call(on(args.clone())).await.expect_err("refused");
+        let refused = vault.call(on(args.clone())).await.expect_err("refused");
         assert_eq!(refused.code, "malformed_frontmatter", "{args}");
         assert_eq!(refused.details["line"], 4, "{args}");
         assert!(refused.details["column"].is_u64() && refused.next_step.is_some());
     }
-    assert_eq!(std::fs::read_to_string(house.at("a.md")).unwrap(), text, "nothing was changed");
-    let read = house.ok(on(json!({"action": "read", "format": "json"}))).await;
+    assert_eq!(std::fs::read_to_string(vault.at("a.md")).unwrap(), text, "nothing was changed");
+    let read = vault.ok(on(json!({"action": "read", "format": "json"}))).await;
     assert!(read["frontmatter_error"].as_str().unwrap().contains("line 4"), "{read}");
     assert_eq!((&read["content"], read.get("frontmatter")), (&json!(text), None));
-    let tags = house.ok(on(json!({"action": "tags", "tags_action": "list"}))).await;
+    let tags = vault.ok(on(json!({"action": "tags", "tags_action": "list"}))).await;
     assert_eq!(tags["tags"], json!(["t"]));
     assert!(tags["frontmatter_error"].is_string());
-    let batch = house.ok(json!({"action": "batch_read", "paths": ["a.md"]})).await;
+    let batch = vault.ok(json!({"action": "batch_read", "paths": ["a.md"]})).await;
     assert_eq!(batch["notes"][0]["content"], text);
     assert!(batch["notes"][0]["error"].as_str().unwrap().contains("line 4"));
     assert_eq!(
-        house.ok(json!({"action": "search", "query": "body", "tag": "t"})).await["result_count"],
+        vault.ok(json!({"action": "search", "query": "body", "tag": "t"})).await["result_count"],
         1
     );
-    house.ok(on(json!({"action": "write", "mode": "prepend", "content": "first\n"}))).await;
-    house.ok(on(json!({"action": "write", "mode": "append", "content": "last\n"}))).await;
-    house.ok(on(json!({"action": "replace", "old_string": "[1, 2", "new_string": "[1, 2]"}))).await;
-    let now = std::fs::read_to_string(house.at("a.md")).unwrap();
+    vault.ok(on(json!({"action": "write", "mode": "prepend", "content": "first\n"}))).await;
+    vault.ok(on(json!({"action": "write", "mode": "append", "content": "last\n"}))).await;
+    vault.ok(on(json!({"action": "replace", "old_string": "[1, 2", "new_string": "[1, 2]"}))).await;
+    let now = std::fs::read_to_string(vault.at("a.md")).unwrap();
     assert_eq!(now, "---\nok: 1\nbad: [1, 2]\n---\nfirst\nbody #t\nlast\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_of_one_note_lose_nothing() {
-    let house = Arc::new(VaultShared::open(Options::default()).await);
-    house.ok(json!({"action": "write", "path": "n.md", "content": ""})).await;
+    let vault = Arc::new(TestVault::open(Options::default()).await);
+    vault.ok(json!({"action": "write", "path": "n.md", "content": ""})).await;
     // Sent in this order, so appended in this order, whatever runs beside it.
     let answers: Vec<_> = (0..100)
         .map(|n| {
             let line = format!("{n}\n");
-            house.send(
-                house.cx(),
+            vault.send(
+                vault.cx(),
                 json!({"action": "write", "path": "n.md", "mode": "append", "content": line}),
             )
         })
         .collect();
     let tags: Vec<_> = (0..20)
-        .map(|n| house.send(house.cx(), json!({"action": "tags", "tags_action": "add", "path": "n.md", "tag": format!("t{n}")})))
+        .map(|n| vault.send(vault.cx(), json!({"action": "tags", "tags_action": "add", "path": "n.md", "tag": format!("t{n}")})))
         .collect();
     let others: Vec<_> = (0..20)
         .map(|n| {
-            house.send(
-                house.cx(),
+            vault.send(
+                vault.cx(),
                 json!({"action": "write", "path": format!("{n}.md"), "content": "x"}),
             )
         })
@@ -324,7 +324,7 @@ async fn writers_of_one_note_lose_nothing() {
     for answer in answers.into_iter().chain(tags).chain(others) {
         answer.await.unwrap().unwrap();
     }
-    let text = std::fs::read_to_string(house.at("n.md")).unwrap();
+    let text = std::fs::read_to_string(vault.at("n.md")).unwrap();
     let body: String = (0..100).map(|n| format!("{n}\n")).collect();
     let tags: String = (0..20).map(|n| format!("  - t{n}\n")).collect();
     assert_eq!(text, format!("---\ntags:\n{tags}---\n{body}"));
@@ -332,15 +332,15 @@ async fn writers_of_one_note_lose_nothing() {
 
 #[tokio::test]
 async fn patterns_that_take_long_keep_no_quick_writer_out() {
-    let house = VaultShared::open(Options::default()).await;
-    house.ok(json!({"action": "write", "path": "n.md", "content": "text"})).await;
-    let crowd = house.handle.0.slow_writers.clone();
+    let vault = TestVault::open(Options::default()).await;
+    vault.ok(json!({"action": "write", "path": "n.md", "content": "text"})).await;
+    let crowd = vault.handle.0.slow_writers.clone();
     let busy = crowd.clone().acquire_many_owned(crowd.available_permits() as u32).await.unwrap();
     let replace = json!({"action": "replace", "path": "n.md", "old_string": "t", "new_string": "T", "regex": true});
-    let waits: Vec<_> = (0..20).map(|_| house.send(house.cx(), replace.clone())).collect();
-    house.ok(json!({"action": "write", "path": "o.md", "content": "text"})).await;
-    house.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
-    assert_eq!(std::fs::read_to_string(house.at("n.md")).unwrap(), "text");
+    let waits: Vec<_> = (0..20).map(|_| vault.send(vault.cx(), replace.clone())).collect();
+    vault.ok(json!({"action": "write", "path": "o.md", "content": "text"})).await;
+    vault.handle.write("teams/red/cards/a.json", b"{}".to_vec()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(vault.at("n.md")).unwrap(), "text");
     drop(busy);
     for (nth, answer) in waits.into_iter().enumerate() {
         let replacements = if nth == 0 { 2 } else { 0 };
@@ -350,74 +350,74 @@ async fn patterns_that_take_long_keep_no_quick_writer_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_back_and_forth_never_wait_for_each_other() {
-    let house = VaultShared::open(Options::default()).await;
-    house.ok(json!({"action": "write", "path": "a.md", "content": "text"})).await;
+    let vault = TestVault::open(Options::default()).await;
+    vault.ok(json!({"action": "write", "path": "a.md", "content": "text"})).await;
     let answers: Vec<_> = (0..60)
         .map(|n| {
             let (from, to) = if n % 2 == 0 { ("a.md", "b.md") } else { ("b.md", "a.md") };
-            house.send(house.cx(), json!({"action": "move", "path": from, "new_path": to}))
+            vault.send(vault.cx(), json!({"action": "move", "path": from, "new_path": to}))
         })
         .collect();
     for answer in answers {
         assert_eq!(answer.await.unwrap().unwrap()["moved"], true);
     }
-    assert!(house.at("a.md").exists() && !house.at("b.md").exists());
+    assert!(vault.at("a.md").exists() && !vault.at("b.md").exists());
 }
 
 #[tokio::test]
 async fn a_cancelled_change_that_waits_does_nothing() {
-    let house = VaultShared::open(Options::default()).await;
-    let cx = house.cx();
+    let vault = TestVault::open(Options::default()).await;
+    let cx = vault.cx();
     cx.cancel.cancel();
-    let answer = house.send(cx, json!({"action": "write", "path": "a.md", "content": "x"}));
+    let answer = vault.send(cx, json!({"action": "write", "path": "a.md", "content": "x"}));
     assert_eq!(answer.await.unwrap().unwrap_err().code, "cancelled");
-    assert!(!house.at("a.md").exists());
+    assert!(!vault.at("a.md").exists());
 }
 
 #[tokio::test]
 async fn a_folder_that_is_not_there_is_said_and_looked_for_again() {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("mount");
-    let house = VaultShared::open(Options { path: Some(path.clone()), ..Options::default() }).await;
+    let vault = TestVault::open(Options { path: Some(path.clone()), ..Options::default() }).await;
     let list = || json!({"action": "list"});
-    let refused = house.call(list()).await.unwrap_err();
+    let refused = vault.call(list()).await.unwrap_err();
     assert_eq!((refused.code.as_ref(), refused.retryable), ("vault_unavailable", true));
     assert_eq!(
-        house.code(json!({"action": "write", "path": "a.md", "content": "x"})).await,
+        vault.code(json!({"action": "write", "path": "a.md", "content": "x"})).await,
         "vault_unavailable"
     );
     assert!(!path.exists(), "a folder that was set is not made");
     std::fs::create_dir(&path).unwrap();
-    assert_eq!(house.ok(list()).await["count"], 0);
-    let off = VaultShared::open(Options { enabled: false, ..Options::default() }).await;
+    assert_eq!(vault.ok(list()).await["count"], 0);
+    let off = TestVault::open(Options { enabled: false, ..Options::default() }).await;
     assert_eq!(off.code(list()).await, "vault_disabled");
     assert!(!off.at("").exists());
 }
 
 #[tokio::test]
 async fn the_daemon_keeps_files_of_its_own_there() {
-    let house = VaultShared::open(Options::default()).await;
-    let vault = &house.handle;
+    let vault = TestVault::open(Options::default()).await;
+    let port = &vault.handle;
     let card = "teams/red/cards/red-coder.json";
-    assert_eq!(vault.read(card).await.unwrap(), None);
-    assert!(vault.list("teams/red").await.unwrap().is_empty());
-    vault.write(card, b"{}".to_vec()).await.unwrap();
-    vault.write(card, b"{\"a\":1}".to_vec()).await.unwrap();
-    vault.write("teams/red/notes/a.md", b"a".to_vec()).await.unwrap();
-    assert_eq!(vault.read(card).await.unwrap().unwrap(), b"{\"a\":1}");
-    assert_eq!(vault.list("teams/red").await.unwrap(), [card, "teams/red/notes/a.md"]);
+    assert_eq!(port.read(card).await.unwrap(), None);
+    assert!(port.list("teams/red").await.unwrap().is_empty());
+    port.write(card, b"{}".to_vec()).await.unwrap();
+    port.write(card, b"{\"a\":1}".to_vec()).await.unwrap();
+    port.write("teams/red/notes/a.md", b"a".to_vec()).await.unwrap();
+    assert_eq!(port.read(card).await.unwrap().unwrap(), b"{\"a\":1}");
+    assert_eq!(port.list("teams/red").await.unwrap(), [card, "teams/red/notes/a.md"]);
     for refused in ["cards/a.json", "teams/../a.json", "teams/a.txt", "/teams/a.json"] {
-        assert!(vault.write(refused, Vec::new()).await.is_err(), "{refused}");
+        assert!(port.write(refused, Vec::new()).await.is_err(), "{refused}");
     }
-    assert!(vault.remove(card).await.unwrap() && !vault.remove(card).await.unwrap());
-    assert!(Path::new(&house.at("teams/red/cards")).exists());
+    assert!(port.remove(card).await.unwrap() && !port.remove(card).await.unwrap());
+    assert!(Path::new(&vault.at("teams/red/cards")).exists());
 }
 
 #[tokio::test]
 async fn a_change_too_many_is_busy_and_was_not_done() {
-    let house = VaultShared::open(Options::default()).await;
+    let vault = TestVault::open(Options::default()).await;
     let append = json!({"action": "write", "path": "n.md", "content": "x", "mode": "append"});
-    let sent: Vec<_> = (0..3_000).map(|_| house.send(house.cx(), append.clone())).collect();
+    let sent: Vec<_> = (0..3_000).map(|_| vault.send(vault.cx(), append.clone())).collect();
     let (mut done, mut busy) = (0, 0);
     for answer in sent {
         match answer.await.unwrap() {
@@ -429,5 +429,5 @@ async fn a_change_too_many_is_busy_and_was_not_done() {
         }
     }
     assert!(busy > 0, "all of them waited");
-    assert_eq!(std::fs::read_to_string(house.at("n.md")).unwrap().len(), done);
+    assert_eq!(std::fs::read_to_string(vault.at("n.md")).unwrap().len(), done);
 }

@@ -1,4 +1,4 @@
-//! Changes of notes.
+//! Operations that change notes.
 
 use serde_json::Value;
 
@@ -8,17 +8,17 @@ use crate::folder::Expect;
 use crate::front::{self, Malformed};
 use crate::path::NotePath;
 
-/// Where written text goes.
+/// Position of written text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Overwrite,
     Append,
-    /// After the front matter.
+    /// Insert after the front matter.
     Prepend,
 }
 
 impl Vault {
-    /// Writes a note. Answers whether it is new, and its size.
+    /// Writes a note. Returns whether it is new, and its size.
     pub(crate) fn write(
         &self,
         path: &NotePath,
@@ -64,7 +64,7 @@ impl Vault {
         }
     }
 
-    /// Moves a note. False if it is there already.
+    /// Moves a note. False if both paths are the same.
     pub(crate) fn rename(
         &self,
         from: &NotePath,
@@ -80,7 +80,7 @@ impl Vault {
         self.folder.move_file(from, to, overwrite).map(|()| true)
     }
 
-    /// Sets a key of the front matter. False if it has that value.
+    /// Sets a key of the front matter. False if it has that value already.
     pub(crate) fn set(&self, path: &NotePath, key: &str, value: &Value) -> Result<bool, Error> {
         self.edit(path, |text| {
             let new = front::set(text, key, value)?;
@@ -93,17 +93,18 @@ impl Vault {
         self.edit(path, |text| front::delete(text, key))
     }
 
-    /// Adds a tag to the front matter. False if it is there.
+    /// Adds a tag to the front matter. False if it is present.
     pub(crate) fn add_tag(&self, path: &NotePath, tag: &str) -> Result<bool, Error> {
         self.edit(path, |text| front::add_tag(text, tag))
     }
 
-    /// Removes a tag from the front matter. False if it is not there.
+    /// Removes a tag from the front matter. False if it is absent.
     pub(crate) fn remove_tag(&self, path: &NotePath, tag: &str) -> Result<bool, Error> {
         self.edit(path, |text| front::remove_tag(text, tag))
     }
 
-    /// Replaces every occurrence; how many there were. Until it is written it can be stopped.
+    /// Replaces every occurrence and returns their number. Can be stopped until the note is
+    /// written.
     pub(crate) fn replace(
         &self,
         path: &NotePath,
@@ -121,7 +122,7 @@ impl Vault {
         })
     }
 
-    /// Changes a note's text; `None` leaves it as it is.
+    /// Changes a note's text; `None` leaves it unchanged.
     fn edit(
         &self,
         path: &NotePath,
@@ -136,7 +137,7 @@ impl Vault {
         })
     }
 
-    /// Again, if another program was quicker.
+    /// Retries while another program changed the note in between.
     fn attempt<T>(&self, change: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         let again = |done: &Result<T, Error>| matches!(done, Err(Error::Contended { .. }));
         let mut done = change();

@@ -1,4 +1,4 @@
-//! What there is.
+//! Operations that list and count notes.
 
 use std::time::SystemTime;
 
@@ -7,40 +7,40 @@ use crate::Error;
 use crate::folder::{Item, Kind, Walk};
 use crate::path::NotePath;
 
-/// The most rows of one listing.
+/// Maximum number of rows of one listing.
 pub(crate) const MOST_ROWS: usize = 10_000;
 
-/// What is listed.
+/// Parameters of a listing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
-    /// Also what is in the folder's folders.
+    /// Include the contents of subfolders.
     pub(crate) recursive: bool,
-    /// No folders.
+    /// Leave out folders.
     pub(crate) notes_only: bool,
-    /// Only what comes after this path, as rows have them.
+    /// Return only what comes after this path, in the form of rows.
     pub(crate) after: Option<String>,
-    /// Rows, [`MOST_ROWS`] at most.
+    /// Maximum number of rows, at most [`MOST_ROWS`].
     pub(crate) limit: usize,
 }
 
-/// One row of a listing.
+/// Row of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// From the caller's root.
+    /// Path from the caller's root.
     pub(crate) path: String,
     pub(crate) is_folder: bool,
     pub(crate) size_bytes: u64,
 }
 
-/// What a folder has.
+/// Listing of a folder.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) rows: Vec<Row>,
-    /// There is more.
+    /// True if there is more.
     pub(crate) truncated: bool,
 }
 
-/// A note, and when it was changed.
+/// Note with the time of its last change.
 #[derive(Debug)]
 pub(crate) struct RecentFile {
     pub(crate) path: String,
@@ -48,19 +48,19 @@ pub(crate) struct RecentFile {
     pub(crate) modified: SystemTime,
 }
 
-/// The whole at a glance.
+/// Summary of the vault.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) notes: usize,
     pub(crate) folders: usize,
     pub(crate) size_bytes: u64,
     pub(crate) recent: Vec<RecentFile>,
-    /// There is more than was looked at.
+    /// True if there is more than was visited.
     pub(crate) truncated: bool,
 }
 
 impl Vault {
-    /// Notes and folders in a folder, by path.
+    /// Lists notes and folders in a folder, by path.
     pub(crate) fn list(
         &self,
         path: &NotePath,
@@ -70,7 +70,7 @@ impl Vault {
         let prefix = self.shown(path);
         let after = match wanted.after.as_deref() {
             Some(after) if after.starts_with(&prefix) => Some(&after[prefix.len()..]),
-            // After all that is in this folder.
+            // The position is after everything in this folder.
             Some(after) if *after > *prefix => {
                 return Ok(Listing { rows: Vec::new(), truncated: false });
             }
@@ -109,7 +109,7 @@ impl Vault {
         Ok(Stats { notes: count, folders, size_bytes, recent, truncated })
     }
 
-    /// Walks. A caller's own root that is not there yet is an empty folder.
+    /// Walks a folder. A caller's own root that does not exist yet is empty.
     pub(crate) fn walk(&self, walk: &Walk<'_>, at: &NotePath) -> Result<(Vec<Item>, bool), Error> {
         match walk.of(&self.folder, at) {
             Err(Error::NotFound { .. }) if at == self.scope.root() => Ok((Vec::new(), false)),
@@ -117,7 +117,7 @@ impl Vault {
         }
     }
 
-    /// What the caller's paths of things in a folder begin with.
+    /// Prefix of the caller's paths of items in a folder.
     pub(crate) fn shown(&self, folder: &NotePath) -> String {
         let names: Vec<_> = folder.names().skip(self.scope.root().names().count()).collect();
         names.into_iter().map(|name| format!("{name}/")).collect()

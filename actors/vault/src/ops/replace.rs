@@ -1,5 +1,5 @@
-//! Replacing text in a note. How much text comes of it is looked at before it is made, and whether
-//! anybody still waits for it at every match.
+//! Text replacement with bounded cost: the size of the result is checked before it is made, and
+//! cancellation at every match.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,33 +14,34 @@ use crate::Error;
 use crate::path::NotePath;
 use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
-/// The longest pattern, and what its matches are replaced with, as they are given.
+/// Maximum size of a pattern, and of its replacement, as given.
 const MOST_BYTES: usize = 64 * 1024;
-/// How long the matches of a pattern are looked for.
+/// Maximum time to look for the matches of a pattern.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is replaced, and with what.
+/// Replacement of text or of a pattern's matches.
 pub(crate) enum Replacement {
-    /// A text with a text, both taken as they are.
+    /// Literal text with literal text.
     Text { old: String, new: String },
-    /// What a pattern matches.
+    /// Matches of a pattern.
     Pattern(Box<Pattern>),
 }
 
-/// A compiled pattern with what its matches are replaced with.
+/// Compiled pattern with its replacement.
 pub(crate) struct Pattern {
     regex: Regex,
-    stretch: ScanWindow,
-    /// No match goes over a line's end.
+    window: ScanWindow,
+    /// True if no match extends over a line's end.
     in_line: bool,
-    /// The text between the groups.
+    /// Literal text of the replacement, without the groups.
     new: String,
-    /// Groups of the match, and where in that text they stand, in order.
+    /// Groups and their offsets in that text, in order.
     groups: Vec<(usize, usize)>,
 }
 
 impl Replacement {
-    /// Takes what a caller asks for. `$1` and `${name}` in what replaces a pattern are its groups.
+    /// Compiles what a caller asks for. `$1` and `${name}` in the replacement of a pattern are its
+    /// groups.
     ///
     /// # Errors
     /// [`Error::Pattern`].
@@ -51,17 +52,17 @@ impl Replacement {
         }
     }
 
-    /// The same, for a pattern that is shown less text at once.
+    /// Limits the text that a pattern is shown at once.
     #[cfg(test)]
     pub(super) fn shown(mut self, most: usize) -> Self {
         if let Self::Pattern(pattern) = &mut self {
-            pattern.stretch.most = most;
+            pattern.window.most = most;
         }
         self
     }
 
-    /// The text with everything replaced, and how often that was. What would be more than `most`
-    /// bytes is not made.
+    /// Returns the text with everything replaced, and the number of replacements. A result of more
+    /// than `most` bytes is not made.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::PatternTooSlow`] or [`Error::Cancelled`].
@@ -121,9 +122,9 @@ impl Pattern {
             &mut between,
         );
         groups.retain(|(group, _)| *group < regex.captures_len());
-        let told = if groups.is_empty() { 0 } else { regex.captures_len() };
-        let (stretch, in_line) = (ScanWindow::of(&hir, told)?, !has_line_end(&hir));
-        Ok(Self { regex, stretch, in_line, new: between, groups })
+        let group_count = if groups.is_empty() { 0 } else { regex.captures_len() };
+        let (window, in_line) = (ScanWindow::of(&hir, group_count)?, !has_line_end(&hir));
+        Ok(Self { regex, window, in_line, new: between, groups })
     }
 
     fn apply(&self, made: &mut Made<'_>) -> Result<(), Error> {
@@ -131,17 +132,17 @@ impl Pattern {
         let mut from = 0;
         loop {
             let end = match self.in_line {
-                true => self.stretch.end(text.as_bytes(), from),
-                false => (text.len() <= self.stretch.most).then_some(text.len()),
+                true => self.window.end(text.as_bytes(), from),
+                false => (text.len() <= self.window.most).then_some(text.len()),
             };
             let Some(end) = end else {
                 let bytes = match self.in_line {
                     true => text[from..].split('\n').next().map_or(0, str::len),
                     false => text.len(),
                 };
-                return Err(made.too_slow(self.stretch.refusal(bytes)));
+                return Err(made.too_slow(self.window.refusal(bytes)));
             };
-            // A match at the end, which is empty, is the next stretch's, unless there is none.
+            // A match at the end, which is empty, belongs to the next window, if there is one.
             let last = end == text.len();
             let input = Input::new(text).span(from..end);
             if self.groups.is_empty() {
@@ -171,7 +172,7 @@ impl Pattern {
         }
     }
 
-    /// Writes what replaces a match.
+    /// Writes the replacement of a match.
     fn expand(
         &self,
         made: &mut Made<'_>,
@@ -189,7 +190,7 @@ impl Pattern {
     }
 }
 
-/// Whether a match can have a line's end in it.
+/// True if a match can contain a line's end.
 fn has_line_end(pattern: &Hir) -> bool {
     match pattern.kind() {
         HirKind::Empty | HirKind::Look(_) => false,
@@ -206,13 +207,13 @@ fn has_line_end(pattern: &Hir) -> bool {
     }
 }
 
-/// The text that is being made.
+/// Result in the making.
 struct Made<'t> {
     path: &'t NotePath,
     text: &'t str,
     made: String,
     most: usize,
-    /// Up to where the old text was taken over or replaced.
+    /// Offset up to which the old text was copied or replaced.
     taken: usize,
     count: usize,
     stopped: &'t dyn Fn() -> bool,
@@ -220,13 +221,13 @@ struct Made<'t> {
 }
 
 impl Made<'_> {
-    /// A match begins.
+    /// Begins a match.
     fn begin(&mut self, at: usize) -> Result<(), Error> {
         self.look()?;
         self.push(&self.text[self.taken..at])
     }
 
-    /// It has been replaced.
+    /// Ends a match after its replacement.
     fn end(&mut self, at: usize) {
         self.taken = at;
         self.count += 1;
@@ -249,7 +250,7 @@ impl Made<'_> {
         match Instant::now() < self.until {
             true => Ok(()),
             false => Err(self.too_slow(format!(
-                "after {} s, {} of {} bytes were looked at",
+                "after {} s, {} of {} bytes were searched",
                 PATIENCE.as_secs(),
                 self.taken,
                 self.text.len()

@@ -50,12 +50,12 @@ fn note(path: &str) -> NotePath {
     NotePath::parse(path).unwrap()
 }
 
-/// Everything, also in folders.
+/// Lists everything; `recursive` includes subfolders.
 fn wanted(recursive: bool) -> Wanted {
     Wanted { recursive, limit: MOST_ROWS, ..Wanted::default() }
 }
 
-/// Replaces a text with a text.
+/// Replaces literal text.
 fn plain(old: &str, new: &str) -> Replacement {
     Replacement::new(old, new, false).unwrap()
 }
@@ -78,7 +78,7 @@ fn a_note_is_written_read_moved_and_deleted() {
     assert_eq!(code(vault.rename(&note("d/e.md"), &note("f.md"), false)), "note_exists");
     assert!(vault.rename(&note("d/e.md"), &note("f.md"), true).unwrap());
     assert_eq!(home.text("f.md"), "onetwo");
-    // Two names of one file: the system would leave both and say that one was moved.
+    // Two names of one file: the system would leave both and report a move.
     fs::hard_link(home.at("f.md"), home.at("g.md")).unwrap();
     assert_eq!(code(vault.rename(&note("g.md"), &note("f.md"), true)), "wrong_kind");
     vault.delete(&note("g.md")).unwrap();
@@ -115,7 +115,7 @@ fn what_is_prepended_comes_after_the_front_matter() {
     assert_eq!(home.text("new.md"), "made");
 }
 
-/// Every way out: of each, every action is refused and nothing outside is changed or shown.
+/// Every way out of the vault: each action is refused and nothing outside is changed or shown.
 #[test]
 fn no_symbolic_link_leads_out() {
     let home = Home::new();
@@ -178,7 +178,8 @@ fn no_symbolic_link_leads_out() {
     assert_eq!(home.text("inside/kept.md"), "kept");
 }
 
-/// A folder is swapped for a link out again and again while notes are written through it.
+/// Race: a folder is swapped for a link that leads out, again and again, while notes are written
+/// through it.
 #[test]
 fn a_link_put_in_place_meanwhile_leads_nowhere() {
     let home = Home::new();

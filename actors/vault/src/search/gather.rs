@@ -1,15 +1,15 @@
-//! What the workers found, put in order again.
+//! Reorder buffer: puts the workers' results in order again.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{Cut, Found, Hit, MOST_SKIPPED, Skipped};
 
-/// How many chunks the workers may be ahead of the first that is not done: what waits for it is
-/// held in memory.
+/// Maximum number of chunks that workers may be ahead of the first incomplete one; their results
+/// wait in memory.
 const AHEAD: usize = 32;
 
-/// What was found in one chunk.
+/// Results of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) hits: Vec<Hit>,
@@ -33,7 +33,7 @@ impl Part {
     }
 }
 
-/// Takes parts in any order, and counts those that are done from the first on.
+/// Collector that takes parts in any order and counts the completed prefix.
 pub(super) struct Gather {
     most: usize,
     most_bytes: usize,
@@ -45,10 +45,10 @@ pub(super) struct Gather {
 struct State {
     found: Found,
     bytes: usize,
-    /// The chunk that comes next in order.
+    /// Index of the next chunk in order.
     next: usize,
     waiting: BTreeMap<usize, Part>,
-    /// Nothing more is needed, or a worker has given up.
+    /// Closed: nothing more is needed, or a worker has given up.
     closed: bool,
 }
 
@@ -57,14 +57,14 @@ impl Gather {
         Self { most, most_bytes, state: Mutex::default(), moved: Condvar::new() }
     }
 
-    /// Waits until a chunk may be begun. False if it is not needed.
+    /// Waits until a chunk may begin. False if it is not needed.
     pub(super) fn admits(&self, nth: usize) -> bool {
         let ahead = |state: &mut State| !state.closed && nth >= state.next + AHEAD;
         let state = self.moved.wait_while(self.lock(), ahead);
         !state.unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Nothing that comes now is needed: a worker leaves a gap.
+    /// Closes the collector: a worker leaves a gap, so later chunks are not needed.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.moved.notify_all();
@@ -86,7 +86,7 @@ impl Gather {
         self.moved.notify_all();
     }
 
-    /// True if there is no room for more.
+    /// Adds a part. True once a limit is reached.
     fn take(&self, state: &mut State, part: Part) -> bool {
         let found = &mut state.found;
         if found.cut.is_some() {
@@ -111,7 +111,7 @@ impl Gather {
         false
     }
 
-    /// All that is there from the first chunk on without a gap.
+    /// Results of the completed prefix of chunks.
     pub(super) fn finish(self) -> Found {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).found
     }

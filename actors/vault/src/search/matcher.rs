@@ -1,4 +1,4 @@
-//! What makes a line a match.
+//! Line matcher: a compiled query and the lines that it matches.
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
@@ -9,21 +9,21 @@ use super::{Hit, Request};
 use crate::Error;
 use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
-/// What is shown of a line at most, in bytes.
+/// Maximum number of bytes shown of a line.
 const LINE_BYTES: usize = 1_000;
 
-/// A compiled query.
+/// Compiled query.
 pub(crate) struct Question {
     matcher: RegexMatcher,
-    stretch: ScanWindow,
+    window: ScanWindow,
 }
 
-/// Why a note has no answer.
+/// Reason why a note has no result.
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// Nobody waits for it any more, or the time is over.
+    /// Cancelled, or out of time.
     Stopped,
-    /// It has a line that is too long for the query, for people.
+    /// A line of the note is too long for the query; the reason is for people.
     TooLong(String),
 }
 
@@ -31,7 +31,8 @@ impl Question {
     /// Compiles a query.
     ///
     /// # Errors
-    /// [`Error::Pattern`]: no pattern, too large a one, or one that goes over a line's end.
+    /// [`Error::Pattern`] for an invalid or too large pattern, or one that extends over a line's
+    /// end.
     pub(crate) fn new(ask: &Request<'_>) -> Result<Self, Error> {
         let mut builder = RegexMatcherBuilder::new();
         builder
@@ -50,17 +51,17 @@ impl Question {
             .build()
             .parse(escaped.as_deref().unwrap_or(ask.query))
             .map_err(|error| wrong(&error))?;
-        Ok(Self { matcher, stretch: ScanWindow::of(&pattern, 0)? })
+        Ok(Self { matcher, window: ScanWindow::of(&pattern, 0)? })
     }
 
-    /// The same, shown less text at once.
+    /// Limits the text shown at once.
     #[cfg(test)]
     pub(super) fn shown(mut self, most: usize) -> Self {
-        self.stretch.most = most;
+        self.window.most = most;
         self
     }
 
-    /// For one thread.
+    /// Makes a searcher for one thread.
     pub(crate) fn searcher(&self) -> Searcher {
         SearcherBuilder::new()
             .line_number(true)
@@ -69,8 +70,8 @@ impl Question {
             .build()
     }
 
-    /// The first lines of a note that match; of those that are more bytes than there is room for,
-    /// the last is one too many.
+    /// First matching lines of a note; when they exceed the room in bytes, the last is one too
+    /// many.
     pub(super) fn hits(
         &self,
         searcher: &mut Searcher,
@@ -80,14 +81,14 @@ impl Question {
     ) -> Result<Vec<Hit>, Unanswered> {
         let mut gathered = Lines { bytes, from: 0, before: 0, room, taken: 0, hits: Vec::new() };
         while gathered.has_room() {
-            let Some(end) = self.stretch.end(bytes, gathered.from) else {
+            let Some(end) = self.window.end(bytes, gathered.from) else {
                 let rest = &bytes[gathered.from..];
                 let line = memchr_iter(b'\n', rest).next().unwrap_or(rest.len());
-                return Err(Unanswered::TooLong(self.stretch.refusal(line)));
+                return Err(Unanswered::TooLong(self.window.refusal(line)));
             };
-            let stretch = &bytes[gathered.from..end];
+            let window = &bytes[gathered.from..end];
             // Reading memory cannot fail, and the sink's error has no value.
-            let Ok(()) = searcher.search_slice(&self.matcher, stretch, &mut gathered) else {
+            let Ok(()) = searcher.search_slice(&self.matcher, window, &mut gathered) else {
                 return Ok(Vec::new());
             };
             if end == bytes.len() {
@@ -96,25 +97,25 @@ impl Question {
             if stopped() {
                 return Err(Unanswered::Stopped);
             }
-            gathered.before += memchr_iter(b'\n', stretch).count() as u64;
+            gathered.before += memchr_iter(b'\n', window).count() as u64;
             gathered.from = end;
         }
         Ok(gathered.hits)
     }
 }
 
-/// What is wanted of a note at most.
+/// Limits on the results of one note.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) hits: usize,
     pub(super) bytes: usize,
-    /// Before and after each line.
+    /// Number of lines before and after each match.
     pub(super) context_lines: usize,
 }
 
 struct Lines<'b> {
     bytes: &'b [u8],
-    /// Where the stretch begins that is searched, and how many lines are before it.
+    /// Offset of the window being searched, and the number of lines before it.
     from: usize,
     before: u64,
     room: Room,
@@ -146,9 +147,9 @@ impl Sink for Lines<'_> {
     }
 }
 
-/// The line with those around it.
+/// Line with those around it.
 fn context(bytes: &[u8], start: usize, end: usize, lines: usize) -> String {
-    // The newline before the line is the first that is found going back.
+    // The newline before the line is the first one found going back.
     let first = memrchr_iter(b'\n', &bytes[..start]).nth(lines).map_or(0, |newline| newline + 1);
     let last = match lines.checked_sub(1) {
         None => end,
@@ -160,7 +161,7 @@ fn context(bytes: &[u8], start: usize, end: usize, lines: usize) -> String {
     shown.join("\n")
 }
 
-/// A line without its end, cut if it is long.
+/// Line without its end, cut if it is long.
 fn shown(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,4 +1,4 @@
-//! Reading many notes, one folder after the other.
+//! Note reader that caches the last folder and its buffer.
 
 use cap_std::fs::Dir;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::folder::{Folder, read_at};
 use crate::path::NotePath;
 
-/// Keeps the folder of the last note open, and the memory of its text.
+/// Reader that keeps the folder of the last note open, and reuses its buffer.
 pub(super) struct Reader<'f> {
     folder: &'f Folder,
     root: &'f NotePath,
@@ -19,7 +19,7 @@ impl<'f> Reader<'f> {
         Self { folder, root, open: None, bytes: Vec::new() }
     }
 
-    /// A note by its path below the root. Its lines end in `\n` alone, so that `$` means the same
+    /// Reads a note by its path below the root. Lines end in `\n` alone, so that `$` means the same
     /// in every note.
     pub(super) fn read(&mut self, note: &str) -> Result<&[u8], Error> {
         let (folder, name) = note.rsplit_once('/').unwrap_or(("", note));
@@ -35,7 +35,7 @@ impl<'f> Reader<'f> {
     }
 }
 
-/// Takes the `\r` out of each `\r\n`.
+/// Turns each `\r\n` into `\n`.
 fn unify(bytes: &mut Vec<u8>) {
     let Some(first) = memchr::memchr(b'\r', bytes) else { return };
     let (mut to, mut from) = (first, first);

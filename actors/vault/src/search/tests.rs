@@ -41,7 +41,7 @@ fn run(vault: &Vault, ask: &Request<'_>) -> Result<Found, Error> {
     search(vault, ask, &Watch { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS })
 }
 
-/// The same question, asked in the plainest way there is.
+/// Reference search, in the plainest way.
 fn plainly(notes: &[(String, String)], ask: &Request<'_>) -> Vec<Hit> {
     let pattern = if ask.regex { ask.query.to_owned() } else { regex::escape(ask.query) };
     let case = if ask.case_sensitive { "" } else { "(?i)" };
@@ -199,7 +199,7 @@ fn a_note_is_searched_in_stretches_as_it_is_at_once() {
     }
 }
 
-/// Of a large pattern, a search takes a step for each of its states at each byte.
+/// A search takes one step for each state of a large pattern at each byte.
 #[test]
 fn large_patterns_are_stopped_within_a_note_and_get_no_endless_lines() {
     let large = Request { regex: true, threads: 1, ..ask("[ab]{0,2000}[cd]") };

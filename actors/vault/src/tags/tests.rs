@@ -1,10 +1,10 @@
-//! Where tags are found, and where not.
+//! Detection of tags in text.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The tags in a text.
+/// Tags in a text.
 fn inline(text: &str) -> Vec<String> {
     let found = super::inline(text, &|| false).unwrap();
     assert!(!found.more);
@@ -45,14 +45,14 @@ fn tags_are_found_in_so_much_of_a_note_and_so_many_of_them() {
     let front = front::read("---\ntags: [x]\n---\n").unwrap();
     let whole = super::all(&front, &all);
     assert_eq!((whole.tags.len(), whole.tags[0].as_str(), whole.more), (MOST, "x", true));
-    // What stands after the part that is looked through is not found, and that is said.
+    // A tag after the searched part is not found, and the result says so.
     let long = format!("#first\n{}\n#last\n", "word ".repeat(LOOKED_THROUGH_BYTES / 5));
     let found = tags(&long);
     assert_eq!((found.tags, found.more), (vec!["first".to_owned()], true));
     let has = |tag: &str| has(&long, &front, tag, &|| false).unwrap();
     assert_eq!((has("first"), has("x"), has("last")), (Some(true), Some(true), None));
     assert_eq!(super::has("#a", &front, "last", &|| false).unwrap(), Some(false));
-    // A tag is not cut.
+    // A tag at the boundary is not cut.
     let cut = format!("{}#tag{}", "w ".repeat(LOOKED_THROUGH_BYTES / 2 - 2), "x".repeat(99));
     assert!(tags(&cut).tags.is_empty());
 }

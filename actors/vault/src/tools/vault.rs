@@ -1,4 +1,4 @@
-//! The one tool of the vault, with an action for each thing that is done with notes.
+//! Declaration of the tool `vault`, with one action per operation on notes.
 
 use hivekeep_kernel::tools;
 use schemars::JsonSchema;
@@ -80,7 +80,7 @@ pub struct VaultCall {
     pub recent_count: Option<u32>,
 }
 
-/// `null` is a value too.
+/// Accepts `null` as a value.
 fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(value).map(Some)
 }
@@ -164,7 +164,7 @@ pub enum TagsAction {
 tools! { pub FAMILY: "vault" for VaultActor, singleton vault;
     vault: VaultCall => VaultResult = VaultActor::on_vault {
         title: "Notes in the vault", effect: Destroy, risk: Risk::Medium,
-        // The largest note, with every character escaped as often as text is.
+        // Size of the largest note, with every character escaped as often as text is.
         result_budget_bytes: 40 * 1024 * 1024,
     };
 }

@@ -1,4 +1,4 @@
-//! Of the actions, those on many notes at once.
+//! Handlers of the actions on many notes at once.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MOST_CONTEXT: u8 = 20;
 const DEFAULT_RECENT: u32 = 10;
 const MOST_RECENT: u32 = 1_000;
 const MOST_PATHS: usize = 10;
-/// Texts that one `batch_read` answers together: with JSON's escapes, below what a result may be.
+/// Maximum size of the texts of one `batch_read`: with JSON's escapes, below the limit of a result.
 const BATCH_BYTES: usize = 20 * 1024 * 1024;
 
 impl VaultActor {
@@ -31,14 +31,14 @@ impl VaultActor {
         if context > MOST_CONTEXT {
             return Err(ToolError::invalid(format!("context_lines must be 0 to {MOST_CONTEXT}")));
         }
-        let options = self.house.options.clone();
+        let options = self.shared.options.clone();
         let most = match call.max_results {
             None => DEFAULT_RESULTS.min(options.max_results),
             Some(0) => options.max_results,
             Some(most) => options.max_results.min(most as usize),
         };
         let progress = by.cx.progress.clone();
-        Ok(self.look(by, &self.house.searches, move |vault, stopped| {
+        Ok(self.look(by, &self.shared.searches, move |vault, stopped| {
             let ask = Request {
                 query: &query,
                 regex: call.regex.unwrap_or(false),
@@ -87,7 +87,7 @@ impl VaultActor {
         let (recursive, notes_only) = (call.recursive.unwrap_or(false), call.notes_only);
         let notes_only = notes_only.unwrap_or(false);
         let wanted = Wanted { recursive, notes_only, after: call.after, limit };
-        Ok(self.look(by, &self.house.readers, move |vault, stopped| {
+        Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let listed = vault.list(&at, &wanted, stopped)?;
             let rows = listed.rows.into_iter();
             let entries: Vec<_> = rows
@@ -111,14 +111,14 @@ impl VaultActor {
         }
         let content = call.include_content.unwrap_or(true);
         let front = call.include_frontmatter.unwrap_or(true);
-        // A path that is none is that row's error, as a note that is not there.
+        // A bad path is an error of its row, like a missing note.
         let asked: Vec<_> = paths
             .into_iter()
             .map(|path| {
                 (self.readable(by, Some(path.clone()), "paths").map(|(note, _)| note), path)
             })
             .collect();
-        Ok(self.look(by, &self.house.readers, move |vault, stopped| {
+        Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let mut room = BATCH_BYTES;
             let mut rows = Vec::new();
             for (note, path) in asked {
@@ -137,7 +137,7 @@ impl VaultActor {
         if recent > MOST_RECENT {
             return Err(ToolError::invalid(format!("recent_count must be at most {MOST_RECENT}")));
         }
-        Ok(self.look(by, &self.house.readers, move |vault, stopped| {
+        Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let stats = vault.stats(recent as usize, stopped)?;
             let rows = stats.recent.into_iter().map(|file| RecentRow {
                 path: file.path,
@@ -156,7 +156,7 @@ impl VaultActor {
     }
 }
 
-/// One note of several. `room` is what its text and those after it may have together.
+/// Reads one note of several. `room` is the size left for its text and those after it.
 fn row(
     vault: &Vault,
     note: Result<NotePath, ToolError>,

@@ -1,4 +1,4 @@
-//! What is listed, and in which pages.
+//! Listings and their pages.
 
 use proptest::prelude::*;
 use rustix::thread::CapabilitySet;
@@ -67,13 +67,13 @@ proptest! {
             }
         }
         prop_assert_eq!(&pages, &whole);
-        // Also after a path that is not there.
+        // Pages may also begin after a path that does not exist.
         let (rest, _) = paths(&home.vault, at, &Wanted { after: Some(nowhere.clone()), ..wanted });
         prop_assert_eq!(rest, whole.into_iter().filter(|path| *path > nowhere).collect::<Vec<_>>());
     }
 }
 
-/// A page looks at the folders on the way to its place, and at none before or after it.
+/// A page visits the folders on the way to its position, and none before or after it.
 #[test]
 fn a_page_enters_no_folder_that_it_does_not_need() {
     let home = Home::new();
@@ -93,18 +93,19 @@ fn a_page_enters_no_folder_that_it_does_not_need() {
         (names, listed.truncated),
         (["51/one.md", "52/one.md", "53/one.md"].map(str::to_owned).into(), true)
     );
-    // The hundred folders, and what is in five of them: the one it comes from, three, and the next.
+    // All hundred folders, and the contents of five of them: the one it starts from, three, and the
+    // next.
     assert_eq!(looked.get(), 105);
 }
 
-/// A folder that the daemon may not read closes no other, and is not passed over in silence.
+/// An unreadable folder hides no other, and is reported.
 #[test]
 fn folders_that_cannot_be_read_are_told() {
     let home = Home::new();
     for path in ["a.md", "closed/b.md", "names/c.md", "z/d.md"] {
         home.put(path, "x");
     }
-    // Root may look everywhere; this thread may not any more.
+    // Root may read everything; this thread no longer may.
     let mut sets = rustix::thread::capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
     rustix::thread::set_capabilities(None, sets).unwrap();
@@ -112,7 +113,7 @@ fn folders_that_cannot_be_read_are_told() {
         fs::set_permissions(home.at(path), fs::Permissions::from_mode(mode)).unwrap();
     };
     mode("closed", 0o000);
-    // Its names, and nothing of them.
+    // Names are readable, but nothing about them.
     mode("names", 0o400);
     let listed = paths(&home.vault, "", &wanted(true));
     let stats = home.vault.stats(9, &|| false);

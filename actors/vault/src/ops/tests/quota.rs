@@ -1,4 +1,4 @@
-//! What all notes together may take.
+//! Quota on the size of all notes together.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_full_vault_takes_no_more_until_something_is_gone() {
     vault.write(&note("large.md"), &large, Mode::Overwrite).unwrap();
     assert_eq!(code(vault.write(&note("more.md"), &more, Mode::Overwrite)), "vault_full");
     assert!(!home.at("more.md").exists() && home.text("large.md") == large);
-    // In place of the old one there is room; so there is when that is gone.
+    // A replacement that fits is allowed; so is the note once the other is gone.
     vault.write(&note("large.md"), &more, Mode::Overwrite).unwrap();
     vault.write(&note("more.md"), &more, Mode::Overwrite).unwrap();
     assert_eq!(code(vault.write(&note("large.md"), &large, Mode::Overwrite)), "vault_full");
@@ -24,7 +24,7 @@ fn small_notes_take_a_block_each() {
     let write = |n: usize| home.vault.write(&note(&format!("{n}.md")), "", Mode::Overwrite);
     let refused = (0..300).find(|n| write(*n).is_err());
     assert_eq!(refused, Some(256));
-    // What is there already can be written, moved and made smaller.
+    // Existing notes can be written, moved and made smaller.
     home.vault.write(&note("0.md"), "short", Mode::Overwrite).unwrap();
     assert!(home.vault.rename(&note("0.md"), &note("new.md"), false).unwrap());
 }

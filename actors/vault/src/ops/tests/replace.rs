@@ -1,4 +1,4 @@
-//! What is replaced, and what a replacement may cost.
+//! Text replacement and its limits.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn text_is_replaced_as_it_is_and_patterns_with_their_groups() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Also where the text is shown to the pattern in pieces.
+    /// Compares with the library, also where the text is shown to the pattern in windows.
     #[test]
     fn a_pattern_replaces_what_the_library_replaces(
         text in "[ab\n\r ä]{0,30}",
@@ -57,7 +57,7 @@ fn no_more_is_made_than_a_note_may_have() {
     let home = Home::with(Options { max_note_mb: 1, ..Options::default() });
     let big = "x".repeat(1 << 20);
     home.put("a.md", &big);
-    // 1 GiB, if it were made.
+    // Would be 1 GiB, if it were made.
     for (old, new) in [("(?s).+", "$0".repeat(1_000)), ("(x)", "$1".repeat(1_000))] {
         let huge = Replacement::new(old, &new, true).unwrap();
         let refused = home.vault.replace(&note("a.md"), &huge, &|| false).unwrap_err();
@@ -94,7 +94,7 @@ fn a_pattern_that_is_too_large_for_a_note_is_refused_and_one_for_lines_is_not() 
         let replacement = Replacement::new(old, "", true).unwrap();
         home.vault.replace(&note(path), &replacement, &|| false)
     };
-    // It may take one step for each of its states at each byte, and nothing stops it there.
+    // The engine may take one step for each of its states at each byte, and nothing stops it there.
     assert_eq!(code(replace("a.md", "(?s)(.{0,100}x){9}")), "pattern_too_slow");
     assert_eq!(code(replace("a.md", "(.{0,100}x){9}")), "done");
     assert_eq!(code(replace("line.md", "(.{0,100}x){9}")), "pattern_too_slow");
