@@ -1,4 +1,4 @@
-//! What the git tools answer.
+//! Result types of the git tools.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

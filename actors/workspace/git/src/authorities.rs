@@ -1,4 +1,4 @@
-//! Authorities that the operator trusts beside those of the image.
+//! Certificate authorities that the operator trusts beside those of the image.
 
 use std::{path::Path, time::Duration};
 
@@ -9,17 +9,17 @@ use crate::codes;
 
 /// Where the guest's git finds them.
 pub(super) const PLACE: &str = "/run/hivekeep/git-authorities.pem";
-/// Where images have those that everybody trusts.
+/// Folder in images with the commonly trusted authorities.
 pub(super) const USUAL: &str = "/etc/ssl/certs";
-/// Several times as much as all that a browser trusts.
+/// Maximum size of the file, several times the usual set of a browser.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// Time to bring them to the guest.
+/// Maximum time to upload them to the guest.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Brings the certificates of a host's file to the guest.
+/// Uploads the certificates of a host's file to the guest.
 ///
 /// # Errors
-/// `ca_file_unavailable`; what stands in the way to the guest.
+/// `ca_file_unavailable`; errors of the link to the guest.
 pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
     let refused = |why: String| {
         let message = format!("the configured certificates in {}: {why}", file.display());
@@ -33,15 +33,15 @@ pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
 }
 
 async fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let said = |error: std::io::Error| error.to_string();
-    let bytes = tokio::fs::metadata(file).await.map_err(said)?.len();
+    let describe = |error: std::io::Error| error.to_string();
+    let bytes = tokio::fs::metadata(file).await.map_err(describe)?.len();
     if bytes > MAX_BYTES {
         return Err("more than 1 MiB".to_owned());
     }
-    let text = tokio::fs::read_to_string(file).await.map_err(said)?;
+    let text = tokio::fs::read_to_string(file).await.map_err(describe)?;
     match text.contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(text.into_bytes()),
-        false => Err("holds no certificate in PEM".to_owned()),
+        false => Err("does not contain a PEM certificate".to_owned()),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         let file = dir.path().join("ca.pem");
         assert!(read(&file).await.is_err());
         std::fs::write(&file, "-----BEGIN RSA PRIVATE KEY-----\n").unwrap();
-        assert_eq!(read(&file).await.unwrap_err(), "holds no certificate in PEM");
+        assert_eq!(read(&file).await.unwrap_err(), "does not contain a PEM certificate");
         std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
         assert!(read(&file).await.is_ok());
         std::fs::File::options().write(true).open(&file).unwrap().set_len(MAX_BYTES + 1).unwrap();

@@ -1,4 +1,4 @@
-//! `git_clone`.
+//! Clone operation, behind the tool `git_clone`.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::{
 use crate::api::GitCloned;
 use crate::codes;
 
-/// Time for a look at the destination, or at the server's branches.
+/// Maximum time to check the destination, or the server's branches.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// A clone, checked.
+/// Validated parameters of a clone.
 pub struct CloneWish {
     pub url: GitUrl,
     pub login: Option<Login>,
-    /// Absolute.
+    /// Absolute path of the destination.
     pub path: String,
     pub branch: Option<String>,
     pub depth: Option<u32>,
@@ -29,7 +29,8 @@ pub struct CloneWish {
 
 impl CloneWish {
     /// # Errors
-    /// `invalid_input` for a branch that can be none.
+    ///
+    /// `invalid_input` for an invalid branch or depth.
     pub fn check(&self) -> Result<(), ToolError> {
         if self.depth == Some(0) {
             return Err(ToolError::invalid("depth must be at least 1"));
@@ -38,7 +39,7 @@ impl CloneWish {
     }
 }
 
-/// Clones. `git` is in a folder that is there in any case.
+/// Clones a repository. `git` runs in a folder that exists in any case.
 ///
 /// # Errors
 /// `destination_not_empty`, `authentication_required`, `authentication_failed`,
@@ -57,10 +58,10 @@ pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError
     })
 }
 
-/// The clone itself, into a folder that git finds usable.
+/// Runs the clone itself, into a folder that git accepts.
 ///
 /// # Errors
-/// As [`clone`].
+/// See [`clone`].
 pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError> {
     if let Some(secret) = wish.url.secret() {
         git.hider.add(&secret);
@@ -79,12 +80,13 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
 }
 
 /// # Errors
+///
 /// `destination_not_empty`.
 async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
     let look = FileList { path: path.to_owned(), after: None, limit: 1 };
     let what = match git.link().ask(look, Wait::at_most(LOOK)).await {
         Ok(listed) if listed.entries.is_empty() => return Ok(()),
-        Ok(_) => "holds files",
+        Ok(_) => "contains files",
         Err(LinkError::Guest(error)) if error.code == GuestCode::NotFound => return Ok(()),
         Err(LinkError::Guest(error)) if error.code == GuestCode::NotADirectory => "is a file",
         Err(error) => return Err(link_error(error)),
@@ -110,7 +112,7 @@ async fn failure(git: &mut Git, wish: &CloneWish, done: &GitDone, asked: &Asked)
         .next("git's output says why: the address, the network policy of the workspace, the server or its certificate (one of your own: git.ca_file on the host, or GIT_SSL_CAINFO by set_env)")
 }
 
-/// Whether the server is there and has no such branch. It says so by an exit code of its own.
+/// True if the server answers and has no such branch, which git reports by an exit code of its own.
 async fn lacks(git: &mut Git, wish: &CloneWish, branch: &str) -> bool {
     let (head, tag) = (format!("refs/heads/{branch}"), format!("refs/tags/{branch}"));
     let args = ["ls-remote", "--exit-code", "--", wish.url.plain(), &head, &tag];

@@ -1,4 +1,4 @@
-//! `git_commit`.
+//! Commit operation, behind the tool `git_commit`.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::{Git, names};
 use crate::api::{CommitStatus, GitCommitted};
 use crate::codes;
 
-/// Longest message; it is one argument.
+/// Maximum length of a message; it is one argument.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
-/// Time for hooks and for adding much.
+/// Maximum time, including hooks and staging of many files.
 const LIMIT: Duration = Duration::from_secs(240);
 const OUTPUT_BYTES: u64 = 256 * 1024;
-/// Conflicts that are named.
+/// Maximum number of conflicts that are named.
 const NAMED: usize = 50;
 
-/// A commit, as asked for.
+/// Parameters of a commit.
 pub struct CommitWish {
     pub message: String,
     pub add_all: bool,
@@ -26,10 +26,11 @@ pub struct CommitWish {
 
 impl CommitWish {
     /// # Errors
+    ///
     /// `invalid_input`.
     pub fn check(&self) -> Result<(), ToolError> {
         if self.message.trim().is_empty() || self.message.contains('\0') {
-            return Err(ToolError::invalid("message is empty or holds a NUL byte"));
+            return Err(ToolError::invalid("message is empty or contains a NUL byte"));
         }
         if self.message.len() > MAX_MESSAGE_BYTES {
             return Err(ToolError::invalid("message is longer than 65536 bytes"));
@@ -53,8 +54,8 @@ impl CommitWish {
 /// Commits what is staged, after staging everything if asked to.
 ///
 /// # Errors
-/// `not_a_repository` and its like, `identity_missing`, `conflicts_unresolved`,
-/// `commit_refused` by a hook, `git_commit_failed`.
+/// `not_a_repository` and similar, `identity_missing`, `conflicts_unresolved`, `commit_refused` by
+/// a hook, `git_commit_failed`.
 pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, ToolError> {
     git.check_work_tree().await?;
     if let Some((name, email)) = wish.author()? {
@@ -78,11 +79,11 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
             ));
         }
     }
-    // 1 is a difference; concluding a merge needs none.
+    // Exit code 1 means a difference; concluding a merge needs none.
     let same = git.run(&["diff", "--cached", "--quiet"]).await?;
     let merging = git.line(&["rev-parse", "--quiet", "--verify", "MERGE_HEAD"]).await?.is_some();
     if same.ok() && !merging {
-        return told(&git, CommitStatus::NothingToCommit, String::new()).await;
+        return committed(&git, CommitStatus::NothingToCommit, String::new()).await;
     }
     identified(&git).await?;
     let message = format!("--message={}", wish.message);
@@ -90,7 +91,7 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
     match done.exit_code {
         0 => {
             let summary = git.hider.words(&done.stdout);
-            told(&git, CommitStatus::Committed, summary).await
+            committed(&git, CommitStatus::Committed, summary).await
         }
         1 => Err(git
             .failed(codes::COMMIT_REFUSED, "a hook of the repository refused the commit", &done)
@@ -102,7 +103,11 @@ pub async fn commit(mut git: Git, wish: CommitWish) -> Result<GitCommitted, Tool
     }
 }
 
-async fn told(git: &Git, status: CommitStatus, summary: String) -> Result<GitCommitted, ToolError> {
+async fn committed(
+    git: &Git,
+    status: CommitStatus,
+    summary: String,
+) -> Result<GitCommitted, ToolError> {
     Ok(GitCommitted {
         status,
         commit_sha: git.head().await?,
@@ -113,7 +118,8 @@ async fn told(git: &Git, status: CommitStatus, summary: String) -> Result<GitCom
 }
 
 /// # Errors
-/// `conflicts_unresolved`: to stage these would commit their markers.
+///
+/// `conflicts_unresolved`: staging these files would commit their conflict markers.
 async fn resolved(git: &Git) -> Result<(), ToolError> {
     let done = git.run(&["diff", "--name-only", "--diff-filter=U", "-z"]).await?;
     let paths: Vec<String> = done
@@ -133,6 +139,7 @@ async fn resolved(git: &Git) -> Result<(), ToolError> {
 }
 
 /// # Errors
+///
 /// `identity_missing`.
 async fn identified(git: &Git) -> Result<(), ToolError> {
     for who in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {

@@ -1,5 +1,5 @@
-//! Who one is for which server: as a call says, as an address says, or as the host is
-//! configured.
+//! Credential lookup: selects the login for a server from the call, the address or the host's
+//! configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::codes;
 
 use super::GitUrl;
 
-/// What servers take for a name when the token is what counts.
+/// User name for servers where only the token counts.
 const ANY_NAME: &str = "x-access-token";
-/// Longest token.
+/// Maximum length of a token.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// A shorter one could not be found again in output.
+/// Minimum length of a token; a shorter one could not be recognised in output.
 const LEAST_TOKEN_BYTES: usize = 4;
 
 /// Section `[git]`.
@@ -69,14 +69,14 @@ pub struct Given {
 }
 
 impl Given {
-    /// For the server that would be told.
+    /// Makes a login for the server that would receive the credential.
     ///
     /// # Errors
     /// `credential_for_another_server`; `invalid_input`.
     pub fn login(&self, origin: &str, username: Option<&str>) -> Result<Login, ToolError> {
         if let Some(host) = &self.host {
             if !is_pattern(host) {
-                return Err(ToolError::invalid("credential: host is no name of a server")
+                return Err(ToolError::invalid("credential: host is not a valid server name")
                     .next("give it as example.org, example.org:8443 or http://example.org"));
             }
             if !fits(host, origin) {
@@ -92,7 +92,7 @@ impl Given {
     }
 }
 
-/// A credential before it is read from where it is kept.
+/// Login whose token is not read yet.
 #[derive(Debug, Clone)]
 pub struct Login {
     origin: String,
@@ -108,12 +108,12 @@ enum Token {
 }
 
 impl Login {
-    /// Whether the token is the operator's, which whoever calls has not got.
+    /// True if the token is the operator's, which the caller does not know.
     pub fn is_configured(&self) -> bool {
         !matches!(self.token, Token::Given(_))
     }
 
-    /// That of a call or an address.
+    /// Makes a login from a call's or an address's credential.
     ///
     /// # Errors
     /// `invalid_input`, without the token.
@@ -122,7 +122,9 @@ impl Login {
             .map_err(|why| ToolError::invalid(format!("credential: the token {why}")))?;
         let username = username.unwrap_or(ANY_NAME);
         if username.is_empty() || username.contains(|c: char| c.is_control()) {
-            return Err(ToolError::invalid("credential: username is empty or no plain text"));
+            return Err(ToolError::invalid(
+                "credential: username is empty or contains a control character",
+            ));
         }
         let (origin, username) = (origin.to_owned(), username.to_owned());
         Ok(Self { origin, username, token: Token::Given(token.clone()) })
@@ -131,7 +133,7 @@ impl Login {
     /// Reads the token.
     ///
     /// # Errors
-    /// `credential_unavailable`, with what the operator has to mend.
+    /// `credential_unavailable`, with what the operator has to fix.
     pub async fn credential(&self) -> Result<Credential, ToolError> {
         let (text, place) = match &self.token {
             Token::Given(secret) => return Ok(self.with(secret.clone())),
@@ -160,16 +162,16 @@ impl Login {
 
 async fn read(path: &Path) -> Result<String, String> {
     let bytes = tokio::fs::read(path).await.map_err(|error| error.to_string())?;
-    let secret = String::from_utf8(bytes).map_err(|_| "is no text".to_owned())?;
+    let secret = String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())?;
     Ok(secret)
 }
 
-/// Whether it can be answered to a prompt and hidden in output.
+/// Checks that a token can answer a prompt and be hidden in output.
 fn checked(token: &str) -> Result<(), &'static str> {
     match token.len() {
         0..LEAST_TOKEN_BYTES => Err("is shorter than 4 bytes"),
         LEAST_TOKEN_BYTES..=MAX_TOKEN_BYTES => match token.contains(|c: char| c.is_control()) {
-            true => Err("holds a control character"),
+            true => Err("contains a control character"),
             false => Ok(()),
         },
         _ => Err("is longer than 16384 bytes"),
@@ -177,7 +179,7 @@ fn checked(token: &str) -> Result<(), &'static str> {
 }
 
 impl GitOptions {
-    /// What is configured for an origin.
+    /// Configured login for an origin.
     pub fn login(&self, origin: &str, username: Option<&str>) -> Option<Login> {
         let found = self.credentials.iter().find(|it| fits(&it.host, origin))?;
         let token = match (&found.token_file, &found.token_env) {
@@ -189,10 +191,10 @@ impl GitOptions {
         Some(Login { origin: origin.to_owned(), username, token })
     }
 
-    /// What a call says, before what the address says, before what is configured.
+    /// Login for an address: from the call, else from the address, else from the configuration.
     ///
     /// # Errors
-    /// `invalid_input` for a credential that nobody would ask for, or that is none.
+    /// `invalid_input` for an invalid credential, or one that no server would ask for.
     pub fn login_for(
         &self,
         url: &GitUrl,
@@ -240,7 +242,7 @@ impl FamilyOptions for GitOptions {
     }
 }
 
-/// Scheme and server, this without the port that the scheme means anyway: no origin has that.
+/// Splits a pattern into scheme and server, without the default port, which no origin has.
 fn split_scheme(pattern: &str) -> (&str, &str) {
     let (scheme, host) = pattern.split_once("://").unwrap_or(("https", pattern));
     let port = if scheme == "http" { ":80" } else { ":443" };

@@ -1,4 +1,4 @@
-//! `git_diff`.
+//! Diff operation, behind the tool `git_diff`.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::Git;
 use crate::api::GitDiffed;
 use crate::codes;
 
-/// Most bytes of a diff that are returned.
+/// Maximum size of a diff that is returned.
 const MAX_BYTES: u64 = 2 * 1024 * 1024;
-/// A credential that the cut would split is hidden whole.
+/// Extra bytes read, so that a credential that the cut would split is hidden whole.
 const MARGIN_BYTES: u64 = 20 * 1024;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A diff, as asked for.
+/// Parameters of a diff.
 pub struct DiffWish {
     pub staged: bool,
     pub stat: bool,
@@ -25,6 +25,7 @@ pub struct DiffWish {
 
 impl DiffWish {
     /// # Errors
+    ///
     /// `invalid_input`.
     pub fn check(&self) -> Result<(), ToolError> {
         if !(1..=MAX_BYTES).contains(&self.max_bytes) {
@@ -33,17 +34,17 @@ impl DiffWish {
         }
         match self.file_path.as_deref() {
             Some(path) if path.is_empty() || path.contains('\0') => {
-                Err(ToolError::invalid("file_path is empty or holds a NUL byte"))
+                Err(ToolError::invalid("file_path is empty or contains a NUL byte"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// What differs.
+/// Reads the diff of the work tree or the index.
 ///
 /// # Errors
-/// `not_a_repository` and its like; `git_diff_failed`.
+/// `not_a_repository` and similar; `git_diff_failed`.
 pub async fn diff(git: &Git, wish: DiffWish) -> Result<GitDiffed, ToolError> {
     git.check_work_tree().await?;
     let mut args = vec!["diff", "--no-color", "--no-ext-diff"];

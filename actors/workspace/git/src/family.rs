@@ -1,4 +1,4 @@
-//! The options of the git tools, which workspaces serve.
+//! Git family: options of the git tools, which workspaces serve.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 use crate::GitOptions;
 use crate::codes;
 
-/// Offers [`GitOptions`] to whoever serves the tools; has no actor.
+/// Family without an actor that offers [`GitOptions`] to the crate that serves the tools.
 pub struct GitFamily;
 
 impl Family for GitFamily {

@@ -1,8 +1,8 @@
-//! Entries for the fuzz targets: what a guest's git prints.
+//! Fuzz targets: output of a guest's git.
 
 use super::{GitUrl, Hider, report, status, url};
 
-/// Output of git, and an address that a repository names.
+/// Parses output of git, and an address that a repository names.
 pub fn output(bytes: &[u8]) {
     for cut in [false, true] {
         let _ = status::read(bytes, cut);

@@ -1,7 +1,7 @@
-//! The guest's git, run for the tools: always an argument vector, never a shell's line.
+//! Client of the guest's git: each tool runs it with an argument vector, never a shell line.
 //!
-//! What is found out by exit codes and by what git prints for programs decides; its words
-//! to people are passed on without credentials and never read.
+//! Decisions depend on exit codes and on git's machine-readable output only; its messages for
+//! people are passed on without credentials and never parsed.
 
 pub mod api;
 mod authorities;

@@ -1,4 +1,4 @@
-//! Commits of several repositories brought together in one.
+//! Merge saga: brings the commits of several repositories together in one.
 //!
 //! ```text
 //!  source ── status ── bundle ─► file of this host ─► target: refs/hivekeep/merge/ID/…
@@ -7,11 +7,11 @@
 //!                                                       │
 //!    target's branch ◄── one fast-forward, if all went well
 //! ```
-//! Everything is tried in a work tree beside the target's own, so that the target itself
-//! changes in one step or not at all. What is needed for that carries the merge's id and
-//! is removed at its end; what a merge that was cut short left, the next one removes
-//! ([`leftovers`]). Both ends are machines that are not trusted: what they say is bounded,
-//! and what one says is handed to the other only as a commit's id or as a bundle.
+//! The merge is built in a scratch work tree beside the target's own, so that the target itself
+//! changes in one step or not at all. Temporary files and refs carry the merge's id and are removed
+//! at its end; the next merge removes the leftovers of one that was cut short ([`leftovers`]). Both
+//! ends are machines that are not trusted: their output is bounded, and only commit ids and bundles
+//! pass from one to the other.
 
 pub mod api;
 mod collect;
@@ -48,39 +48,39 @@ pub use self::{
 };
 use crate::merge::api::{MergeResult, MergeStrategy};
 
-/// Sources that are collected at the same time.
+/// Maximum number of sources collected at the same time.
 const AT_ONCE: usize = 4;
 
-/// What is asked for.
+/// Parameters of a merge.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// Where the repository is, everywhere.
+    /// Path of the repository, the same in all workspaces.
     pub path: String,
-    /// How.
+    /// Strategy of the merge.
     pub strategy: MergeStrategy,
-    /// For commits that are made.
+    /// Message of commits that the merge makes.
     pub commit_message: Option<String>,
-    /// Make commits of what is not committed in the sources.
+    /// Commit the sources' uncommitted work first.
     pub commit_uncommitted: bool,
-    /// Keep what merged when something else did not.
+    /// Land what merged even if another source failed.
     pub keep_going: bool,
 }
 
-/// A workspace that takes part.
+/// Workspace that takes part in a merge.
 pub struct Side {
-    /// Its id.
+    /// Id of the workspace.
     pub id: WorkspaceId,
-    /// Its name.
+    /// Name of the workspace.
     pub name: String,
-    /// The way to its repository, or why there is none.
+    /// Access to its repository, or the reason why there is none.
     pub repository: Result<Box<dyn Repository>, ToolError>,
 }
 
 /// Merges `sources` into `target`. `spool` is a folder of this host for bundles.
 ///
 /// # Errors
-/// When nothing could be tried, or what was tried could not be brought to the target's
-/// branch: then the target is as it was. That a source fails is an outcome.
+/// Fails when nothing could be tried, or the result could not be landed on the target's branch:
+/// then the target is unchanged. A failed source is part of the result.
 pub async fn merge(
     wish: &Wish,
     running: &Running,
@@ -98,12 +98,12 @@ pub async fn merge(
     let outcome = attempt.run(Report::new(wish, target, head, interrupted)).await;
     way.see_it_through();
     if let Err(error) = leftovers::remove_own(&repo, running).await {
-        tracing::warn!(merge = running.id, %error, "what a merge left stays until the next one");
+        tracing::warn!(merge = running.id, %error, "leftovers of a merge stay until the next one");
     }
     outcome
 }
 
-/// One merge under way.
+/// Merge in progress.
 struct Attempt<'a> {
     wish: &'a Wish,
     running: &'a Running,
@@ -124,7 +124,7 @@ impl Attempt<'_> {
         let mut collected = futures::stream::iter(collecting).buffered(AT_ONCE);
         for (index, source) in self.sources.iter().enumerate() {
             let Some(has) = collected.next().await else { break };
-            self.tell(index, source);
+            self.report_progress(index, source);
             report.begin(source, &has);
             match self.add(&scratch, index, source, has, &mut report).await? {
                 Ok(branch) => branches.extend(branch.map(|branch| (index, branch))),
@@ -147,7 +147,7 @@ impl Attempt<'_> {
         Ok(report.into_result())
     }
 
-    /// A work tree at the target's commit, beside its own.
+    /// Makes a work tree at the target's commit, beside its own.
     async fn scratch(&self, head: &str) -> Result<Repo<'_>, ToolError> {
         let path = leftovers::path(self.target, &self.running.id, "tree");
         self.target.must(&["worktree", "add", "--quiet", "--detach", &path, head]).await?;
@@ -165,7 +165,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Adds one source to the scratch tree, or leaves that as it was.
+    /// Adds one source to the scratch tree, or leaves the tree unchanged.
     async fn add(
         &self,
         scratch: &Repo<'_>,
@@ -201,7 +201,7 @@ impl Attempt<'_> {
                 Ok(Ok(branch))
             }
             Err(failure) => {
-                // What a sequence of commits left, then the files.
+                // Drop the rest of a sequence of commits, then the files.
                 scratch.run(&["cherry-pick", "--quit"]).await?;
                 scratch.must(&["reset", "--quiet", "--hard", &before]).await?;
                 scratch.must(&["clean", "-ffdxq"]).await?;
@@ -234,14 +234,14 @@ impl Attempt<'_> {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "at most twenty")]
-    fn tell(&self, index: usize, source: &Side) {
+    fn report_progress(&self, index: usize, source: &Side) {
         let all = Some(self.sources.len() as f64);
         self.progress.report(index as f64, all, format!("merging {}", source.name));
     }
 }
 
-/// The branch that is checked out; none when HEAD is detached.
+/// Branch that is checked out; `None` when HEAD is detached.
 async fn branch_name(target: &Repo<'_>) -> Result<Option<String>, ToolError> {
-    let said = target.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
-    Ok(said.ok().then(|| repo::shown(repo::text(&said.stdout).trim())))
+    let done = target.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
+    Ok(done.ok().then(|| repo::shown(repo::text(&done.stdout).trim())))
 }

@@ -1,14 +1,14 @@
-//! What callers name, checked before git sees it.
+//! Validation of names that callers give, before git sees them.
 
 use hivekeep_kernel::ToolError;
 
-/// Longest name of a branch or remote, in bytes.
+/// Maximum length of a branch's or remote's name, in bytes.
 const MAX_NAME_BYTES: usize = 250;
-/// Where a path that is not absolute begins.
+/// Base of paths that are not absolute.
 const HOME: &str = "/workspace";
 
-/// A name by the rules of `git check-ref-format`, as far as they guard against options and
-/// against everything that means more than a name.
+/// Checks a branch name by the rules of `git check-ref-format`, as far as they exclude options and
+/// everything that means more than a name.
 pub(super) fn branch(name: &str) -> Result<&str, ToolError> {
     let refused = |why: &str| {
         Err(ToolError::invalid(format!("branch {why}"))
@@ -31,12 +31,12 @@ pub(super) fn branch(name: &str) -> Result<&str, ToolError> {
         || name.ends_with('.')
         || name.split('/').any(part_is_bad)
     {
-        return refused("is no name that git allows");
+        return refused("is not a valid name for git");
     }
     Ok(name)
 }
 
-/// The name of a configured remote; no address.
+/// Checks the name of a configured remote; addresses are refused.
 pub(super) fn remote(name: &str) -> Result<&str, ToolError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let sound = !name.is_empty()
@@ -45,26 +45,26 @@ pub(super) fn remote(name: &str) -> Result<&str, ToolError> {
         && name.chars().all(plain);
     match sound {
         true => Ok(name),
-        false => Err(ToolError::invalid("remote is no name of a remote")
+        false => Err(ToolError::invalid("remote is not a valid remote name")
             .next("give a name that `git remote` lists; an address is added by `git remote add`")),
     }
 }
 
-/// An absolute path in the guest.
+/// Makes an absolute path in the guest.
 pub fn path(path: Option<&str>) -> Result<String, ToolError> {
     let path = path.unwrap_or(HOME);
     if path.is_empty() || path.contains('\0') {
-        return Err(ToolError::invalid("path is empty or holds a NUL byte"));
+        return Err(ToolError::invalid("path is empty or contains a NUL byte"));
     }
     Ok(if path.starts_with('/') { path.to_owned() } else { format!("{HOME}/{path}") })
 }
 
-/// A name or an address of an author.
+/// Checks the name or the address of an author.
 pub(super) fn author<'t>(what: &str, text: &'t str) -> Result<&'t str, ToolError> {
     let text = text.trim();
     if text.is_empty() || text.contains(['<', '>']) || text.contains(|c: char| c.is_control()) {
         return Err(ToolError::invalid(format!(
-            "{what} is empty or holds `<`, `>` or a control character"
+            "{what} is empty or contains `<`, `>` or a control character"
         )));
     }
     Ok(text)
@@ -104,7 +104,8 @@ mod tests {
             "a[b",
             "a\\b",
         ] {
-            // A leading + only means something in front of a refspec, which we write ourselves.
+            // A leading + has a meaning only in front of a refspec, which the tools write
+            // themselves.
             assert_eq!(branch(name).is_ok(), name == "+main", "{name}");
         }
         for name in ["origin", "up-stream", "team/x"] {

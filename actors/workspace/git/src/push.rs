@@ -1,4 +1,4 @@
-//! `git_push`.
+//! Push operation, behind the tool `git_push`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::api::GitPushed;
 use crate::codes;
 
-/// A push, as asked for.
+/// Parameters of a push.
 pub struct PushWish {
     pub remote: String,
     pub branch: Option<String>,
@@ -24,6 +24,7 @@ pub struct PushWish {
 
 impl PushWish {
     /// # Errors
+    ///
     /// `invalid_input`.
     pub fn check(&self) -> Result<(), ToolError> {
         names::remote(&self.remote)?;
@@ -34,7 +35,7 @@ impl PushWish {
 /// Pushes one branch to the branch of its name.
 ///
 /// # Errors
-/// `not_a_repository` and its like, `detached_head`, `branch_not_found`, `remote_not_found`,
+/// `not_a_repository` and similar, `detached_head`, `branch_not_found`, `remote_not_found`,
 /// `authentication_required`, `authentication_failed`, `non_fast_forward`, `push_refused`,
 /// `git_push_failed`.
 pub async fn push(
@@ -68,7 +69,7 @@ pub async fn push(
     })
 }
 
-/// The branch to push, which is there.
+/// Branch to push, which exists.
 async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
     let branch = match branch {
         Some(branch) => branch.to_owned(),
@@ -81,7 +82,7 @@ async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
             .next("give `branch`, or make one by exec with `git switch -c NAME`")
         })?,
     };
-    // Also one that the guest's own HEAD named.
+    // Checked even if the guest's own HEAD named it.
     names::branch(&branch)?;
     let full = format!("refs/heads/{branch}");
     if git.run(&["show-ref", "--verify", "--quiet", "--", &full]).await?.ok() {
@@ -95,7 +96,7 @@ async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
     .next("`git branch` by exec lists them; a branch begins with its first commit"))
 }
 
-/// Where the remote is, in the guest's words.
+/// Address of the remote, as the guest gives it.
 async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
     let address = git.line(&["remote", "get-url", "--push", "--", remote]).await?;
     address.ok_or_else(|| {
@@ -105,7 +106,7 @@ async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
     })
 }
 
-/// Who to be for the remote's server.
+/// Login for the remote's server.
 fn login(
     git: &mut Git,
     options: &GitOptions,
@@ -123,7 +124,7 @@ fn login(
             given.login(&origin, named).map(Some)
         }
         (Some(_), None) => Err(ToolError::invalid(format!(
-            "`{}` is no http or https server, so no credential is asked for there",
+            "`{}` is not an http or https server, so no credential is asked for there",
             wish.remote
         ))
         .next("leave `credential` out")),

@@ -1,16 +1,16 @@
-//! No credential leaves in what git said.
+//! Redactor: removes credentials from git's output.
 
 use std::sync::LazyLock;
 
 use hivekeep_protocol::Secret;
 use regex::{Captures, Regex};
 
-/// What stands in place of a credential.
+/// Replacement of a credential.
 const HIDDEN: &str = "***";
-/// Shorter ones are not looked for: they are everywhere.
+/// Minimum length of a known secret; shorter ones occur everywhere by chance.
 const LEAST_BYTES: usize = 4;
 
-/// Shapes of credentials wherever they come from. A group `keep` stays.
+/// Patterns of well-known credentials. A group `keep` stays.
 static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let shapes = [
         r"\b(?:gh[pousr]_[0-9A-Za-z]{16,}|github_pat_[0-9A-Za-z_]{20,}|glpat-[0-9A-Za-z_-]{16,})",
@@ -21,15 +21,15 @@ static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     shapes.map(|shape| Regex::new(shape).expect("tested below")).to_vec()
 });
 
-/// Hides credentials in texts.
+/// Redactor of texts.
 #[derive(Debug, Default)]
 pub struct Hider {
-    /// Those of the call, longest first.
+    /// Secrets of the call, longest first.
     known: Vec<Secret>,
 }
 
 impl Hider {
-    /// Has this text hidden, too.
+    /// Adds a secret to hide.
     pub fn add(&mut self, secret: &Secret) {
         if secret.expose().len() >= LEAST_BYTES && !self.known.contains(secret) {
             self.known.push(secret.clone());
@@ -37,7 +37,7 @@ impl Hider {
         }
     }
 
-    /// The text without credentials, and how many there were.
+    /// Returns the text without credentials, and their number.
     pub fn text(&self, text: &str) -> (String, usize) {
         let (mut text, mut hidden) = (text.to_owned(), 0);
         for secret in &self.known {
@@ -65,7 +65,7 @@ impl Hider {
         (text, hidden)
     }
 
-    /// What git wrote, for people.
+    /// Redacts git's output for people.
     pub fn words(&self, bytes: &[u8]) -> String {
         self.text(String::from_utf8_lossy(bytes).trim_end()).0
     }
@@ -118,7 +118,7 @@ mod tests {
             let mut hider = Hider::default();
             hider.add(&Secret::new(secret.clone()));
             let (text, hidden) = hider.text(&format!("{before}{secret}{after}"));
-            // What is put in its place could only spell it again with stars.
+            // A replacement could only spell the secret again with stars.
             prop_assert!(!text.contains(&secret) || secret.contains("***"));
             prop_assert!(hidden >= 1);
         }

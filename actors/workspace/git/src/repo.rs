@@ -1,4 +1,4 @@
-//! One call's way to the guest's git.
+//! Handle on the guest's git, for one call.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,45 +12,45 @@ use super::{
     run::{self, Asked, GitCall, GitDone},
 };
 
-/// Time for what reaches no server.
+/// Time limit of runs that reach no server.
 const LOCAL: Duration = Duration::from_secs(60);
-/// Output of what answers in a line or two.
+/// Maximum output of runs that print a line or two.
 const SHORT_BYTES: u64 = 64 * 1024;
 
-/// git's own variables that a workspace's environment may set for the tools. The others
-/// move the repository, or write down what passes.
+/// Variables of git that a workspace's environment may set for the tools. Others move the
+/// repository, or log what passes.
 const LET_THROUGH: [&str; 5] =
     ["GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_HTTP_", "GIT_SSL_", "GIT_SSH_COMMAND"];
 
-/// Keeps git from running programs that the repository or its user names while an operator's
-/// token is in reach: a hook can ask for it as git does.
+/// Options that keep git from running programs that the repository or its user names while an
+/// operator's token is in reach: a hook can ask for it as git does.
 const WITHOUT_HOOKS: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
 
-/// The guest's git, in one folder.
+/// Guest's git, in one folder.
 pub struct Git {
     link: Link,
     dir: String,
     env: Vec<(String, String)>,
-    /// Of the host: whom it trusts beside those whom the image does.
+    /// File of the host with authorities trusted beside those of the image.
     ca_file: Option<PathBuf>,
-    /// What its words are shown without.
+    /// Redactor of its output.
     pub hider: Hider,
 }
 
 impl Git {
-    /// With the workspace's environment, as far as it is none of git's own.
+    /// Makes a handle with the workspace's environment, without most of git's own variables.
     pub fn new(link: Link, dir: String, env: Vec<(String, String)>) -> Self {
         let stays = |name: &str| {
             !name.starts_with("GIT_") || LET_THROUGH.iter().any(|own| name.starts_with(own))
         };
         let mut env: Vec<_> = env.into_iter().filter(|(name, _)| stays(name)).collect();
-        // Looking at a repository changes nothing in it, and paths are paths.
+        // Status commands change nothing in a repository, and paths are literal.
         env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
         env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
         Self { link, dir, env, ca_file: None, hider: Hider::default() }
     }
 
-    /// Trusts the authorities of a host's file too, unless the workspace says whom to trust.
+    /// Trusts the authorities of a host's file too, unless the workspace sets its own.
     pub fn trusting(mut self, ca_file: Option<PathBuf>) -> Self {
         let chosen = self.env.iter().any(|(name, _)| name == "GIT_SSL_CAINFO");
         self.ca_file = ca_file.filter(|_| !chosen);
@@ -61,24 +61,26 @@ impl Git {
         &self.link
     }
 
-    /// The same in another folder.
+    /// Moves the handle to another folder.
     pub(super) fn at(self, dir: String) -> Self {
         Self { dir, ..self }
     }
 
-    /// Sets a variable for what follows.
+    /// Sets a variable for the following runs.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
     /// # Errors
-    /// As [`run::git`].
+    ///
+    /// See [`run::git`].
     pub(super) async fn run(&self, args: &[&str]) -> Result<GitDone, ToolError> {
         self.run_for(args, LOCAL, SHORT_BYTES).await
     }
 
     /// # Errors
-    /// As [`run::git`].
+    ///
+    /// See [`run::git`].
     pub(super) async fn run_for(
         &self,
         args: &[&str],
@@ -90,11 +92,11 @@ impl Git {
         run::git(&self.link, call).await
     }
 
-    /// Runs what reaches a server, which may ask who one is; without hooks while a configured
-    /// token is at stake.
+    /// Runs a command that reaches a server, which may ask for credentials; without hooks while a
+    /// configured token is in use.
     ///
     /// # Errors
-    /// As [`run::git_asking`]; `credential_unavailable`, `ca_file_unavailable`.
+    /// See [`run::git_asking`]; `credential_unavailable`, `ca_file_unavailable`.
     pub(super) async fn ask(
         &mut self,
         args: &[&str],
@@ -125,10 +127,10 @@ impl Git {
         self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
-    /// The first line of what a run printed; `None` when it said no.
+    /// First line of a run's output; `None` when it failed.
     ///
     /// # Errors
-    /// As [`run::git`].
+    /// See [`run::git`].
     pub(super) async fn line(&self, args: &[&str]) -> Result<Option<String>, ToolError> {
         let done = self.run(args).await?;
         let text = String::from_utf8_lossy(&done.stdout);
@@ -136,24 +138,25 @@ impl Git {
         Ok((done.ok() && !line.is_empty()).then_some(line))
     }
 
-    /// The branch that is checked out; `None` where it is a commit.
+    /// Branch that is checked out; `None` where it is a commit.
     ///
     /// # Errors
-    /// As [`run::git`].
+    /// See [`run::git`].
     pub(super) async fn branch(&self) -> Result<Option<String>, ToolError> {
         self.line(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await
     }
 
-    /// The commit that is checked out; `None` before the first.
+    /// Commit that is checked out; `None` before the first.
     ///
     /// # Errors
-    /// As [`run::git`].
+    /// See [`run::git`].
     pub(super) async fn head(&self) -> Result<Option<String>, ToolError> {
         self.line(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await
     }
 
     /// # Errors
-    /// `not_a_repository`, `unsafe_repository`; `not_found` and its like of the folder.
+    ///
+    /// `not_a_repository`, `unsafe_repository`; `not_found` and similar for the folder.
     pub(super) async fn check_work_tree(&self) -> Result<(), ToolError> {
         const ASK: [&str; 2] = ["rev-parse", "--is-inside-work-tree"];
         if self.line(&ASK).await?.as_deref() == Some("true") {
@@ -172,7 +175,7 @@ impl Git {
         ))
     }
 
-    /// A failure with git's own words.
+    /// Makes an error with git's own output.
     pub(super) fn failed(
         &self,
         code: &ErrorCode,
@@ -184,7 +187,7 @@ impl Git {
             .detail("output", self.said(done))
     }
 
-    /// What git said to people, the end of it if it was much.
+    /// Output of git for people; its end if it is long.
     pub(super) fn said(&self, done: &GitDone) -> String {
         const SHOWN: usize = 8 * 1024;
         let words = self.hider.words(&done.stderr);
@@ -194,7 +197,7 @@ impl Git {
         }
     }
 
-    /// Why a server did not let this run through, if that is why it failed.
+    /// Authentication error of a run, if that is why it failed.
     pub(super) fn not_let_in(&self, done: &GitDone, asked: &Asked) -> Option<ToolError> {
         let shown = |origin: &str| self.hider.text(&origin.chars().take(300).collect::<String>()).0;
         if asked.rejected {

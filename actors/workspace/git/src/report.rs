@@ -1,13 +1,13 @@
-//! What `git push --porcelain` prints, read.
+//! Parser of `git push --porcelain`.
 
 use crate::api::PushedRef;
 
-/// What a push did to its refs, in git's order.
+/// Parses the refs of a push, in git's order.
 pub(super) fn read(stdout: &str) -> Vec<PushedRef> {
     stdout.lines().filter_map(line).collect()
 }
 
-/// `flag TAB from:to TAB summary (reason)`.
+/// Parses one line: `flag TAB from:to TAB summary (reason)`.
 fn line(line: &str) -> Option<PushedRef> {
     let mut fields = line.splitn(3, '\t');
     let (flag, refs, summary) = (fields.next()?, fields.next()?, fields.next()?);
@@ -35,7 +35,7 @@ fn line(line: &str) -> Option<PushedRef> {
     })
 }
 
-/// Whether git itself refused it because history would be lost.
+/// True if git itself refused the ref because history would be lost.
 pub(super) fn is_behind(pushed: &PushedRef) -> bool {
     let why = pushed.reason.as_deref().unwrap_or_default();
     pushed.summary.starts_with("[rejected]")
@@ -71,7 +71,7 @@ mod tests {
             ]
         );
         assert_eq!(refs[6].reason.as_deref(), Some("pre-receive hook declined"));
-        // A hook that says the words of git is still a hook.
+        // A hook that prints git's words is still a hook.
         let hook = read("!\ta:b\t[remote rejected] (non-fast-forward)\n");
         assert!(!is_behind(&hook[0]));
         assert!(read("").is_empty() && read("?\ta\tb\nx\n").is_empty());

@@ -1,4 +1,4 @@
-//! Running the guest's git once.
+//! Runner: executes the guest's git once.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::codes;
 
 pub use hivekeep_link::Asked;
 
-/// How much longer than git's own limit the guest's answer is awaited.
+/// Time beyond git's own limit that the guest's answer is awaited.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 
-/// What a caller's environment may set otherwise.
+/// Default variables, which a caller's environment may override.
 const USUAL: [(&str, &str); 5] = [
     ("GIT_EDITOR", ":"),
     ("GIT_SEQUENCE_EDITOR", ":"),
@@ -22,57 +22,57 @@ const USUAL: [(&str, &str); 5] = [
     ("GIT_MERGE_AUTOEDIT", "no"),
 ];
 
-/// What holds for every run: nobody is asked, no address names a program, and what git
-/// says can be read by programs.
+/// Fixed variables of every run: nobody is prompted, no address names a program, and git's output
+/// can be parsed.
 const FIXED: [(&str, &str); 3] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_ALLOW_PROTOCOL", "https:http:git:ssh:file"),
     ("LC_ALL", "C"),
 ];
 
-/// One run of git.
+/// Parameters of one run of git.
 #[derive(Debug, Clone, Copy)]
 pub struct GitCall<'a> {
-    /// Where it runs. Has to be there.
+    /// Working directory, which must exist.
     pub dir: &'a str,
-    /// Without the `git` in front. A word that is not ours belongs behind `--` or
+    /// Arguments without the leading `git`. A word from outside belongs behind `--` or
     /// `--end-of-options`.
     pub args: &'a [&'a str],
-    /// Over the guest's base environment; later ones win.
+    /// Variables on top of the guest's base environment; later ones win.
     pub env: &'a [(&'a str, &'a str)],
-    /// At its end git and all that it started are killed.
+    /// Time limit; at its end git and everything that it started are killed.
     pub timeout: Duration,
-    /// Of each stream. What is beyond is dropped.
+    /// Maximum output of each stream; the rest is dropped.
     pub max_output_bytes: u64,
 }
 
-/// How a run ended by itself.
+/// Result of a run that ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitDone {
-    /// 128 and the signal's number when a signal ended it.
+    /// Exit code; 128 and the signal's number when a signal ended it.
     pub exit_code: i32,
-    /// Its first part, if it was too long.
+    /// Captured stdout, cut if too long.
     pub stdout: Vec<u8>,
-    /// What it wrote, kept or not.
+    /// Number of bytes written to stdout, kept or not.
     pub stdout_bytes: u64,
-    /// As `stdout`.
+    /// Captured stderr, cut if too long.
     pub stderr: Vec<u8>,
-    /// Whether either is not whole.
+    /// True if either stream was cut.
     pub truncated: bool,
 }
 
 impl GitDone {
-    /// Whether it exited with 0.
+    /// True if git exited with 0.
     pub fn ok(&self) -> bool {
         self.exit_code == 0
     }
 }
 
-/// [`git`], with somebody to answer servers that ask who one is. The credential is told to
-/// this one run; without one the question is heard all the same.
+/// Runs [`git`] and answers servers that ask for credentials. The credential is given to this one
+/// run; without one the question is recorded all the same.
 ///
 /// # Errors
-/// As [`git`]; `guest_unsupported` by a guest that was started before it could do this.
+/// See [`git`]; `guest_unsupported` by a guest that is too old for this.
 pub async fn git_asking(
     link: &Link,
     call: GitCall<'_>,
@@ -92,11 +92,11 @@ pub async fn git_asking(
     Ok((done(&call, output)?, asked))
 }
 
-/// Runs git without input. Any exit code is an outcome. A dropped future ends git in the guest.
+/// Runs git without input. Any exit code is a result. Dropping the future ends git in the guest.
 ///
 /// # Errors
-/// `git_missing`, `git_timed_out`; `not_found` and `not_a_directory` of `dir`; what stands in
-/// the way to the guest.
+/// `git_missing`, `git_timed_out`; `not_found` and `not_a_directory` for `dir`; errors of the link
+/// to the guest.
 pub async fn git(link: &Link, call: GitCall<'_>) -> Result<GitDone, ToolError> {
     let wait = Wait::at_most(call.timeout + ANSWER_MARGIN);
     let output = link.exec(exec_of(&call), wait, |_, _| {}).await;

@@ -1,4 +1,4 @@
-//! `git status` for programs, read.
+//! Parser of `git status --porcelain=v2`.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::repo::Git;
 use crate::api::{GitStatusResult, RenamedPath};
 use crate::codes;
 
-/// Most bytes of the status that are read.
+/// Maximum size of the status output that is read.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// Most paths that are listed.
+/// Maximum number of paths that are listed.
 const MAX_PATHS: usize = 5_000;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// `git_status`.
+/// Reads the status of a work tree, for the tool `git_status`.
 ///
 /// # Errors
-/// `not_a_repository` and its like; `git_status_failed`.
+/// `not_a_repository` and similar; `git_status_failed`.
 pub async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
     git.check_work_tree().await?;
     let args =
@@ -36,7 +36,7 @@ pub async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
     })
 }
 
-/// It is not what git prints.
+/// Error for output that git does not print.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed(String);
 
@@ -44,7 +44,7 @@ fn malformed(record: &[u8]) -> Malformed {
     Malformed(String::from_utf8_lossy(record).chars().take(80).collect())
 }
 
-/// Reads porcelain v2 with `-z`. The last record of an output that was cut is left out.
+/// Parses porcelain v2 with `-z`. The last record of a truncated output is left out.
 pub(super) fn read(bytes: &[u8], cut: bool) -> Result<GitStatusResult, Malformed> {
     let whole = match bytes.iter().rposition(|byte| *byte == 0) {
         Some(end) => &bytes[..end],
@@ -104,13 +104,13 @@ fn header(status: &mut GitStatusResult, line: &[u8]) -> Result<(), Malformed> {
             let (ahead, behind) = counts.ok_or_else(|| malformed(line))?;
             (status.ahead, status.behind) = (Some(ahead), Some(behind));
         }
-        // Later versions may tell more.
+        // Later versions may print more headers.
         _ => {}
     }
     Ok(())
 }
 
-/// `None` when the record has too few fields.
+/// Adds one entry; `None` when the record has too few fields.
 fn entry(status: &mut GitStatusResult, kind: u8, rest: &[u8], from: Option<&[u8]>) -> Option<()> {
     let fields_before_path = match kind {
         b'1' => 7,
@@ -145,8 +145,8 @@ fn entry(status: &mut GitStatusResult, kind: u8, rest: &[u8], from: Option<&[u8]
     Some(())
 }
 
-/// A path as text. One that is no UTF-8, or that could be taken for what follows here, is
-/// spelled as git quotes it: between `"`, with `\` and three octal digits for a byte.
+/// Formats a path. A path that is not UTF-8, or that begins with a quote, is quoted as git does:
+/// between `"`, with `\` and three octal digits for a byte.
 fn spelled(path: &[u8]) -> String {
     if let Ok(text) = std::str::from_utf8(path)
         && !text.starts_with('"')

@@ -1,4 +1,4 @@
-//! The tools' work with a real git, in a real guest daemon.
+//! Tests of the tools with a real git in a real guest daemon.
 
 mod guest;
 mod server;
@@ -13,7 +13,7 @@ use crate::api::{CommitStatus, GitCloned, GitCommitted, GitDiffed, GitPushed};
 use guest::Guest;
 use server::{Server, in_files, in_proc};
 
-/// `somebody` and the token, as a header has them.
+/// Value of the authorization header for `somebody` and the token.
 const BASIC: &str = "c29tZWJvZHk6dG9rLTdlMWRkMGM5NTU0Mw==";
 const TOKEN: &str = "tok-7e1dd0c95543";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ fn given(token: &str) -> Given {
     Given { username: Some("somebody".to_owned()), token, host: None }
 }
 
-/// A bare repository of one commit with a branch `other`.
+/// Makes a bare repository of one commit with a branch `other`.
 const ORIGIN: &str = "git init -q work; cd work; echo one > told; git add told; git commit -qm one; \
     git branch other; git tag v1; git clone -q --bare . ../bare.git; cd ..; rm -rf work";
 
@@ -241,7 +241,7 @@ async fn a_commit_needs_somebody_and_a_clone_what_it_clones() {
 async fn a_credential_reaches_the_server_and_is_nowhere_else() {
     let Some(guest) = Guest::start().await else { return };
     guest.sh(ORIGIN);
-    // The server says aloud what nobody shall see.
+    // The server prints what nobody may see.
     guest.sh(&format!(
         "printf '#!/bin/sh\\necho your token is {TOKEN} or ghp_0123456789abcdef0123 >&2\\n' > bare.git/hooks/pre-receive; \
          chmod +x bare.git/hooks/pre-receive; mkdir served; mv bare.git served/"
@@ -284,7 +284,7 @@ async fn a_credential_reaches_the_server_and_is_nowhere_else() {
     let there = folder.path().join("served/bare.git");
     assert_eq!(guest.sh(&format!("git -C {} rev-parse main", there.display())), head);
 
-    // During, after, and in what was answered.
+    // Checked during and after the run, and in the answer.
     assert_eq!(*server.seen.found.lock().unwrap(), Vec::<String>::new());
     assert_eq!(in_proc(TOKEN), Vec::<String>::new());
     assert_eq!(in_files(guest.folder.path(), TOKEN), Vec::<String>::new());
@@ -334,6 +334,6 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
         }
     }
     assert_eq!(*server.seen.found.lock().unwrap(), Vec::<String>::new());
-    // The operator's file is the only one.
+    // The operator's file is the only source of trust.
     assert_eq!(in_files(guest.folder.path(), TOKEN), [guest.path("token")]);
 }

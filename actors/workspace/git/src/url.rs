@@ -1,4 +1,4 @@
-//! The address of a repository, taken apart: what git is given, and who one is there.
+//! Parser of repository addresses: separates the address that git gets from the login.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use hivekeep_protocol::Secret;
 
 use super::Login;
 
-/// Longest address, in bytes.
+/// Maximum length of an address, in bytes.
 const MAX_BYTES: usize = 2048;
-/// What git may be told to use. `ext::` and its like run programs that the address names.
+/// Schemes that git may use. `ext::` and similar run programs that the address names.
 const SCHEMES: [&str; 5] = ["https", "http", "git", "ssh", "file"];
 
-/// A repository's address. It holds no password: that became a [`Login`].
+/// Repository address without a password, which became a [`Login`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitUrl {
     plain: String,
@@ -22,10 +22,10 @@ pub struct GitUrl {
 }
 
 impl GitUrl {
-    /// Takes an address with one of the known schemes, or `user@host:path`.
+    /// Parses an address with one of the known schemes, or `user@host:path`.
     ///
     /// # Errors
-    /// `invalid_input`; the address is not repeated in it.
+    /// `invalid_input`, without repeating the address.
     pub fn parse(text: &str) -> Result<Self, ToolError> {
         let refused = |why: &str| {
             Err(ToolError::invalid(format!("the repository's address {why}")).next(
@@ -36,7 +36,7 @@ impl GitUrl {
             return refused("is longer than 2048 bytes");
         }
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return refused("holds a space or a control character");
+            return refused("contains a space or a control character");
         }
         let Some((scheme, rest)) = text.split_once("://") else {
             return match is_scp(text) {
@@ -45,7 +45,7 @@ impl GitUrl {
             };
         };
         if !SCHEMES.contains(&scheme) {
-            return refused("has a scheme that is not cloned from");
+            return refused("has an unsupported scheme");
         }
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if scheme == "file" {
@@ -58,7 +58,7 @@ impl GitUrl {
             Some((info, host)) => (Some(info), host),
             None => (None, authority),
         };
-        // Programs that git calls with them would take these for options.
+        // Programs that git calls with these would take them for options.
         if host.is_empty() || host.starts_with('-') || info.is_some_and(|u| u.starts_with('-')) {
             return refused("names no host");
         }
@@ -71,8 +71,8 @@ impl GitUrl {
         };
         let some = |text: String| (!text.is_empty()).then_some(text);
         if scheme == "ssh" {
-            // The user is no secret, and the address is another one without it. A password is
-            // nothing that ssh would take from here.
+            // An ssh user is no secret, and the address is another one without it. ssh would not
+            // take a password from here.
             let plain = match some(user) {
                 Some(user) => format!("{scheme}://{user}@{host}{path}"),
                 None => format!("{scheme}://{host}{path}"),
@@ -92,31 +92,31 @@ impl GitUrl {
         Self { plain: plain.to_owned(), origin: None, username: None, password: None }
     }
 
-    /// The address itself.
+    /// Address without credentials.
     pub fn plain(&self) -> &str {
         &self.plain
     }
 
-    /// Of which server a password can be asked; none where git asks for none.
+    /// Server that may ask for a password; `None` where git asks for none.
     pub fn origin(&self) -> Option<&str> {
         self.origin.as_deref()
     }
 
-    /// The name that the address gave.
+    /// User name in the address.
     pub fn username(&self) -> Option<&str> {
         self.username.as_deref()
     }
 
-    /// Whether it gave a password, too.
+    /// True if the address had a password.
     pub fn has_password(&self) -> bool {
         self.password.is_some()
     }
 
-    /// Who the address said one is. One word alone is tried as name and token at once, for
-    /// that is how tokens are often written.
+    /// Login in the address. A single word is tried as name and token at once, as tokens are often
+    /// written that way.
     ///
     /// # Errors
-    /// `invalid_input` when it can be no credential.
+    /// `invalid_input` for an invalid credential.
     pub fn login(&self) -> Result<Option<Login>, ToolError> {
         let Some(origin) = &self.origin else { return Ok(None) };
         match (&self.username, &self.password) {
@@ -130,14 +130,13 @@ impl GitUrl {
         }
     }
 
-    /// What must not be shown of it: the password, or the one word that may be a token.
+    /// Secret part of the address: the password, or the single word that may be a token.
     pub fn secret(&self) -> Option<Secret> {
         self.password.clone().or_else(|| self.username.clone().map(Secret::new))
     }
 }
 
-/// Scheme, host and port of an http address, as a server is named everywhere here: in lower
-/// case, without user, and without the port that the scheme means anyway.
+/// Origin of an http address: scheme, host and port in lower case, without user and default port.
 pub(super) fn origin_of(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -152,7 +151,7 @@ pub(super) fn origin_of(url: &str) -> Option<String> {
     (!host.is_empty()).then(|| format!("{scheme}://{host}"))
 }
 
-/// Whether it is `user@host:path`.
+/// True for `user@host:path`.
 fn is_scp(text: &str) -> bool {
     let Some((user, rest)) = text.split_once('@') else { return false };
     let Some((host, path)) = rest.split_once(':') else { return false };
@@ -163,7 +162,7 @@ fn is_scp(text: &str) -> bool {
     plain(user) && plain(host) && !path.is_empty() && !path.starts_with([':', '-'])
 }
 
-/// `%40` is `@`.
+/// Decodes percent escapes; `%40` is `@`.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! What a merge answers.
+//! Result types of a merge.
 
 use hivekeep_kernel::WorkspaceId;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! The commits of one source: from its repository to a file of this host.
+//! Transfer of one source's commits as a git bundle, from its repository to a file of this host.
 
 use std::{
     fs::File,
@@ -17,51 +17,52 @@ use super::{
     running::Running,
 };
 
-/// Largest bundle of one source.
+/// Maximum size of one source's bundle.
 pub(super) const MAX_BUNDLE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// Commits of the target that a source is asked for: all of the newest, then every eighth.
+/// Sizes of the sample of the target's commits that a source is asked for: all of the newest, then
+/// every eighth.
 const NEWEST: usize = 512;
 const FURTHER: usize = 4096;
-/// Roots of the target's history that a source is asked for.
+/// Maximum number of root commits of the target's history that a source is asked for.
 const ROOTS: usize = 16;
-/// Commits that a bundle stands on; git finds out which of them matter.
+/// Maximum number of prerequisite commits of a bundle; git finds out which of them matter.
 const STANDS_ON: usize = 64;
 
-/// What a source has.
+/// Collected state of a source.
 pub(super) struct Collected {
-    /// Files that are in no commit, when it was looked at.
+    /// Files in no commit when the source was inspected.
     pub(super) uncommitted: Vec<String>,
-    /// The commit that was made of them.
+    /// Commit that was made of them.
     pub(super) committed: Option<String>,
-    /// Its commits, or why they cannot be had.
+    /// Commits of the source, or the reason why they are unavailable.
     pub(super) commits: Result<Commits, ToolError>,
 }
 
-/// The commits of a source.
+/// Commits of a source.
 pub(super) enum Commits {
-    /// Of this commit the target has all.
+    /// Head of the source, whose whole history the target has.
     Known(String),
-    /// Those that the target may lack.
+    /// Bundle of the commits that the target may lack.
     Bundle {
-        /// Open, at its beginning, and without a name.
+        /// Open file without a name, positioned at its start.
         file: File,
-        /// Its size.
+        /// Size of the bundle in bytes.
         bytes: u64,
-        /// The source's history has an artificial end.
+        /// True if the source's history ends artificially, as in a shallow clone.
         shallow: bool,
     },
 }
 
-/// Some of the target's commits, newest first, to find out what a source need not send.
+/// Samples the target's commits, newest first, to find out which ones a source need not send.
 ///
 /// # Errors
-/// What stands in the way of the target's git.
+/// Errors of the target's git.
 pub(super) async fn sample(target: &Repo<'_>, head: &str) -> Result<Vec<String>, ToolError> {
     let most = format!("--max-count={FURTHER}");
     let all = target.lines(&["rev-list", &most, head]).await?;
     let roots = format!("--max-count={ROOTS}");
     let roots = target.lines(&["rev-list", "--max-parents=0", &roots, head]).await?;
-    // They become words of a command in another guest.
+    // Checked because they become arguments of a command in another guest.
     if let Some(other) = all.iter().chain(&roots).find(|line| !is_sha(line)) {
         return Err(nonsense(&["rev-list"], other));
     }
@@ -70,7 +71,7 @@ pub(super) async fn sample(target: &Repo<'_>, head: &str) -> Result<Vec<String>,
     Ok(newest.chain(further).chain(&roots).cloned().collect())
 }
 
-/// Gets what a source has and the target may lack.
+/// Collects what a source has and the target may lack.
 pub(super) async fn collect(
     way: &dyn Repository,
     wish: &Wish,
@@ -121,12 +122,12 @@ async fn look_at_uncommitted(
     Ok(())
 }
 
-/// Those of the sample that the source has, newest first.
+/// Commits of the sample that the source has, newest first.
 async fn shared(repo: &Repo<'_>, sample: &[String]) -> Result<Vec<String>, ToolError> {
     let mut args = vec!["rev-list", "--no-walk=unsorted", "--ignore-missing"];
     args.extend(sample.iter().map(String::as_str));
     let known = repo.lines(&args).await?;
-    // What a guest makes up beyond the question is not passed on.
+    // Commits that a guest makes up beyond the question are not passed on.
     Ok(known.into_iter().filter(|sha| sample.contains(sha)).take(STANDS_ON).collect())
 }
 
@@ -155,15 +156,15 @@ async fn bundle(
         Ok(Commits::Bundle { file, bytes, shallow })
     }
     .await;
-    // Also when the caller has gone meanwhile.
+    // Removed even if the caller has gone meanwhile.
     repo.way.see_it_through();
     if let Err(error) = repo.way.remove(&path).await {
-        tracing::warn!(%error, "a bundle stays in a guest until its next merge");
+        tracing::warn!(%error, "a bundle is left in a guest until its next merge");
     }
     fetched
 }
 
-/// A file without a name: it is gone when it is closed, also by the end of the daemon.
+/// Unnamed temporary file: it is gone when closed, also by the end of the daemon.
 fn spool_file(spool: &Path) -> Result<File, ToolError> {
     tempfile::tempfile_in(spool).map_err(|error| host_failed(&error))
 }
@@ -178,11 +179,10 @@ fn host_failed(error: &std::io::Error) -> ToolError {
     ToolError::new(Layer::Machine, code, format!("no place for a bundle: {error}"))
 }
 
-/// Brings the commits into the target, under a name that goes with the merge. Answers
-/// with the source's commit.
+/// Brings the commits into the target, under a ref of the merge. Returns the source's commit.
 ///
 /// # Errors
-/// Outside, what stands in the way of the target; inside, what is wrong with the bundle.
+/// Outer error: failure of the target; inner error: defect of the bundle.
 pub(super) async fn receive(
     target: &Repo<'_>,
     running: &Running,
@@ -202,7 +202,7 @@ pub(super) async fn receive(
     fetched
 }
 
-/// The source says that the target's branch has it. Whether that is so the target's git knows.
+/// Verifies with the target's git that the target's branch has the commit, as the source claims.
 async fn known_head(
     target: &Repo<'_>,
     head: String,
@@ -221,8 +221,8 @@ async fn unpack(
 ) -> Result<Result<String, ToolError>, ToolError> {
     let verified = target.run(&["bundle", "verify", "--quiet", path]).await?;
     if !verified.ok() {
-        let said = text(&verified.stderr);
-        return Ok(Err(refused("the bundle of its commits is not sound", &said)));
+        let output = text(&verified.stderr);
+        return Ok(Err(refused("the bundle of its commits is not sound", &output)));
     }
     let spec = format!("+HEAD:{reference}");
     let args = [
@@ -236,8 +236,8 @@ async fn unpack(
     ];
     let fetched = target.run(&args).await?;
     if !fetched.ok() {
-        let said = text(&fetched.stderr);
-        let error = refused("the bundle of its commits could not be read", &said);
+        let output = text(&fetched.stderr);
+        let error = refused("the bundle of its commits could not be read", &output);
         return Ok(Err(match shallow {
             true => ToolError { code: codes::SOURCE_SHALLOW.name.into(), ..error }
                 .next("its clone is shallow and ends before what the target has: fetch more of its history there with `git fetch --unshallow`"),
@@ -246,12 +246,12 @@ async fn unpack(
     }
     match target.resolve(reference).await? {
         Some(head) => Ok(Ok(head)),
-        None => Ok(Err(refused("the bundle holds no commit", ""))),
+        None => Ok(Err(refused("the bundle contains no commit", ""))),
     }
 }
 
 fn refused(message: &str, said: &str) -> ToolError {
     ToolError::new(Layer::Guest, codes::BUNDLE_REFUSED, message)
         .next("look at the source with `git fsck`")
-        .detail("output", shown(said))
+        .detail("output", shown(output))
 }

@@ -1,4 +1,4 @@
-//! What stands against what when git could not merge.
+//! Conflict report: the files, kinds and hunks that git could not merge.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use hivekeep_kernel::ToolError;
 use super::repo::{Repo, shown, text};
 use crate::merge::api::{ConflictCommit, ConflictFile, ConflictKind, Hunk};
 
-/// Files that are named.
+/// Maximum number of files that are named.
 const MAX_FILES: usize = 200;
-/// Files whose hunks are shown.
+/// Maximum number of files whose hunks are shown.
 const MAX_SHOWN_FILES: usize = 20;
-/// Hunks of a file.
+/// Maximum number of hunks per file.
 const MAX_HUNKS: usize = 20;
-/// Bytes of a hunk.
+/// Maximum size of one hunk in bytes.
 const MAX_HUNK_BYTES: usize = 8 * 1024;
-/// Bytes of all hunks of a source.
+/// Maximum size of all hunks of a source in bytes.
 const MAX_BYTES: usize = 128 * 1024;
 
-/// Why a source is not merged.
+/// Reason why a source is not merged.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It could not be tried, or must not be.
+    /// Refused before or instead of an attempt.
     Refused(ToolError),
-    /// Git found a conflict.
+    /// Conflict found by git.
     Conflict(Conflict),
 }
 
@@ -33,21 +33,21 @@ impl From<ToolError> for Failure {
     }
 }
 
-/// A conflict.
+/// Conflict of a source.
 #[derive(Debug)]
 pub(super) struct Conflict {
-    /// The commit that was being replayed.
+    /// Commit that was being replayed.
     pub(super) commit: Option<ConflictCommit>,
-    /// The first files.
+    /// First files in conflict.
     pub(super) files: Vec<ConflictFile>,
-    /// All of them.
+    /// Total number of files in conflict.
     pub(super) files_total: u64,
 }
 
-/// Reads the conflict that stands in a work tree, if there is one.
+/// Reads the conflict in a work tree, if there is one.
 ///
 /// # Errors
-/// What stands in the way of git.
+/// Errors of git.
 pub(super) async fn read(
     scratch: &Repo<'_>,
     commit: Option<&str>,
@@ -77,9 +77,9 @@ pub(super) async fn read(
                 "--",
                 &path,
             ];
-            let said = scratch.run(&args).await?;
-            fill(&mut file, &text(&said.stdout), &mut left);
-            file.truncated |= said.truncated;
+            let output = scratch.run(&args).await?;
+            fill(&mut file, &text(&output.stdout), &mut left);
+            file.truncated |= output.truncated;
         }
         files.push(file);
     }
@@ -96,7 +96,7 @@ async fn name(scratch: &Repo<'_>, sha: &str) -> Result<ConflictCommit, ToolError
     Ok(ConflictCommit { sha: sha.to_owned(), subject })
 }
 
-/// The stages of `git ls-files -z --unmerged`: 1 the base, 2 the target, 3 the source.
+/// Parses `git ls-files -z --unmerged`. Stages: 1 the base, 2 the target, 3 the source.
 fn kinds(bytes: &[u8]) -> BTreeMap<String, ConflictKind> {
     let mut stages: BTreeMap<String, u8> = BTreeMap::new();
     for entry in bytes.split(|byte| *byte == 0) {
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn stages_say_what_stands_against_what() {
-        let said =
+        let output =
             b"100644 aa 1\ta b\x00100644 bb 2\ta b\x00100644 cc 3\ta b\x00100644 bb 2\tnew\n\
             line\x00100644 cc 3\tnew\nline\x00100644 aa 1\tgone\x00100644 cc 3\tgone\x00junk\x00";
-        let kinds = kinds(said);
+        let kinds = kinds(output);
         assert_eq!(kinds["a b"], ConflictKind::BothModified);
         assert_eq!(kinds["new\nline"], ConflictKind::BothAdded);
         assert_eq!(kinds["gone"], ConflictKind::DeletedByTarget);

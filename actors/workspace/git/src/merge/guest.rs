@@ -1,4 +1,4 @@
-//! A repository in a workspace, over its link.
+//! Repository adapter over a workspace's link.
 
 use std::{
     fs::File,
@@ -15,15 +15,15 @@ use super::repository::Repository;
 use crate::codes;
 use crate::run::{GitCall, GitDone, git};
 
-/// Most output of one run of git. Ten thousand commits with their parents are a tenth of it.
+/// Maximum output of one run of git. Ten thousand commits with their parents are a tenth of it.
 const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
-/// For each thing that has to be seen through.
+/// Time limit of each operation once the merge must complete.
 const THROUGH: Duration = Duration::from_secs(300);
-/// Names of one answer, and answers.
+/// Maximum number of names per answer, and of answers.
 const PAGE: u32 = 1_000;
 const PAGES: usize = 8;
 
-/// The repository of a guest.
+/// Repository of a guest.
 pub struct GuestRepository {
     link: Link,
     cx: CallCx,
@@ -31,7 +31,7 @@ pub struct GuestRepository {
 }
 
 impl GuestRepository {
-    /// By the caller's deadline, until told otherwise.
+    /// Makes a repository that uses the caller's deadline until [`Repository::see_it_through`].
     pub fn new(link: Link, cx: CallCx) -> Self {
         Self { link, cx, through: AtomicBool::new(false) }
     }
@@ -84,7 +84,7 @@ impl Repository for GuestRepository {
         for _ in 0..PAGES {
             let request = FileList { path: dir.to_owned(), after, limit: PAGE };
             let listed = self.link.ask(request, self.wait()).await.map_err(link_error)?;
-            // No more than was asked for, and no path among them.
+            // A guest may send more than was asked for, or a path instead of a name.
             let sound = listed.entries.into_iter().take(PAGE as usize).map(|entry| entry.name);
             names.extend(sound.filter(|name| !name.contains('/')));
             after = names.last().cloned();

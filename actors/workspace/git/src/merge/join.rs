@@ -1,4 +1,5 @@
-//! A source's commits as they are, on a branch of their own, joined by a merge commit.
+//! Strategy `branch-per-source`: the source's commits unchanged on a branch of their own, joined by
+//! a merge commit.
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -10,22 +11,22 @@ use super::{
     repo::{Repo, failed},
 };
 
-/// The branch of a source in the target.
+/// Branch of a source in the target.
 #[derive(Debug)]
 pub(super) struct Branch {
-    /// Without `refs/heads/`.
+    /// Name without `refs/heads/`.
     pub(super) name: String,
-    /// Where it points after the merge.
+    /// Commit that it points to after the merge.
     tip: String,
-    /// Where it pointed before.
+    /// Commit that it pointed to before.
     old: Option<String>,
 }
 
 impl Branch {
-    /// The branch for a source, if it can be moved to where it shall point.
+    /// Plans the branch of a source, if it can be moved to its new commit.
     ///
     /// # Errors
-    /// Inside, `branch_diverged` and `branch_checked_out`.
+    /// Inner error: `branch_diverged` or `branch_checked_out`.
     pub(super) async fn plan(target: &Repo<'_>, source: &str, tip: &str) -> Tried<Self> {
         let name = format!("hivekeep/{source}");
         let full = format!("refs/heads/{name}");
@@ -48,10 +49,10 @@ impl Branch {
         Ok(Ok(Self { name, tip: tip.to_owned(), old }))
     }
 
-    /// Makes or moves it.
+    /// Makes or moves the branch.
     ///
     /// # Errors
-    /// `git_failed`, also when somebody else moved it meanwhile.
+    /// `git_failed`, also when it was moved by another meanwhile.
     pub(super) async fn make(&self, target: &Repo<'_>) -> Result<(), ToolError> {
         let full = format!("refs/heads/{}", self.name);
         let old = self.old.as_deref().unwrap_or_default();
@@ -59,7 +60,7 @@ impl Branch {
     }
 }
 
-/// Joins `tip` to HEAD, also where HEAD could simply move on to it.
+/// Joins `tip` to HEAD by a merge commit, also where a fast-forward is possible.
 pub(super) async fn join(scratch: &Repo<'_>, tip: &str, message: &str) -> Tried<Applied> {
     let commits = scratch.count(&["rev-list", "--count", &format!("HEAD..{tip}")]).await?;
     let args = [

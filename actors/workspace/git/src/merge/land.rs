@@ -1,4 +1,4 @@
-//! The last step: the target's branch moves on to what was built beside it.
+//! Final step: fast-forwards the target's branch to what was built beside it.
 
 use hivekeep_kernel::{Layer, ToolError, fault_point};
 
@@ -10,12 +10,12 @@ use super::{
     running::Running,
 };
 
-/// Moves the target from one commit on to another; nothing is to be done where they are
-/// the same. Git looks first whether that would
-/// overwrite anything, files that it ignores too, and changes nothing then.
+/// Fast-forwards the target from one commit to another; does nothing if they are the same. Git
+/// checks first whether this would overwrite anything, including ignored files, and changes nothing
+/// then.
 ///
 /// # Errors
-/// `target_moved`, `target_dirty`, `git_failed`: then the target is as it was.
+/// `target_moved`, `target_dirty`, `git_failed`: the target is unchanged then.
 pub(super) async fn land_if_needed(
     target: &Repo<'_>,
     running: &Running,
@@ -31,7 +31,8 @@ pub(super) async fn land_if_needed(
             .next("repeat the merge")
             .retryable());
     }
-    // From here on a daemon that is cut short leaves word of what it was about to do.
+    // Intent record: from here on a daemon that is cut short leaves refs that say what it was about
+    // to do.
     for (what, sha) in [(FROM, from), (TO, to)] {
         let name = leftovers::reference(&running.id, what);
         target.must(&["update-ref", "--no-deref", &name, sha]).await?;
@@ -53,7 +54,7 @@ pub(super) async fn land_if_needed(
         fault_point!("workspace_merge.after_landing");
         return Ok(());
     }
-    // Git wrote it before it looked.
+    // Restored because git writes it before it checks.
     match orig {
         Some(orig) => target.run(&["update-ref", "--no-deref", "ORIG_HEAD", &orig]).await?,
         None => target.run(&["update-ref", "--no-deref", "-d", "ORIG_HEAD"]).await?,

@@ -1,8 +1,8 @@
-//! What a merge leaves in repositories while it goes on, and how that goes away.
+//! Garbage collection of what merges leave in repositories.
 //!
-//! All of it carries the merge's id: files and the scratch tree in the repository's own
-//! folder, commits under `refs/hivekeep/merge/ID/`. A merge removes its own at its end. What
-//! belongs to no merge that goes on was left by one that was cut short.
+//! Everything temporary carries the merge's id: files and the scratch tree in the repository's own
+//! folder, commits under `refs/hivekeep/merge/ID/`. A merge removes its own at its end. Whatever
+//! belongs to no running merge was left by one that was cut short.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::{
 use crate::codes;
 use crate::merge::api::{Interrupted, InterruptedOutcome};
 
-/// How files of a merge begin.
+/// Prefix of the files of a merge.
 const FILES: &str = "hivekeep-merge-";
-/// Where its commits have names.
+/// Namespace of the refs of merges.
 const REFS: &str = "refs/hivekeep/merge/";
-/// What stood in the target before the last step.
+/// Name of the target's commit before the last step.
 pub(super) const FROM: &str = "from";
-/// What stands there after it.
+/// Name of the target's commit after it.
 pub(super) const TO: &str = "to";
-/// Names that are looked at; the rest is for the next time.
+/// Maximum number of refs per run; the rest is for the next time.
 const MOST: &str = "--count=1000";
 
-/// A file of a merge in a repository.
+/// Path of a merge's file in a repository.
 pub(super) fn path(repo: &Repo<'_>, id: &str, kind: &str) -> String {
     format!("{}/{FILES}{id}.{kind}", repo.common)
 }
 
-/// A name for a commit of a merge.
+/// Ref of a merge's commit.
 pub(super) fn reference(id: &str, what: &str) -> String {
     format!("{REFS}{id}/{what}")
 }
@@ -39,12 +39,12 @@ pub(super) fn reference(id: &str, what: &str) -> String {
 /// Removes the files of merges that are over.
 ///
 /// # Errors
-/// When something could not be removed.
+/// Fails when something could not be removed.
 pub(super) async fn remove_files(repo: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
     for name in repo.way.names(&repo.common).await? {
         let id = name.strip_prefix(FILES).and_then(|rest| rest.split_once('.'));
         if let Some((id, _)) = id.filter(|(id, _)| !running.is_going_on(id)) {
-            tracing::info!(id, "what a merge left is removed");
+            tracing::info!(id, "removing leftovers of a merge");
             remove_file(repo, &name).await?;
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn remove_files(repo: &Repo<'_>, running: &Running) -> Result<(
 async fn remove_file(repo: &Repo<'_>, name: &str) -> Result<(), ToolError> {
     let path = format!("{}/{name}", repo.common);
     if name.ends_with(".tree") {
-        // Its entry in the list of work trees goes with it.
+        // The entry in the list of work trees goes with it.
         let removed = repo.run(&["worktree", "remove", "--force", "--force", &path]).await?;
         if !removed.ok() {
             repo.way.remove(&format!("{}/worktrees/{name}", repo.common)).await?;
@@ -63,10 +63,10 @@ async fn remove_file(repo: &Repo<'_>, name: &str) -> Result<(), ToolError> {
     repo.way.remove(&path).await
 }
 
-/// Removes all that a merge has left in the target.
+/// Removes everything that a merge has left in the target.
 ///
 /// # Errors
-/// When something could not be removed; the next merge into the target removes it.
+/// Fails when something could not be removed; the next merge into the target removes it.
 pub(super) async fn remove_own(target: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
     for name in target.way.names(&target.common).await? {
         let own = name.strip_prefix(FILES).and_then(|rest| rest.strip_prefix(&*running.id));
@@ -78,12 +78,11 @@ pub(super) async fn remove_own(target: &Repo<'_>, running: &Running) -> Result<(
     remove_refs(target, refs.keys()).await
 }
 
-/// Removes what merges into this target left that were cut short, and says what of them is
-/// in the target.
+/// Removes the leftovers of merges into this target that were cut short, and reports which of them
+/// landed.
 ///
-/// # Errors
-/// `merge_interrupted` when one may have stopped half way through its last step: then a
-/// person has to look.
+/// `merge_interrupted` when one may have stopped half way through its last step: then a person has
+/// to look.
 pub(super) async fn remove_all(
     target: &Repo<'_>,
     running: &Running,
@@ -109,7 +108,7 @@ pub(super) async fn remove_all(
     Ok(found)
 }
 
-/// What became of a merge that had begun its last step.
+/// Outcome of a merge that had begun its last step.
 async fn outcome(target: &Repo<'_>, from: &str, to: &str) -> Result<InterruptedOutcome, ToolError> {
     let head = target.head().await?;
     if target.contains(&head, to).await? {
@@ -129,7 +128,7 @@ async fn outcome(target: &Repo<'_>, from: &str, to: &str) -> Result<InterruptedO
         .detail("wanted", to.to_owned()))
 }
 
-/// Paths that a step between two commits writes and that are not as in the last commit.
+/// Paths that a step between two commits writes and that differ from the last commit.
 pub(super) async fn in_the_way(
     target: &Repo<'_>,
     from: &str,

@@ -1,4 +1,4 @@
-//! Commits made anew on top of others.
+//! Replay strategies `sequential` and `cherry-pick`: commits are made anew on top of others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,27 +11,27 @@ use super::{
     repo::{Repo, failed, is_sha, nonsense, text},
 };
 
-/// Most commits of one source that are replayed.
+/// Maximum number of commits of one source that are replayed.
 const MAX_COMMITS: usize = 10_000;
-/// Commits of one run of git.
+/// Maximum number of commits per run of git.
 const AT_ONCE: usize = 200;
 
-/// What came to the target.
+/// Counts of what was replayed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Applied {
-    /// The source's commits.
+    /// Number of the source's commits applied.
     pub(super) commits: u64,
-    /// Those whose change was there already.
+    /// Number of commits whose change was present already.
     pub(super) already_there: u64,
-    /// Merge commits that are not among them.
+    /// Number of merge commits that were left out.
     pub(super) merges_flattened: u64,
 }
 
-/// What git did, or why the source is refused. Outside of it is what stands in the way.
+/// Result of a step. Inner error: the source is refused; outer error: git itself failed.
 pub(super) type Tried<T> = Result<Result<T, Failure>, ToolError>;
 
-/// Replays what `tip` has beyond HEAD into one line. Merge commits are left out; that
-/// nothing is lost with them is proven by comparing with a merge.
+/// Replays what `tip` has beyond HEAD into one line. Merge commits are left out; a comparison with
+/// a merge proves that nothing is lost with them.
 pub(super) async fn in_a_line(scratch: &Repo<'_>, tip: &str) -> Tried<Applied> {
     let before = scratch.head().await?;
     let rows = match beyond(scratch, &before, tip).await? {
@@ -54,15 +54,15 @@ pub(super) async fn in_a_line(scratch: &Repo<'_>, tip: &str) -> Tried<Applied> {
     Ok(Ok(Applied { commits: line.len() as u64, already_there, merges_flattened }))
 }
 
-/// Whether HEAD has what a merge of the two gives.
+/// True if HEAD has the content that a merge of the two gives.
 async fn same_as_merged(scratch: &Repo<'_>, before: &str, tip: &str) -> Result<bool, ToolError> {
     let merged = scratch.run(&["merge-tree", "--write-tree", "--no-messages", before, tip]).await?;
     let tree = scratch.line(&["rev-parse", "HEAD^{tree}"]).await?;
     Ok(merged.ok() && text(&merged.stdout).trim() == tree)
 }
 
-/// Replays what `tip` has beyond HEAD with the shape that it has. A commit whose parents
-/// stay what they were stays what it was.
+/// Replays what `tip` has beyond HEAD, keeping its shape. A commit whose parents are unchanged is
+/// unchanged too.
 pub(super) async fn in_shape(scratch: &Repo<'_>, tip: &str) -> Tried<Applied> {
     let onto = scratch.head().await?;
     let rows = match beyond(scratch, &onto, tip).await? {
@@ -90,15 +90,15 @@ fn count_there(rows: &[Row]) -> u64 {
     rows.iter().filter(|row| row.there).count() as u64
 }
 
-/// A commit of the source.
+/// Commit of the source.
 struct Row {
     sha: String,
     parents: Vec<String>,
-    /// HEAD's history has the same change in another commit.
+    /// True if HEAD's history has the same change in another commit.
     there: bool,
 }
 
-/// What `tip` has beyond `head`, parents first.
+/// Commits that `tip` has beyond `head`, parents first.
 async fn beyond(scratch: &Repo<'_>, head: &str, tip: &str) -> Tried<Vec<Row>> {
     let range = format!("{head}..{tip}");
     let most = format!("--max-count={}", MAX_COMMITS + 1);
@@ -126,8 +126,8 @@ async fn beyond(scratch: &Repo<'_>, head: &str, tip: &str) -> Tried<Vec<Row>> {
     Ok(Ok(rows))
 }
 
-/// Marks the commits that an earlier replay brought, as git compares changes. Empty
-/// commits are all the same change, and are not marked.
+/// Marks the commits that an earlier replay brought, as git compares changes. Empty commits all
+/// look like the same change, and are not marked.
 async fn mark_there(
     scratch: &Repo<'_>,
     head: &str,
@@ -150,7 +150,7 @@ async fn mark_there(
     Ok(())
 }
 
-/// Commits that follow one another, to be replayed together.
+/// Run of consecutive commits, to be replayed together.
 #[derive(Default)]
 struct Line {
     onto: String,
@@ -160,10 +160,10 @@ struct Line {
 struct Replay<'r, 'p> {
     scratch: &'r Repo<'p>,
     onto: &'r str,
-    /// What became of each commit so far.
+    /// New id of each commit so far.
     made: HashMap<String, String>,
     line: Line,
-    /// Merge commits of which nothing was left to do.
+    /// Number of merge commits of which nothing was left to apply.
     dropped: u64,
 }
 
@@ -196,8 +196,8 @@ impl Replay<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// What a commit stands on after the replay. Its first parent in the target's history
-    /// makes way for the target's HEAD; what was merged from there stays.
+    /// New parent of a commit. Its first parent, if in the target's history, is replaced by the
+    /// target's HEAD; other parents from there stay.
     fn parent(&self, index: usize, sha: &str) -> String {
         let outside = if index == 0 { self.onto } else { sha };
         self.made.get(sha).map_or(outside, String::as_str).to_owned()
@@ -223,8 +223,8 @@ impl Replay<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// A merge commit anew: what it changed against its first parent, resolutions too, on
-    /// that parent's new place.
+    /// Remakes a merge commit: its change against its first parent, including resolutions, on that
+    /// parent's new id.
     async fn merge(&mut self, row: &Row, parents: &[String]) -> Tried<String> {
         let scratch = self.scratch;
         scratch.must(&["checkout", "--quiet", "--detach", &parents[0]]).await?;
@@ -250,7 +250,7 @@ impl Replay<'_, '_> {
     }
 }
 
-/// A commit with the message and author of another.
+/// Makes a commit with the message and author of another.
 async fn commit_as(
     scratch: &Repo<'_>,
     like: &str,
@@ -259,12 +259,12 @@ async fn commit_as(
 ) -> Result<String, ToolError> {
     let format = ["log", "-1", "--no-show-signature", "--date=raw"];
     let facts = [&format[..], &["--format=%an%x00%ae%x00%ad%x00%B", like]].concat();
-    let said = text(&scratch.must(&facts).await?.stdout);
-    let mut parts = said.splitn(4, '\0');
+    let output = text(&scratch.must(&facts).await?.stdout);
+    let mut parts = output.splitn(4, '\0');
     let (Some(name), Some(email), Some(date), Some(message)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(nonsense(&facts, &said));
+        return Err(nonsense(&facts, &output));
     };
     let date = format!("@{date}");
     let env = [("GIT_AUTHOR_NAME", name), ("GIT_AUTHOR_EMAIL", email), ("GIT_AUTHOR_DATE", &*date)];

@@ -1,4 +1,4 @@
-//! A repository with git's words for it.
+//! Repository wrapper: runs git with fixed options and parses its answers.
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -6,11 +6,11 @@ use super::repository::Repository;
 use crate::codes;
 use crate::run::GitDone;
 
-/// Longest part of git's words that an error shows, in characters.
+/// Maximum length of git's output in an error, in characters.
 const SHOWN: usize = 2_000;
 
-/// What holds for every run: nothing of the repository's own runs beside git, nothing is
-/// written that was not asked for, and the output is for programs.
+/// Options of every run: nothing of the repository's own runs beside git, nothing is written that
+/// was not asked for, and the output is for programs.
 const OPTIONS: [&str; 25] = [
     "--no-optional-locks",
     "-c",
@@ -39,10 +39,10 @@ const OPTIONS: [&str; 25] = [
     "color.ui=false",
 ];
 
-/// For commits of a repository whose git would ask who makes them.
+/// Identity for commits in a repository where git would ask for one.
 const NOBODY: [&str; 4] = ["-c", "user.name=hivekeep", "-c", "user.email=hivekeep@localhost"];
 
-/// An operation of git's that waits for its end, by the ref that it keeps meanwhile.
+/// Operations of git that wait to be concluded, by the ref that each keeps meanwhile.
 const OPERATIONS: [(&str, &str); 4] = [
     ("MERGE_HEAD", "merge"),
     ("CHERRY_PICK_HEAD", "cherry-pick"),
@@ -50,15 +50,15 @@ const OPERATIONS: [(&str, &str); 4] = [
     ("REBASE_HEAD", "rebase"),
 ];
 
-/// A repository.
+/// Repository with its access path.
 #[derive(Clone)]
 pub(super) struct Repo<'r> {
     pub(super) way: &'r dyn Repository,
-    /// Its work tree's top.
+    /// Top of its work tree.
     pub(super) dir: String,
-    /// The folder that all its work trees share.
+    /// Folder shared by all its work trees.
     pub(super) common: String,
-    /// Whether git knows who commits.
+    /// True if git has an identity for commits.
     known: bool,
 }
 
@@ -87,22 +87,22 @@ impl<'r> Repo<'r> {
         let dir = here.line(&["rev-parse", "--show-toplevel"]).await?;
         let common =
             here.line(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await?;
-        // Strict: fails where a commit would fail for want of a name.
+        // Strict check: fails where a commit would fail for want of a name.
         let known = here.run(&["var", "GIT_COMMITTER_IDENT"]).await?.ok();
         Ok(Self { way, dir, common, known })
     }
 
-    /// The same repository in another work tree.
+    /// Other work tree of the same repository.
     pub(super) fn at(&self, dir: String) -> Self {
         Self { dir, ..self.clone() }
     }
 
-    /// Runs git; any exit code is an outcome.
+    /// Runs git; any exit code is a result.
     pub(super) async fn run(&self, args: &[&str]) -> Result<GitDone, ToolError> {
         self.run_with(args, &[]).await
     }
 
-    /// [`Repo::run`] with variables.
+    /// Runs git like [`Repo::run`], with variables.
     pub(super) async fn run_with(
         &self,
         args: &[&str],
@@ -113,7 +113,7 @@ impl<'r> Repo<'r> {
         self.way.git(&self.dir, &words, env).await
     }
 
-    /// Runs git, which has to exit with 0 and to be heard whole.
+    /// Runs git, which has to exit with 0 and whose output must be complete.
     ///
     /// # Errors
     /// `git_failed`.
@@ -122,23 +122,23 @@ impl<'r> Repo<'r> {
         if done.ok() && !done.truncated { Ok(done) } else { Err(failed(args, &done)) }
     }
 
-    /// What a successful run says, without the end of line.
+    /// Output of a successful run, without the end of line.
     pub(super) async fn line(&self, args: &[&str]) -> Result<String, ToolError> {
         Ok(text(&self.must(args).await?.stdout).trim_end_matches('\n').to_owned())
     }
 
-    /// The lines that a successful run says.
+    /// Output lines of a successful run.
     pub(super) async fn lines(&self, args: &[&str]) -> Result<Vec<String>, ToolError> {
         Ok(text(&self.must(args).await?.stdout).lines().map(str::to_owned).collect())
     }
 
-    /// The number that a successful run says.
+    /// Number that a successful run prints.
     pub(super) async fn count(&self, args: &[&str]) -> Result<u64, ToolError> {
         let line = self.line(args).await?;
         line.parse().map_err(|_| nonsense(args, &line))
     }
 
-    /// What a name stands for, if it is there.
+    /// Commit id of a name, if it exists.
     pub(super) async fn resolve(&self, name: &str) -> Result<Option<String>, ToolError> {
         let commit = format!("{name}^{{commit}}");
         let args = ["rev-parse", "--quiet", "--verify", "--end-of-options", &commit];
@@ -150,7 +150,7 @@ impl<'r> Repo<'r> {
         if is_sha(&sha) { Ok(Some(sha)) } else { Err(nonsense(&args, &sha)) }
     }
 
-    /// The commit that is checked out.
+    /// Commit that is checked out.
     ///
     /// # Errors
     /// `no_commits`.
@@ -161,7 +161,7 @@ impl<'r> Repo<'r> {
         })
     }
 
-    /// Whether `old` is part of the history of `new`.
+    /// True if `old` is part of the history of `new`.
     pub(super) async fn contains(&self, new: &str, old: &str) -> Result<bool, ToolError> {
         let args = ["merge-base", "--is-ancestor", old, new];
         let done = self.run(&args).await?;
@@ -172,7 +172,7 @@ impl<'r> Repo<'r> {
         }
     }
 
-    /// Refuses a repository in which something waits to be concluded.
+    /// Refuses a repository in which an operation waits to be concluded.
     ///
     /// # Errors
     /// `operation_in_progress`.
@@ -187,7 +187,7 @@ impl<'r> Repo<'r> {
         Ok(())
     }
 
-    /// What differs from the last commit, as git names it.
+    /// Paths that differ from the last commit, as git names them.
     pub(super) async fn changed(&self) -> Result<Vec<String>, ToolError> {
         let args =
             ["status", "--porcelain=v1", "-z", "--untracked-files=normal", "--no-ahead-behind"];
@@ -199,7 +199,7 @@ impl<'r> Repo<'r> {
     }
 }
 
-/// The paths of `git status --porcelain=v1 -z`. Of a renamed file both.
+/// Parses the paths of `git status --porcelain=v1 -z`; both paths of a renamed file.
 fn paths_of_status(bytes: &[u8]) -> Vec<String> {
     let mut paths = Vec::new();
     let mut entries = bytes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
@@ -219,7 +219,7 @@ fn not_a_repository(path: &str) -> ToolError {
         .next("give in path where the repository is; it is the same in all workspaces")
 }
 
-/// Git said no where nothing was wrong.
+/// Error of a run of git that was expected to succeed.
 pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
     let command = args.iter().find(|word| !word.starts_with('-')).unwrap_or(&"");
     let said = if done.stderr.is_empty() { &done.stdout } else { &done.stderr };
@@ -227,16 +227,16 @@ pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
     ToolError::new(Layer::Guest, codes::GIT_FAILED, format!("git {command} {what}"))
         .next("git's output says why")
         .detail("exit_code", done.exit_code)
-        .detail("output", shown(&text(said)))
+        .detail("output", shown(&text(output)))
 }
 
-pub(super) fn nonsense(args: &[&str], said: &str) -> ToolError {
+pub(super) fn nonsense(args: &[&str], output: &str) -> ToolError {
     let command = args.first().unwrap_or(&"");
     let message = format!("git {command} said something else than expected");
     ToolError::new(Layer::Guest, codes::GIT_FAILED, message).detail("output", shown(said))
 }
 
-/// Whether it is an object's name and nothing else.
+/// True if the word is an object id.
 pub(super) fn is_sha(word: &str) -> bool {
     matches!(word.len(), 40 | 64) && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -245,7 +245,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A guest's words, bounded.
+/// Bounds a guest's text.
 pub(super) fn shown(words: &str) -> String {
     words.chars().take(SHOWN).collect()
 }
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn paths_of_a_status() {
-        let said = b" M a b\0R  new\0old\0?? dir/\0UU \xff\0";
-        assert_eq!(paths_of_status(said), ["a b", "new", "old", "dir/", "\u{fffd}"]);
+        let output = b" M a b\0R  new\0old\0?? dir/\0UU \xff\0";
+        assert_eq!(paths_of_status(output), ["a b", "new", "old", "dir/", "\u{fffd}"]);
         assert_eq!(paths_of_status(b""), [""; 0]);
         assert_eq!(paths_of_status(b"M"), [""]);
     }

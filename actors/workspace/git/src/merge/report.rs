@@ -1,4 +1,4 @@
-//! What a caller is told, gathered on the way.
+//! Result builder of a merge.
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -14,12 +14,12 @@ use crate::merge::api::{
     BaseFoundBy, Interrupted, MergeConflict, MergeResult, SourceMerge, SourceStatus, Uncommitted,
 };
 
-/// Files that are named of a source's uncommitted work.
+/// Maximum number of files named of a source's uncommitted work.
 const MAX_FILES: usize = 200;
-/// Submodules that are named.
+/// Maximum number of submodules that are named.
 const MAX_SUBMODULES: usize = 100;
 
-/// The result so far.
+/// Result so far.
 pub(super) struct Report {
     result: MergeResult,
 }
@@ -53,7 +53,7 @@ impl Report {
         &self.result.head_before
     }
 
-    /// The next source's turn.
+    /// Begins the row of the next source.
     pub(super) fn begin(&mut self, source: &Side, has: &Collected) {
         if !has.uncommitted.is_empty() {
             let files = has.uncommitted.iter().take(MAX_FILES);
@@ -88,7 +88,7 @@ impl Report {
         }
     }
 
-    /// Its commit, and where it left the target's history.
+    /// Records the source's commit, and its bases with the target's history.
     pub(super) fn found(&mut self, tip: &str, bases: &[String]) {
         self.source(|source| {
             source.head = Some(tip.to_owned());
@@ -106,10 +106,10 @@ impl Report {
         self.source(|source| source.status = SourceStatus::UpToDate);
     }
 
-    /// It merged, beside the target so far.
+    /// Records that the source merged into the scratch tree.
     pub(super) fn applied(&mut self, applied: Applied) {
         self.source(|source| {
-            // What is replayed a second time leaves nothing to do.
+            // Replaying something a second time leaves nothing to apply.
             let nothing = applied.commits == 0;
             source.status = if nothing { SourceStatus::UpToDate } else { SourceStatus::Merged };
             source.already_there = applied.already_there;
@@ -154,12 +154,12 @@ impl Report {
         });
     }
 
-    /// Whether what was built comes to the target.
+    /// True if the built commits may land on the target.
     pub(super) fn may_land(&self, keep_going: bool) -> bool {
         keep_going || self.result.conflicts.is_empty()
     }
 
-    /// It is in the target.
+    /// Records that the built commits landed.
     pub(super) fn landed(&mut self, head: String, branch: Option<String>) {
         let result = &mut self.result;
         result.head_after = head;
@@ -171,7 +171,7 @@ impl Report {
         }
     }
 
-    /// It is not, for something failed.
+    /// Records that nothing landed because something failed.
     pub(super) fn withheld(&mut self, branch: Option<String>) {
         self.result.branch = branch;
         for source in &mut self.result.sources {
@@ -182,7 +182,7 @@ impl Report {
         }
     }
 
-    /// A source's branch was made, or not.
+    /// Records whether a source's branch was made.
     pub(super) fn branch(&mut self, index: usize, name: String, made: Result<(), ToolError>) {
         let Some(source) = self.result.sources.get_mut(index) else { return };
         match made {
@@ -196,10 +196,10 @@ impl Report {
     }
 }
 
-/// The newest commits that two histories share; none when they share nothing.
+/// Newest common commits of two histories; empty when they share nothing.
 ///
 /// # Errors
-/// What stands in the way of git.
+/// Errors of git.
 pub(super) async fn bases(
     repo: &Repo<'_>,
     one: &str,
@@ -224,7 +224,7 @@ pub(super) fn no_common_history() -> ToolError {
 /// Submodules that differ between two commits.
 ///
 /// # Errors
-/// What stands in the way of git.
+/// Errors of git.
 pub(super) async fn submodules(
     repo: &Repo<'_>,
     base: &str,
@@ -235,7 +235,7 @@ pub(super) async fn submodules(
     Ok(gitlinks(&done.stdout))
 }
 
-/// The paths of commits in `git diff-tree -r -z --raw`.
+/// Parses the paths of submodules from `git diff-tree -r -z --raw`.
 fn gitlinks(bytes: &[u8]) -> Vec<String> {
     let mut parts = bytes.split(|byte| *byte == 0);
     let mut found = Vec::new();
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     fn commits_among_files_are_submodules() {
-        let said =
+        let output =
             b":100644 100644 a b M\0f\0:000000 160000 0 c A\0lib/x\0:160000 000000 c 0 D\0y\0";
-        assert_eq!(gitlinks(said), ["lib/x", "y"]);
+        assert_eq!(gitlinks(output), ["lib/x", "y"]);
         assert_eq!(gitlinks(b""), [""; 0]);
     }
 }

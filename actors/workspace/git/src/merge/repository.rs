@@ -1,17 +1,17 @@
-//! What a merge asks of a repository, wherever it is.
+//! Repository port: the operations that a merge needs, wherever the repository is.
 
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
 
 use crate::run::GitDone;
 
-/// A place where git runs and files can be put and fetched.
+/// Place where git runs and files can be stored and fetched.
 #[async_trait]
 pub trait Repository: Send + Sync {
-    /// Runs git in `dir`. Any exit code is an outcome.
+    /// Runs git in `dir`. Any exit code is a result.
     ///
     /// # Errors
-    /// When it could not be run to its end.
+    /// Fails when git could not be run to its end.
     async fn git(
         &self,
         dir: &str,
@@ -19,10 +19,10 @@ pub trait Repository: Send + Sync {
         env: &[(&str, &str)],
     ) -> Result<GitDone, ToolError>;
 
-    /// Copies a file from there, and answers with its size.
+    /// Copies a file from the repository's machine, and returns its size.
     ///
     /// # Errors
-    /// `bundle_too_large` beyond `most_bytes`; what stands in the way.
+    /// `bundle_too_large` beyond `most_bytes`; errors of the transport.
     async fn fetch(
         &self,
         path: &str,
@@ -30,26 +30,26 @@ pub trait Repository: Send + Sync {
         most_bytes: u64,
     ) -> Result<u64, ToolError>;
 
-    /// Puts a file there.
+    /// Copies a file to the repository's machine.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// Errors of the transport.
     async fn send(&self, path: &str, from: std::fs::File, size_bytes: u64)
     -> Result<(), ToolError>;
 
     /// Names in a directory, at most some thousands.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// Errors of the transport.
     async fn names(&self, dir: &str) -> Result<Vec<String>, ToolError>;
 
-    /// Removes a file or a folder with all in it. What is not there is removed.
+    /// Removes a file or a folder with its contents; success if it does not exist.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// Errors of the transport.
     async fn remove(&self, path: &str) -> Result<(), ToolError>;
 
-    /// From now on the caller's deadline and cancellation do not count: what is asked
-    /// has to be done so that nothing is left half done.
+    /// Makes later calls ignore the caller's deadline and cancellation, so that nothing is left
+    /// half done.
     fn see_it_through(&self);
 }

@@ -1,4 +1,4 @@
-//! Merges that go on: one a target at a time.
+//! Lease per target: at most one merge into a workspace at a time.
 
 use std::sync::Arc;
 
@@ -37,23 +37,23 @@ impl Merges {
     }
 }
 
-/// One merge; it has ended when this is dropped.
+/// Running merge; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Running {
-    /// Names what it leaves in repositories while it goes on.
+    /// Id that marks its temporary files and refs.
     pub(super) id: String,
     target: WorkspaceId,
     all: Merges,
 }
 
 impl Running {
-    /// Its id.
+    /// Id of the merge.
     #[cfg(test)]
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether what carries this id is somebody's.
+    /// True if a running merge has this id.
     pub(super) fn is_going_on(&self, id: &str) -> bool {
         self.all.ids.contains(id)
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_target_at_a_time() {
+    fn one_per_target_at_a_time() {
         let (merges, one, two) = (Merges::default(), WorkspaceId::new(), WorkspaceId::new());
         let first = merges.begin(one).expect("begun");
         assert_eq!(merges.begin(one).expect_err("both").code, "merge_in_progress");

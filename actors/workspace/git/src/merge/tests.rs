@@ -1,4 +1,4 @@
-//! Merges between repositories of this host, by its own git.
+//! Merges between repositories of this host, with its own git.
 
 mod cut_short;
 mod generated;

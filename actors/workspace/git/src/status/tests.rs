@@ -69,7 +69,7 @@ fn what_is_no_porcelain_is_refused() {
     }
 }
 
-/// What [`spelled`] made, read back.
+/// Reads back what [`spelled`] made.
 fn read_back(text: &str) -> Vec<u8> {
     let Some(quoted) = text.strip_prefix('"') else { return text.as_bytes().to_vec() };
     let (mut bytes, mut rest) = (Vec::new(), quoted.strip_suffix('"').expect("closed").as_bytes());

@@ -1,4 +1,4 @@
-//! A guest daemon as a plain process, with a home of its own for git.
+//! Test fixture: a guest daemon as a plain process, with a home of its own for git.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Git;
 
-/// That of the environment, else the newest below the target folder.
+/// Path of the guest binary: that of the environment, else the newest below the target folder.
 fn guest_binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TEST_HIVEKEEP_GUEST") {
         return Some(path.into());
@@ -67,7 +67,7 @@ impl Guest {
         let connected = Link::connect(&endpoint, &token, &LinkOptions::default(), &cancel).await;
         let (link, _) = connected.expect("the guest lets us in");
         std::fs::create_dir(at("home")).expect("a home");
-        // A keeper of credentials that would write them down.
+        // A credential helper that would write credentials down.
         let config = "[credential]\n\thelper = store\n[user]\n\tname = A Tester\n\temail = a@b.example\n\
                       [init]\n\tdefaultBranch = main\n";
         std::fs::write(at("home/.gitconfig"), config).expect("written");
@@ -78,14 +78,14 @@ impl Guest {
         self.folder.path().join(name).to_str().expect("a plain name").to_owned()
     }
 
-    /// git in a folder of this guest.
+    /// Makes a handle on git in a folder of this guest.
     pub(super) fn git(&self, dir: &str) -> Git {
         let env = [("HOME", self.path("home")), ("GIT_DIR", "/nowhere".to_owned())];
         let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
         Git::new(self.link.clone(), dir.to_owned(), env)
     }
 
-    /// A script of the test's own, in the folder, with the guest's home.
+    /// Runs a script of the test's own in the folder, with the guest's home.
     pub(super) fn sh(&self, script: &str) -> String {
         let output = Command::new("sh")
             .args(["-ec", script])

@@ -1,4 +1,5 @@
-//! `git http-backend` behind a server that asks who one is, and looks around while it serves.
+//! Test fixture: `git http-backend` behind a server that asks for credentials, and looks for leaks
+//! while it serves.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +20,7 @@ use axum::{
 };
 use tokio::{io::AsyncWriteExt, process::Command};
 
-/// What is served, to whom.
+/// Parameters of the server.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Seen>,
@@ -28,12 +29,12 @@ pub(super) struct Server {
 
 pub(super) struct Seen {
     root: PathBuf,
-    /// `Basic ...` of who is let in.
+    /// Accepted authorization header, `Basic ...`.
     expected: String,
     token: String,
-    /// Requests that were let in.
+    /// Number of requests that were admitted.
     pub(super) let_in: AtomicU32,
-    /// Where the token was found meanwhile.
+    /// Places where the token was found meanwhile.
     pub(super) found: Mutex<Vec<String>>,
 }
 
@@ -44,8 +45,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Serves the repositories below `root` to `user` with `token`. `basic` is both as the
-    /// header has them.
+    /// Serves the repositories below `root` to `user` with `token`. `basic` is both in the header's
+    /// form.
     pub(super) async fn start(root: &Path, basic: &str, token: &str) -> Self {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -84,7 +85,7 @@ async fn serve(
             .expect("a response");
     }
     seen.let_in.fetch_add(1, SeqCst);
-    // git runs now, and was told the token.
+    // git is running now, and knows the token.
     let here = seen.clone();
     let looked = tokio::task::spawn_blocking(move || in_proc(&here.token)).await.expect("looked");
     seen.found.lock().expect("no panic").extend(looked);
@@ -111,7 +112,7 @@ async fn serve(
     answer(&output.stdout)
 }
 
-/// CGI's answer as that of a server.
+/// Turns CGI output into an HTTP answer.
 fn answer(output: &[u8]) -> Response {
     let end = output.windows(4).position(|part| part == b"\r\n\r\n").expect("headers end");
     let mut response = Response::builder();
@@ -125,7 +126,7 @@ fn answer(output: &[u8]) -> Response {
     response.body(Body::from(output[end + 4..].to_vec())).expect("a response")
 }
 
-/// Processes that show the token.
+/// Processes whose environment or command line shows the token.
 pub(super) fn in_proc(token: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
@@ -140,7 +141,7 @@ pub(super) fn in_proc(token: &str) -> Vec<String> {
     found
 }
 
-/// Files below a folder that hold the token.
+/// Files below a folder that contain the token.
 pub(super) fn in_files(folder: &Path, token: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Merges that end in the middle, and those that come after them.
+//! Interrupted merges, and the merges that come after them.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ fn two_sources() -> Place {
     place
 }
 
-/// After each thing that is asked of the target, nothing more can be asked of it.
+/// Interrupts the merge after each request to the target, which answers nothing more.
 #[tokio::test]
 async fn a_merge_may_end_at_any_odd_point() {
     let last = ends_at_points(MergeStrategy::BranchPerSource, 1, 2).await;
@@ -35,7 +35,7 @@ async fn a_replay_may_end_at_any_point() {
     ends_at_points(MergeStrategy::CherryPick, 3, 5).await;
 }
 
-/// Answers with the first point at which it did not end too early.
+/// Returns the first point at which the merge was not interrupted.
 async fn ends_at_points(strategy: MergeStrategy, first: i64, every: usize) -> i64 {
     let place = two_sources();
     let (head, wish) = (place.head("target"), place.wish(strategy));
@@ -67,7 +67,7 @@ async fn ends_at_points(strategy: MergeStrategy, first: i64, every: usize) -> i6
     unreachable!("a merge asks for a bounded number of things")
 }
 
-/// As the daemon's end in the middle of the last step may leave it.
+/// State that the daemon's end in the middle of the last step may leave.
 #[tokio::test]
 async fn a_target_that_is_half_written_is_said_and_not_touched() {
     let place = two_sources();
@@ -94,7 +94,7 @@ async fn a_target_that_is_half_written_is_said_and_not_touched() {
     assert_eq!(result.interrupted_before[0].merge_id, "0abc");
 }
 
-/// What another merge has in a repository, that is its source, stays there.
+/// Files of another merge, whose source this repository is, stay there.
 #[tokio::test]
 async fn what_goes_on_is_not_taken_for_left_over() {
     let place = two_sources();

@@ -1,4 +1,4 @@
-//! Histories that nobody thought of.
+//! Property tests of merges over generated histories.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use super::place::{Place, STRATEGIES};
 use crate::merge::api::{MergeStrategy, SourceStatus};
 
-/// A step of a history.
+/// Step of a history.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A line of a file is another one.
+    /// Changes a line of a file.
     Edit(u8, u8),
-    /// A file of one's own.
+    /// Adds a file of its own.
     Add(u8),
     Rename(u8),
     Delete(u8),
     Binary(u8),
     Empty,
-    /// Some commits on a side branch, merged.
+    /// Merges some commits of a side branch.
     Side(u8, u8),
 }
 
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes steps in a repository; answers with the messages that were used.
+/// Applies steps in a repository; returns the messages that were used.
 fn walk(place: &Place, name: &str, first: usize, steps: &[Step]) -> BTreeSet<String> {
     let before: BTreeSet<_> = place.subjects(name).into_iter().collect();
     for (index, step) in steps.iter().enumerate() {
@@ -160,7 +160,7 @@ async fn no_commit_is_lost(case: Case) {
     }
 }
 
-/// Every failure names its seed; `PROPTEST_RNG_SEED` runs that one.
+/// Each failure names its seed; `PROPTEST_RNG_SEED` runs that one.
 #[test]
 fn no_commit_of_any_history_is_lost() {
     let runtime =

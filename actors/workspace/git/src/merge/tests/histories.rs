@@ -1,9 +1,9 @@
-//! What becomes of histories, by strategy.
+//! Resulting histories, by strategy.
 
 use super::place::{Place, STRATEGIES, row, statuses};
 use crate::merge::api::{BaseFoundBy, MergeStrategy, SourceStatus};
 
-/// Two hundred commits over thirty files.
+/// Makes two hundred commits over thirty files.
 pub(super) fn long(place: &Place) {
     place.import("target", (0..200).map(|n| (format!("src/{}.txt", n % 30), lines(n))));
 }
@@ -16,8 +16,8 @@ pub(super) fn binary(seed: u8) -> Vec<u8> {
     (0..5000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8 ^ seed).collect()
 }
 
-/// Three forks of a long history: edits, a rename with an edit, a binary file, an
-/// executable, a link, a deletion; and commits in the target meanwhile.
+/// Makes three forks of a long history: edits, a rename with an edit, a binary file, an executable,
+/// a link, a deletion; and commits in the target meanwhile.
 fn forks_of_a_long_history() -> Place {
     let place = Place::new();
     long(&place);
@@ -30,7 +30,7 @@ fn forks_of_a_long_history() -> Place {
     place.git("one", &["commit", "-q", "--allow-empty", "-m", "one: nothing"]);
     place.commit("two", "logo.png", binary(1));
     place.commit("two", "logo.png", binary(2));
-    // It edits what another one renamed.
+    // Edits a file that another fork renamed.
     let edited = place.read("two", "src/1.txt").replace("line 20 ", "LINE 20 ");
     place.commit("two", "src/1.txt", edited);
     std::os::unix::fs::symlink("src/2.txt", place.path("three").join("link")).expect("linked");
@@ -113,8 +113,8 @@ async fn twenty_sources_come_together() {
     }
 }
 
-/// A source with a merge of two lines of its own. With `evil` the merge commit has more
-/// than its two sides.
+/// Makes a source with a merge of two lines of its own. With `evil` the merge commit has more than
+/// its two sides.
 fn with_a_merge(evil: bool) -> Place {
     let place = Place::new();
     place.fork("source");

@@ -1,12 +1,12 @@
-//! What a merge must not touch.
+//! State that a merge must not touch.
 
 use std::sync::atomic::Ordering;
 
 use super::place::{Place, STRATEGIES, conflicting, statuses};
 use crate::merge::api::{ConflictKind, MergeStrategy, SourceStatus};
 
-/// Three sources, of which the second conflicts with the target; and a target with work
-/// of every kind that is not committed.
+/// Three sources, of which the second conflicts with the target; and a target with uncommitted work
+/// of every kind.
 fn second_of_three_conflicts() -> Place {
     let place = Place::new();
     let text: String = (0..30).map(|n| format!("{n}\n")).collect();

@@ -12,8 +12,8 @@ fn line(place: &Place, name: &str, file: &str, number: usize) -> String {
     place.read(name, file).replace(&format!("line {number} "), &format!("{name} {number} "))
 }
 
-/// `text` and `image` touch what the target touches too, `moved` what the target has given
-/// another name; the others keep away from it.
+/// Conflicting sources: `text` and `image` touch what the target touches too, `moved` what the
+/// target has renamed; the others touch other files.
 fn mixed() -> Place {
     let place = Place::new();
     long(&place);

@@ -1,4 +1,4 @@
-//! Repositories in a temporary folder.
+//! Test fixture: repositories in a temporary folder.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
 pub(super) const STRATEGIES: [MergeStrategy; 3] =
     [MergeStrategy::Sequential, MergeStrategy::BranchPerSource, MergeStrategy::CherryPick];
 
-/// A folder of repositories.
+/// Folder of repositories.
 pub(super) struct Place {
     root: tempfile::TempDir,
     pub(super) merges: Merges,
@@ -30,7 +30,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// With a repository `target` that has one commit.
+    /// Makes a folder with a repository `target` that has one commit.
     pub(super) fn new() -> Self {
         let root = tempfile::tempdir().expect("a folder");
         let place = Self { root, merges: Merges::default(), target_id: WorkspaceId::new() };
@@ -51,7 +51,7 @@ impl Place {
         self.root.path().join(name)
     }
 
-    /// A source begins as the target is now, as a fork's disk does.
+    /// Makes a source as the target is now, as a fork's disk is.
     pub(super) fn fork(&self, name: &str) {
         let mut copy = Command::new("cp");
         copy.arg("-a").arg(self.path("target")).arg(self.path(name));
@@ -62,7 +62,7 @@ impl Place {
         run(&self.path("home"), &self.path(name), args, &[]).expect("git runs")
     }
 
-    /// As a person who works there.
+    /// Runs git as a person who works there.
     pub(super) fn git(&self, name: &str, args: &[&str]) -> String {
         let person = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
         let done = self.try_git(name, &[&person[..], args].concat());
@@ -89,7 +89,7 @@ impl Place {
         self.head(name)
     }
 
-    /// Adds commits by `git fast-import`, one a file's content, and checks them out.
+    /// Adds commits by `git fast-import`, one per content of a file, and checks them out.
     pub(super) fn import(&self, name: &str, commits: impl Iterator<Item = (String, String)>) {
         let mut stream = String::new();
         for (index, (file, content)) in commits.enumerate() {
@@ -111,7 +111,7 @@ impl Place {
         self.git(name, &["reset", "-q", "--hard"]);
     }
 
-    /// As it was at a commit, without the branches that a merge made.
+    /// Checks that the target is as it was at a commit, apart from branches that a merge made.
     pub(super) fn reset(&self, name: &str, head: &str) {
         self.git(name, &["reset", "-q", "--hard", head]);
         let branches =
@@ -191,7 +191,7 @@ impl Place {
         self.try_merge(&self.wish(strategy), sources).await.expect("a result")
     }
 
-    /// Nothing of a merge is in a repository, and the repository is sound.
+    /// Checks that nothing of a merge is left in a repository, and that it is sound.
     pub(super) fn nothing_is_left(&self, name: &str) {
         let Ok(entries) = fs::read_dir(self.path(name).join(".git")) else { return };
         for entry in entries {
@@ -208,7 +208,7 @@ impl Place {
         assert!(done.ok() && said.is_empty() && done.stdout.is_empty(), "{name}: {said}");
     }
 
-    /// Every file of a repository and of its work tree but the objects, byte for byte.
+    /// Contents of every file of a repository and of its work tree except the objects.
     pub(super) fn fingerprint(&self, name: &str) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.path(name)];
@@ -228,7 +228,7 @@ impl Place {
     }
 }
 
-/// One source's row.
+/// Result row of one source.
 pub(super) fn row(result: &MergeResult, index: usize) -> &SourceMerge {
     &result.sources[index]
 }
@@ -242,19 +242,19 @@ pub(super) fn conflicting(result: &MergeResult, path: &str) -> ConflictFile {
     files.find(|file| file.path == path).expect("in conflict").clone()
 }
 
-/// A repository of this host.
+/// Repository of this host, as a [`Repository`].
 pub(super) struct Local {
     home: PathBuf,
     dir: PathBuf,
-    /// What was asked of it.
+    /// Requests made so far.
     pub(super) calls: AtomicI64,
-    /// What may be asked before it is gone.
+    /// Number of requests after which the repository is gone.
     pub(super) left: AtomicI64,
-    /// What git says here instead, when it is asked for something.
+    /// Canned output of git for a command.
     pub(super) lie: Option<(&'static str, &'static str)>,
-    /// What it says is checked out.
+    /// Canned commit that is checked out.
     pub(super) head: Option<&'static str>,
-    /// What is fetched from here is broken on the way.
+    /// True to damage every fetched file.
     pub(super) spoil: AtomicBool,
 }
 
@@ -277,7 +277,7 @@ impl Repository for Local {
         env: &[(&str, &str)],
     ) -> Result<GitDone, ToolError> {
         self.step()?;
-        // The wish's path is the same everywhere; here each repository has its own.
+        // The requested path is the same everywhere; here each repository has its own.
         let dir = if dir.is_empty() { self.dir.clone() } else { PathBuf::from(dir) };
         let mut done = run(&self.home, &dir, args, env).map_err(|error| failed(&error))?;
         if let Some(head) = self.head.filter(|_| args.contains(&"HEAD^{commit}")) {
@@ -332,7 +332,7 @@ fn failed(error: &io::Error) -> ToolError {
     ToolError::foreign(Layer::Guest, code, error.to_string())
 }
 
-/// The host's git, with nothing of the host's configuration, and without a name.
+/// Runs the host's git without the host's configuration, and without an identity.
 fn run(home: &Path, dir: &Path, args: &[&str], env: &[(&str, &str)]) -> io::Result<GitDone> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let output = Command::new("git")

@@ -1,4 +1,4 @@
-//! What cannot be merged, and is said so.
+//! Refused merges.
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -85,7 +85,7 @@ async fn a_branch_with_other_commits_is_not_moved() {
     assert!(before == place.fingerprint("target"));
 }
 
-/// What one guest says becomes no word of a command in another one.
+/// Output of one guest never becomes an argument of a command in another.
 #[tokio::test]
 async fn a_guest_that_lies_reaches_no_other_one() {
     let place = Place::new();
@@ -100,14 +100,14 @@ async fn a_guest_that_lies_reaches_no_other_one() {
     assert_eq!(refused.code, "git_failed");
     assert!(before == place.fingerprint("source"));
 
-    // A source that names what the target has elsewhere, or nowhere.
+    // Source that names a commit which the target has elsewhere, or nowhere.
     place.git("target", &["checkout", "-q", "-b", "private"]);
     let private = place.commit("target", "private", "x\n");
     place.git("target", &["checkout", "-q", "main"]);
     let before = place.fingerprint("target");
     for said in [private, "0".repeat(40), "--all".to_owned()] {
         let mut local = place.local("source");
-        // Nothing beyond what is shared, at a commit of its choice.
+        // Claims nothing beyond what is shared, at a commit of its choice.
         local.lie = Some(("--max-count=1", ""));
         let said: &'static str = said.leak();
         local.head = Some(said);
@@ -150,7 +150,7 @@ async fn a_shallow_clone_is_merged_or_says_what_it_lacks() {
     let result = place.merge(MergeStrategy::CherryPick, &["source"]).await;
     assert!(result.success && result.total_commits_applied == 1, "{result:?}");
 
-    // A target that has nothing of it cannot stand in for what was cut off.
+    // A target without the missing history cannot replace what was cut off.
     place.git("target", &["checkout", "-q", "--orphan", "new"]);
     place.commit("target", "other", "other\n");
     place.git("target", &["branch", "-q", "-D", "main"]);
