@@ -1,4 +1,4 @@
-//! Building an image: what was asked for, and how much of it is out of date.
+//! Image build: decides what of an image is out of date and rebuilds it.
 
 mod apt;
 mod base;
@@ -27,57 +27,57 @@ use tokio_util::sync::CancellationToken;
 use super::store::Inner;
 use super::{Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
 
-/// Raise it when this code makes something else of the same inputs; built images are then out of
-/// date.
+/// Version of this code's output; raised when the same inputs give something else, which makes
+/// built images out of date.
 const RECIPE_VERSION: u32 = 1;
 
-/// What to build.
+/// Parameters of a build.
 #[derive(Debug, Clone)]
 pub struct BuildRequest {
-    /// The image.
+    /// Name of the image.
     pub name: ImageName,
-    /// Its kernel.
+    /// Kernel of the image.
     pub kernel: KernelChoice,
-    /// The guest daemon: a static x86-64 program.
+    /// Path of the guest daemon: a static x86-64 program.
     pub guest_binary: PathBuf,
-    /// Where packages come from.
+    /// Debian suite that packages come from.
     pub suite: Suite,
-    /// Fetch packages again although nothing else changed; takes in security updates.
+    /// Fetch packages again even if nothing else changed; takes in security updates.
     pub refresh: bool,
 }
 
-/// A step of a build, told when it begins.
+/// Step of a build, reported when it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Which step, from 1.
+    /// Number of the step, from 1.
     pub step: u32,
-    /// How many there are.
+    /// Number of steps.
     pub steps: u32,
-    /// What happens in it.
+    /// Description of the step.
     pub message: String,
 }
 
-/// A finished build.
+/// Result of a build.
 #[derive(Debug, Clone)]
 pub struct Built {
-    /// The image as it is now.
+    /// Manifest of the image as it is now.
     pub manifest: Manifest,
-    /// What was done for it.
+    /// Part that was rebuilt.
     pub change: Change,
 }
 
-/// How much of an image was made anew.
+/// Part of an image that was rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing: it was up to date, and its content was checked.
+    /// Nothing: the image was up to date, and its content was checked.
     Unchanged,
-    /// The initrd, for another guest binary.
+    /// The initrd only, for another guest binary.
     Initrd,
     /// Everything (a kernel that another image has already is shared).
     All,
 }
 
-/// Reports steps in order.
+/// Reporter of steps in order.
 struct Steps<'a> {
     report: &'a (dyn Fn(Progress) + Send + Sync),
     step: u32,
@@ -91,13 +91,13 @@ impl Steps<'_> {
     }
 }
 
-/// The daemon that goes into the initrd.
+/// Guest daemon that goes into the initrd.
 struct Guest {
     bytes: Vec<u8>,
     hash: Hash,
 }
 
-/// See [`ImageStore::build`].
+/// Builds an image; see [`ImageStore::build`].
 pub(super) async fn build(
     store: &ImageStore,
     request: BuildRequest,
@@ -129,7 +129,7 @@ pub(super) async fn build(
     built
 }
 
-/// Everything that decides an image's content, except the guest and new package versions.
+/// Hash of everything that decides an image's content, except the guest and new package versions.
 fn recipe(request: &BuildRequest) -> Hash {
     let content = match request.name {
         ImageName::Base => {
@@ -147,11 +147,11 @@ fn recipe(request: &BuildRequest) -> Hash {
     Hash::of(text.as_bytes())
 }
 
-/// The image in place, if it was made by this recipe and all of it is intact.
+/// Manifest of the present image, if it was made by this recipe and all of it is intact.
 fn usable(inner: &Inner, name: ImageName, recipe: Hash) -> Result<Option<Manifest>> {
     let manifest = match inner.manifest(name) {
         Ok(Some(manifest)) if manifest.recipe == recipe => manifest,
-        // A manifest that cannot be read is what building again repairs.
+        // An unreadable manifest is repaired by building again.
         Ok(_) | Err(Error::Manifest { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };

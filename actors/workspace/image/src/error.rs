@@ -1,95 +1,95 @@
-//! What can go wrong with images, in terms a caller can act on.
+//! Error type of images, in terms a caller can act on.
 
 use std::path::{Path, PathBuf};
 
 use super::{Hash, ImageName};
 
-/// A failure of the image store or of a build.
+/// Failure of the image store or of a build.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The image was never built, or an object of it is gone.
-    #[error("image `{image}` is not there ({what}); {remedy}")]
+    #[error("image `{image}` is missing ({what}); {remedy}")]
     Missing {
-        /// The image asked for.
+        /// Image asked for.
         image: ImageName,
-        /// What is absent: the manifest or one object.
+        /// Missing part: the manifest or one object.
         what: String,
-        /// The command that brings it back.
+        /// Command that brings it back.
         remedy: String,
     },
-    /// A file's content is not what its name promises.
+    /// A file's content does not match its name.
     #[error("{} is corrupt: its content hashes to {found}, not {expected}; {remedy}", path.display())]
     Corrupt {
-        /// The damaged file.
+        /// Damaged file.
         path: PathBuf,
-        /// The hash the manifest names.
+        /// Hash in the manifest.
         expected: Hash,
-        /// The hash of what is on disk.
+        /// Hash of the content on disk.
         found: Hash,
-        /// The command that repairs it.
+        /// Command that repairs it.
         remedy: String,
     },
-    /// A name outside of a closed set.
+    /// A name is outside of a closed set.
     #[error("there is no {what} named `{asked}`; known: {known}")]
     Unknown {
-        /// What was to be named: "image", "suite", "kernel".
+        /// Kind of name: "image", "suite", "kernel".
         what: &'static str,
-        /// The name asked for.
+        /// Name asked for.
         asked: String,
-        /// Every name there is, comma separated.
+        /// All valid names, comma separated.
         known: String,
     },
-    /// The disk asked for cannot hold the image, or is beyond what the filesystem can grow to.
+    /// The disk asked for cannot hold the image, or exceeds what the filesystem can grow to.
     #[error(
-        "a disk of {asked_gb} GiB is not possible for image `{image}`: {min_gb} to {max_gb} GiB are"
+        "a disk of {asked_gb} GiB is not possible for image `{image}`: it must have {min_gb} to {max_gb} GiB"
     )]
     DiskSize {
-        /// The image the disk is for.
+        /// Image of the disk.
         image: ImageName,
-        /// GiB asked for.
+        /// Size asked for in GiB.
         asked_gb: u64,
-        /// The least that holds the image.
+        /// Minimum size that holds the image.
         min_gb: u64,
-        /// The most the filesystem was prepared to grow to.
+        /// Maximum size that the filesystem can grow to.
         max_gb: u64,
     },
-    /// The place for a new overlay is taken; it is never overwritten.
+    /// The path of a new overlay is taken; it is never overwritten.
     #[error("{} exists already", path.display())]
     OverlayExists {
-        /// The path asked for.
+        /// Path asked for.
         path: PathBuf,
     },
     /// Another process builds into the same store.
     #[error("another image build is running in {}; wait for it to end", root.display())]
     Busy {
-        /// The store's root.
+        /// Root folder of the store.
         root: PathBuf,
     },
     /// A program or file that a build needs is absent.
     #[error("{what} is missing; {remedy}")]
     Requirement {
-        /// What is absent.
+        /// Missing program or file.
         what: String,
-        /// How to get it.
+        /// Way to get it.
         remedy: String,
     },
     /// A program ran and failed.
     #[error("{tool} failed ({status}): {stderr}")]
     ToolFailed {
-        /// The program.
+        /// Name of the program.
         tool: String,
-        /// Its exit status in words.
+        /// Exit status in words.
         status: String,
-        /// The end of what it wrote to standard error.
+        /// End of its standard error.
         stderr: String,
     },
     /// A program did not end in time and was killed.
     #[error("{tool} did not end within {after_secs} s and was killed")]
     ToolTimeout {
-        /// The program.
+        /// Name of the program.
         tool: String,
-        /// The limit it broke.
+        /// Time limit.
         after_secs: u64,
     },
     /// The caller cancelled the build; no image changed and no process of it is left.
@@ -98,45 +98,45 @@ pub enum Error {
     /// The guest binary cannot be the first process of a VM.
     #[error("{} cannot be the guest daemon: {reason}", path.display())]
     GuestBinary {
-        /// The file given.
+        /// Path given.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// A kernel or module that cannot be booted the way workspaces boot.
+    /// The kernel or a module cannot be booted the way workspaces boot.
     #[error("the kernel cannot be used: {reason}")]
     Kernel {
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// Packages did not contain what the root filesystem needs.
     #[error("the root filesystem is incomplete: {reason}")]
     Rootfs {
-        /// What is absent or does not fit.
+        /// Reason.
         reason: String,
     },
-    /// A manifest that cannot be read. It is left as it is.
+    /// The manifest cannot be read. It is left unchanged.
     #[error("{} is not a readable manifest: {reason}", path.display())]
     Manifest {
-        /// The manifest file.
+        /// Path of the manifest.
         path: PathBuf,
-        /// Why it was refused.
+        /// Reason.
         reason: String,
     },
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("{doing} {}: {source}", path.display())]
     Io {
-        /// The attempt, as a verb: "read", "rename".
+        /// Operation, as a verb: "read", "rename".
         doing: &'static str,
-        /// The file it was about.
+        /// File of the operation.
         path: PathBuf,
-        /// The system's answer.
+        /// System error.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with what was attempted and where.
+    /// Wraps an I/O error with the operation and the file, for `map_err`.
     pub(super) fn io<E: Into<std::io::Error>>(
         doing: &'static str,
         path: impl AsRef<Path>,
@@ -150,7 +150,7 @@ impl Error {
     }
 }
 
-/// The one command that makes an image whole again.
+/// Command that repairs an image.
 pub(super) fn remedy(image: ImageName) -> String {
     format!("run: hivekeep image build {image}")
 }

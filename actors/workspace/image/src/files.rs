@@ -1,4 +1,4 @@
-//! File operations that survive a power cut. All of them block.
+//! Durable file operations, which survive a power cut. All of them block.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -10,15 +10,15 @@ use uuid::Uuid;
 
 use super::{Error, Result};
 
-/// What unfinished files start with; `sweep` removes them.
+/// Prefix of unfinished files; `sweep` removes them.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
 
-/// A temporary name beside `path`, so that a rename to it stays in one filesystem.
+/// Temporary name beside `path`, so that a rename to it stays in one filesystem.
 pub(super) fn temp_beside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple()))
 }
 
-/// The folder of `path`.
+/// Parent folder of `path`.
 pub(super) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
@@ -42,7 +42,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
         .and_then(|()| fs::rename(&temp, path))
         .map_err(Error::io("write", path));
     if written.is_err() {
-        // Best effort: the sweep at the next open takes what stays.
+        // Best effort: the sweep at the next open removes it.
         let _ = fs::remove_file(&temp);
     }
     written?;
@@ -70,7 +70,7 @@ pub(super) fn sweep(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether something is mounted at or below `dir`; then nothing there may be removed.
+/// True if something is mounted at or below `dir`; then nothing there may be removed.
 pub(super) fn has_mounts(dir: &Path) -> Result<bool> {
     let table = "/proc/self/mountinfo";
     let text = fs::read_to_string(table).map_err(Error::io("read", table))?;

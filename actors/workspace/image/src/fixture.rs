@@ -1,4 +1,4 @@
-//! A made-up image of four small objects, for tests that need one and no build.
+//! Test fixture: a made-up image of four small objects, without a build.
 
 use std::{collections::HashMap, fs};
 
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 use super::{tree::Owners, *};
 
-/// The store and its folder.
+/// Store with its folder.
 pub struct Fixture {
     _folder: TempDir,
-    /// The store.
+    /// Image store.
     pub store: ImageStore,
 }
 
-/// A store with a `base` image whose root filesystem is a hole of this size.
+/// Makes a store with a `base` image whose root filesystem is a hole of this size.
 pub fn fixture(rootfs_bytes: u64) -> Fixture {
     let folder = TempDir::new().unwrap();
     let store = ImageStore::open(folder.path().join("images-root")).unwrap();

@@ -1,4 +1,4 @@
-//! The name of an object: the BLAKE3 hash of its content.
+//! Content hash: the name of an object.
 
 use std::fmt;
 use std::fs::File;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Result};
 
-/// A BLAKE3 hash; 64 lower-case hex digits in text.
+/// BLAKE3 hash; 64 lower-case hex digits in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash(blake3::Hash);
 
 impl Hash {
-    /// The hash of bytes in memory.
+    /// Hash of bytes in memory.
     pub fn of(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes))
     }
 
-    /// The hash of a file's content, holes read as zeros. Blocks.
+    /// Hash of a file's content, holes read as zeros. Blocks.
     pub(super) fn of_file(path: &Path) -> Result<Self> {
         let mut file = File::open(path).map_err(Error::io("open", path))?;
         let mut hasher = blake3::Hasher::new();

@@ -1,8 +1,8 @@
-//! The images workspaces boot from: how they are built, kept and handed out.
+//! Content-addressed image store and image builder for the images that workspaces boot from.
 //!
 //! An image is a kernel (an ELF with a PVH entry, so that no guest time goes into unpacking), an
-//! initrd that holds only the in-guest daemon and the kernel's modules, and a root filesystem
-//! (raw ext4, never written again). A workspace's disk is a qcow2 overlay over that filesystem.
+//! initrd with only the in-guest daemon and the kernel's modules, and a root filesystem (raw ext4,
+//! never written again). A workspace's disk is a qcow2 overlay over that filesystem.
 //!
 //! ```text
 //! root/
@@ -14,9 +14,9 @@
 //!   build.lock                     held (flock) by the one build that may run
 //! ```
 //!
-//! A manifest is written last and by rename, so a crash leaves either the old image or the new
-//! one. Objects are never changed or moved: an overlay records its base by absolute path. For the
-//! same reason nothing here deletes an object; disks of living workspaces may stand on it.
+//! A manifest is written last and by rename, so a crash leaves either the old image or the new one.
+//! Objects are never changed or moved: an overlay records its base by absolute path. For the same
+//! reason nothing here deletes an object; disks of living workspaces may depend on it.
 
 #![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
 
@@ -50,5 +50,5 @@ pub use requirements::{Purpose, Remedy, Requirement, requirements};
 pub use store::{ImageState, ImageStore, Listed};
 pub use verify::VerifiedImage;
 
-/// The result of everything in this module.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,4 +1,4 @@
-//! What an image consists of, as kept in `images/<name>.json`.
+//! Image manifest: the objects of an image, as stored in `images/<name>.json`.
 
 use std::path::Path;
 
@@ -8,78 +8,79 @@ use serde::{Deserialize, Serialize};
 use super::files::write_durably;
 use super::{Error, Hash, ImageName, KernelChoice, Result, Suite};
 
-/// Raised when a field changes its meaning; a manifest of another format is refused.
+/// Version of the format, raised when a field changes its meaning; a manifest of another format is
+/// refused.
 const FORMAT: u32 = 1;
 
-/// A file in the object store.
+/// File in the object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectRef {
     /// BLAKE3 of the content, and the name of the object's folder.
     pub hash: Hash,
-    /// The file's name in that folder.
+    /// Name of the file in that folder.
     pub file: String,
     /// Length of the content in bytes; a sparse file takes less on disk.
     pub bytes: u64,
-    /// The version of what the file holds, where it has one (the kernel's release).
+    /// Version of the file's content, where it has one (the kernel's release).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// A directory in the object store.
+/// Directory in the object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeRef {
     /// BLAKE3 of `entries.jsonl`, which lists every path with type, mode, owner and content hash.
     pub hash: Hash,
-    /// How many files, directories and links there are.
+    /// Number of files, directories and links.
     pub entries: u64,
-    /// The sum of the file sizes in bytes.
+    /// Sum of the file sizes in bytes.
     pub bytes: u64,
 }
 
-/// A Debian package that went into the image.
+/// Debian package that went into the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
-    /// The package's name.
+    /// Name of the package.
     pub name: String,
-    /// The version that was installed.
+    /// Version that was installed.
     pub version: String,
 }
 
-/// An image: its objects, and what they were made from.
+/// Manifest of an image: its objects, and what they were made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub(super) format: u32,
-    /// The image's name; the same as the file's.
+    /// Name of the image; the same as the file's.
     pub name: ImageName,
-    /// When the objects were last put together.
+    /// Time when the objects were last put together.
     pub built_at: DateTime<Utc>,
-    /// The kernel: an ELF with a PVH entry.
+    /// Kernel: an ELF with a PVH entry.
     pub kernel: ObjectRef,
-    /// Where the kernel came from.
+    /// Origin of the kernel.
     pub kernel_choice: KernelChoice,
-    /// The kernel's modules and their load order, as the part of the initrd that outlives a
-    /// change of the guest binary.
+    /// Modules of the kernel and their load order, as the part of the initrd that outlives a change
+    /// of the guest binary.
     pub modules: ObjectRef,
-    /// What the kernel boots into: the guest daemon as `/init`, and the modules.
+    /// Initrd: the guest daemon as `/init`, and the modules.
     pub initrd: ObjectRef,
-    /// The root filesystem: raw ext4, sparse.
+    /// Root filesystem: raw ext4, sparse.
     pub rootfs_ext4: ObjectRef,
-    /// The same files as a directory, for the sandbox's read-only lower layer.
+    /// Root filesystem as a directory, for the sandbox's read-only lower layer.
     pub rootfs_tree: Option<TreeRef>,
     /// BLAKE3 of the guest binary inside the initrd.
     pub guest_hash: Hash,
-    /// The suite the packages came from.
+    /// Suite that the packages came from.
     pub debian_suite: Suite,
-    /// The packages that went in, sorted by name.
+    /// Packages that went in, sorted by name.
     pub packages: Vec<Package>,
-    /// Hash of everything but the guest binary that decides the outcome of a build. Differs from
-    /// the current one when a newer hivekeep would build the image differently.
+    /// Hash of everything but the guest binary that decides the result of a build. Differs from the
+    /// current one when a newer hivekeep would build the image differently.
     pub recipe: Hash,
-    /// The part of the recipe that decides the kernel, so images can share one.
+    /// Part of the recipe that decides the kernel, so images can share one.
     pub kernel_recipe: Hash,
 }
 

@@ -1,4 +1,4 @@
-//! The closed sets a request chooses from: images, Debian suites, kernels.
+//! Closed sets of names: images, Debian suites, kernels.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// The images that can be built.
+/// Images that can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageName {
@@ -21,7 +21,7 @@ impl ImageName {
     /// Every image, in the order they are listed.
     pub const ALL: [Self; 2] = [Self::Base, Self::Debian];
 
-    /// The name as people type it.
+    /// Name as people type it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -57,7 +57,7 @@ fn pick<T: Copy>(
     })
 }
 
-/// The Debian releases whose packages images are made of.
+/// Debian releases whose packages images are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
@@ -71,13 +71,13 @@ impl Suite {
     /// Every suite, oldest first.
     pub const ALL: [Self; 2] = [Self::Bookworm, Self::Trixie];
 
-    /// The suite an `/etc/os-release` text names, if it is one of these.
+    /// Suite that an `/etc/os-release` text names, if it is one of these.
     pub fn from_os_release(text: &str) -> Option<Self> {
         let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
         name.trim_matches('"').parse().ok()
     }
 
-    /// The code name, as it stands in the archive.
+    /// Code name, as in the archive.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
@@ -85,7 +85,7 @@ impl Suite {
         }
     }
 
-    /// The release number of the suite.
+    /// Release number of the suite.
     pub fn version(self) -> u32 {
         match self {
             Self::Bookworm => 12,
@@ -108,14 +108,14 @@ impl FromStr for Suite {
     }
 }
 
-/// Where the kernel comes from.
+/// Origin of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelChoice {
-    /// Debian's cloud kernel, downloaded and unpacked: seconds.
+    /// Cloud kernel of Debian, downloaded and unpacked: seconds.
     Debian,
-    /// Debian's kernel source compiled with `examples/mini-kernel.fragment`: 20 minutes of one
-    /// core, and about a second less for each boot in software emulation.
+    /// Small kernel, compiled from Debian's source with `examples/mini-kernel.fragment`: 20 minutes
+    /// of one core, and about a second less for each boot in software emulation.
     Small,
 }
 
@@ -123,7 +123,7 @@ impl KernelChoice {
     /// Every choice, the default first.
     pub const ALL: [Self; 2] = [Self::Debian, Self::Small];
 
-    /// The name as people type it.
+    /// Name as people type it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debian => "debian",

@@ -1,4 +1,4 @@
-//! The content-addressed store. All functions block.
+//! Content-addressed object store. All functions block.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,27 +11,27 @@ use super::files::{rename_new, sync_dir};
 use super::tree::{self, Owners};
 use super::{Error, Hash, ObjectRef, Result, TreeRef};
 
-/// The folder of objects in a store.
+/// Name of the folder of objects in a store.
 pub(super) const OBJECTS: &str = "objects";
 
-/// What an object is called wherever it is.
+/// Name of an object, independent of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {
-    /// Of its content.
+    /// Hash of the content.
     pub hash: Hash,
-    /// The file.
+    /// Name of the file.
     pub file: String,
 }
 
 impl ObjectName {
-    /// The last two parts of its path.
+    /// Parses the last two parts of an object's path.
     pub fn of(path: &Path) -> Option<Self> {
         let hash = path.parent()?.file_name()?.to_str()?.to_owned().try_into().ok()?;
         Some(Self { hash, file: path.file_name()?.to_str()?.to_owned() })
     }
 }
 
-/// The folders objects live in and come from; both on one filesystem.
+/// Folders of stored and of unfinished objects; both on one filesystem.
 #[derive(Debug, Clone)]
 pub(super) struct Objects {
     root: PathBuf,
@@ -43,22 +43,22 @@ impl Objects {
         Self { root: store_root.join(OBJECTS), temp: store_root.join("tmp") }
     }
 
-    /// Where an object's file is, whether or not it exists.
+    /// Path of an object's file, whether or not it exists.
     pub(super) fn path(&self, object: &ObjectRef) -> PathBuf {
         self.root.join(object.hash.to_string()).join(&object.file)
     }
 
-    /// Where a tree object's files are.
+    /// Path of a tree object's files.
     pub(super) fn tree_path(&self, tree: &TreeRef) -> PathBuf {
         self.root.join(tree.hash.to_string()).join("tree")
     }
 
-    /// Where a tree object's list of entries is.
+    /// Path of a tree object's list of entries.
     pub(super) fn entries_path(&self, tree: &TreeRef) -> PathBuf {
         self.root.join(tree.hash.to_string()).join("entries.jsonl")
     }
 
-    /// Takes a finished file into the store under its hash; the file moves.
+    /// Moves a finished file into the store under its hash.
     pub(super) fn put_file(
         &self,
         source: &Path,
@@ -84,7 +84,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Takes bytes into the store.
+    /// Writes bytes into the store.
     pub(super) fn put_bytes(
         &self,
         bytes: &[u8],
@@ -96,8 +96,8 @@ impl Objects {
         self.put_file(&file, name, version)
     }
 
-    /// Takes a directory into the store; it moves. `owners` says who owns what where the files
-    /// on disk cannot (a builder that is not root).
+    /// Moves a directory into the store. `owners` gives the owners where the files on disk cannot
+    /// (a builder that is not root).
     pub(super) fn put_tree(&self, source: &Path, owners: &Owners) -> Result<TreeRef> {
         let list = tree::scan(source, owners)?;
         let reference = list.reference();
@@ -111,7 +111,7 @@ impl Objects {
         let folder = self.stage()?;
         let entries = folder.join("entries.jsonl");
         fs::write(&entries, list.text()).map_err(Error::io("write", &entries))?;
-        // The tree may hold set-user-id programs, and they would work on the host.
+        // The tree may contain set-user-id programs, and they would work on the host.
         fs::set_permissions(&folder, Permissions::from_mode(0o700))
             .map_err(Error::io("chmod", &folder))?;
         fs::rename(source, folder.join("tree")).map_err(Error::io("move", source))?;
@@ -128,8 +128,8 @@ impl Objects {
         Ok(folder)
     }
 
-    /// Gives a staged folder, whose content is durable, its final name. A folder that has the name
-    /// already holds damaged content (the caller checked); it moves to `tmp`, where the next open
+    /// Renames a staged folder, whose content is durable, to its final name. A present folder of
+    /// that name has damaged content (the caller checked); it moves to `tmp`, where the next open
     /// removes it.
     fn install(&self, folder: &Path, hash: Hash) -> Result<()> {
         let target = self.root.join(hash.to_string());

@@ -1,7 +1,7 @@
-//! Workspace disks: copies of an empty qcow2 that was made once.
+//! Workspace disks, cloned from a cached template: an empty qcow2 per image and size.
 //!
 //! `qemu-img create` costs about 30 ms, nearly all of it the start of the process; a copy of its
-//! result is a fraction of a millisecond. So one empty overlay for each image and size is kept.
+//! result takes a fraction of a millisecond.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use super::files::{parent, rename_new, sync_dir, temp_beside};
 use super::store::ImageStore;
 use super::{Error, Hash, Result, VerifiedImage};
 
-/// The largest disk in GiB: what the filesystem's reserved descriptor blocks can grow to.
+/// Maximum disk size in GiB: what the filesystem's reserved descriptor blocks can grow to.
 pub const MAX_DISK_GB: u64 = 1024;
 
-/// See [`ImageStore::overlay`].
+/// Creates an overlay; see [`ImageStore::overlay`].
 pub(super) async fn create(
     store: &ImageStore,
     image: &VerifiedImage,
@@ -42,7 +42,8 @@ pub(super) async fn create(
     store.blocking(move |_| copy_new(&template, &path)).await
 }
 
-/// The key covers the base's path, so a store that was moved makes its templates anew.
+/// Path of the template. Its key covers the base's path, so a store that was moved makes its
+/// templates again.
 fn template_path(store: &ImageStore, image: &VerifiedImage, disk_gb: u64) -> PathBuf {
     let key = Hash::of(image.rootfs().as_os_str().as_encoded_bytes()).to_string();
     store.root().join("overlays").join(format!("{}-{disk_gb}g.qcow2", &key[..16]))
@@ -67,7 +68,7 @@ async fn make_template(template: &Path, base: &Path, disk_gb: u64) -> Result<()>
     };
     let result = finish.await;
     if result.is_err() {
-        // Best effort: the sweep at the next open takes what stays.
+        // Best effort: the sweep at the next open removes it.
         let _ = tokio::fs::remove_file(&temp).await;
     }
     result
@@ -75,7 +76,7 @@ async fn make_template(template: &Path, base: &Path, disk_gb: u64) -> Result<()>
 
 fn publish(temp: &Path, template: &Path) -> Result<()> {
     File::open(temp).and_then(|file| file.sync_all()).map_err(Error::io("sync", temp))?;
-    // Two makers at once produce the same content; the later rename wins.
+    // Two concurrent makers produce the same content; the later rename wins.
     fs::rename(temp, template).map_err(Error::io("rename", template))?;
     sync_dir(parent(template))
 }
@@ -95,7 +96,7 @@ fn copy_new(template: &Path, path: &Path) -> Result<()> {
     };
     let copied = copy();
     if copied.is_err() {
-        // The name is ours alone, and nothing else would remove it.
+        // The name is used here only, and nothing else would remove it.
         let _ = fs::remove_file(&temp);
     }
     copied?;

@@ -1,4 +1,4 @@
-//! An image's failures as callers see them.
+//! Conversion of image errors to [`ToolError`].
 
 use hivekeep_kernel::{Layer, ToolError};
 

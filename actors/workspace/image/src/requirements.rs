@@ -1,11 +1,11 @@
-//! What has to be on the host before images can be built.
+//! Requirements check: what a host needs before images can be built.
 
 use serde::Serialize;
 
 use self::Remedy::{Otherwise, Package};
 use super::build::run::tool;
 
-/// What a requirement is needed for.
+/// Purpose of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -19,26 +19,26 @@ pub enum Purpose {
     BuildSmallKernel,
 }
 
-/// One thing a build needs, and whether it is there.
+/// Requirement of a build, and whether the host meets it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Requirement {
-    /// The program or file.
+    /// Name of the program or path of the file.
     pub what: &'static str,
-    /// What cannot be done without it.
+    /// Purpose that fails without it.
     pub purpose: Purpose,
-    /// Whether this host has it.
+    /// True if this host has it.
     pub found: bool,
-    /// How to get it.
+    /// Way to get it.
     pub remedy: Remedy,
 }
 
-/// How to get what is missing.
+/// Way to get what is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
     /// Install this package; the name is Debian's.
     Package(&'static str),
-    /// No package brings it.
+    /// Something other than a package.
     Otherwise(&'static str),
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for Remedy {
     }
 }
 
-/// Debian's archive keys: packages are taken only if these signed their index.
+/// Keyring of Debian's archive: packages are taken only if these keys signed their index.
 pub(super) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const PROGRAMS: [(&str, Purpose, Remedy); 15] = [
@@ -77,7 +77,7 @@ const FILES: [(&str, Purpose, Remedy); 2] = [
     ("/usr/include/libelf.h", Purpose::BuildSmallKernel, Package("libelf-dev")),
 ];
 
-/// Everything the image module may need, in the order it is used. Looks only; changes nothing.
+/// Lists everything that image builds may need, in the order of use. Changes nothing.
 pub fn requirements() -> Vec<Requirement> {
     let programs = PROGRAMS.iter().map(|(what, purpose, remedy)| Requirement {
         what,

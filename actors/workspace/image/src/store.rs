@@ -1,4 +1,4 @@
-//! The image store: opening it, listing it, and the lock that lets one build run.
+//! Image store: opening, listing, and the lock that lets one build run.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::objects::{OBJECTS, ObjectName, Objects};
 use super::verify::Verified;
 use super::{Error, ImageName, Manifest, Result, VerifiedImage, overlay};
 
-/// A folder of images. Cheap to clone; clones share what was verified.
+/// Folder of images. Cheap to clone; clones share the record of verified files.
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     pub(super) inner: Arc<Inner>,
@@ -27,25 +27,25 @@ pub(super) struct Inner {
     pub(super) verified: Verified,
 }
 
-/// An image as `image list` shows it.
+/// Row of `image list`.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The image.
+    /// Name of the image.
     pub name: ImageName,
-    /// What is known of it.
+    /// State of the image.
     pub state: ImageState,
 }
 
-/// Whether an image is there.
+/// State of an image.
 #[derive(Debug, Clone)]
 pub enum ImageState {
     /// The manifest is readable and names these objects; their content was not checked.
     Built(Box<Manifest>),
-    /// Nobody built it yet.
+    /// The image was not built yet.
     NotBuilt,
-    /// There is a manifest, but it cannot be used; the reason names the remedy.
+    /// The manifest cannot be used; the reason names the remedy.
     Unreadable {
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
@@ -58,10 +58,10 @@ impl ImageStore {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         }
-        // Overlays record absolute paths, so the root must be one.
+        // Overlays record absolute paths, so the root must be absolute.
         let root = fs::canonicalize(&root).map_err(Error::io("resolve", &root))?;
         let inner = Inner { objects: Objects::new(&root), verified: Verified::default(), root };
-        // A lock that is taken means a build is running: its temporary files are alive.
+        // A taken lock means that a build is running and uses its temporary files.
         if let Ok(_lock) = inner.lock() {
             clear(&inner.temp())?;
         }
@@ -70,24 +70,24 @@ impl ImageStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The store's folder, absolute.
+    /// Root folder of the store, absolute.
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
 
-    /// Where this store has, or would have, the object that another store has at a path. Objects
-    /// are named by their content, so both are the same.
+    /// Path where this store has, or would have, the object that another store has at a path.
+    /// Objects are named by their content, so both are the same.
     pub fn same_object(&self, elsewhere: &Path) -> Option<PathBuf> {
         let ObjectName { hash, file } = ObjectName::of(elsewhere)?;
         Some(self.inner.root.join(OBJECTS).join(hash.to_string()).join(file))
     }
 
-    /// Builds an image, or what of it is out of date. Safe to kill at any moment: the image in
-    /// place stays usable until the new one replaces it.
+    /// Builds an image, or the parts of it that are out of date. Safe to kill at any moment: the
+    /// present image stays usable until the new one replaces it.
     ///
     /// # Errors
-    /// `Busy` while another build runs in this store; `Requirement` before anything was done if
-    /// a tool is missing; `Cancelled` after `cancel`, with every child process ended.
+    /// `Busy` while another build runs in this store; `Requirement` before anything was done if a
+    /// tool is missing; `Cancelled` after `cancel`, with every child process ended.
     pub async fn build(
         &self,
         request: BuildRequest,
@@ -97,7 +97,7 @@ impl ImageStore {
         build::build(self, request, progress, cancel).await
     }
 
-    /// Finds an image and checks its content, in full the first time and by file stamps after.
+    /// Finds an image and checks its content, in full the first time and by file stamps later.
     pub async fn resolve(&self, name: ImageName) -> Result<VerifiedImage> {
         self.blocking(move |inner| {
             let manifest =
@@ -107,7 +107,7 @@ impl ImageStore {
         .await
     }
 
-    /// The directory form of an image, checked; the sandbox's read-only lower layer.
+    /// Path of the directory form of an image, checked; the sandbox's read-only lower layer.
     pub async fn resolve_tree(&self, image: &VerifiedImage) -> Result<PathBuf> {
         let manifest = Arc::clone(&image.manifest);
         self.blocking(move |inner| {
@@ -120,7 +120,7 @@ impl ImageStore {
         .await
     }
 
-    /// Every image there can be, built or not.
+    /// Lists all images, built or not.
     pub async fn list(&self) -> Result<Vec<Listed>> {
         self.blocking(|inner| {
             let state = |name| match inner.manifest(name) {
@@ -134,10 +134,10 @@ impl ImageStore {
     }
 
     /// Makes the disk of a workspace: a qcow2 of `disk_gb` GiB over the image's filesystem, which
-    /// the guest grows to that size at its first boot. Durable when this returns.
+    /// the guest grows to that size at its first boot. Durable on return.
     ///
     /// # Errors
-    /// `DiskSize` outside of what the image allows, `OverlayExists` if `path` is taken.
+    /// `DiskSize` outside of the image's limits, `OverlayExists` if `path` is taken.
     pub async fn overlay(&self, image: &VerifiedImage, path: &Path, disk_gb: u64) -> Result<()> {
         overlay::create(self, image, path, disk_gb).await
     }
@@ -169,7 +169,7 @@ impl Inner {
         Manifest::load(&self.manifest_path(name), name)
     }
 
-    /// The right to build; given back when the file is closed, also by a crash.
+    /// Takes the build lock; released when the file is closed, also by a crash.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.root.join("build.lock");
         let file = OpenOptions::new()
@@ -189,7 +189,7 @@ impl Inner {
 /// Empties the folder of unfinished builds. Legal only under the build lock.
 fn clear(temp: &Path) -> Result<()> {
     if has_mounts(temp)? {
-        tracing::warn!(path = %temp.display(), "something is mounted below; left as it is");
+        tracing::warn!(path = %temp.display(), "something is mounted below; left unchanged");
         return Ok(());
     }
     for entry in fs::read_dir(temp).map_err(Error::io("list", temp))? {

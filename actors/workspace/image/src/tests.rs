@@ -1,4 +1,4 @@
-//! The store without a build: a made-up image of four small objects.
+//! Tests of the store without a build, on a made-up image of four small objects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// Changes one byte and puts the modification time back, as a silent fault would.
+/// Changes one byte and resets the modification time, as a silent fault would.
 fn flip_a_byte(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();

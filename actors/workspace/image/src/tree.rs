@@ -1,4 +1,4 @@
-//! Directory objects: the list of their entries, its hash, and checking one against the other.
+//! Directory objects: entry lists, their hash, and verification against a tree.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::remedy;
 use super::{Error, Hash, ImageName, Result, TreeRef};
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -20,10 +20,10 @@ pub(super) enum Kind {
     Link { target: String },
 }
 
-/// One line of `entries.jsonl`.
+/// Line of `entries.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// Relative to the tree's root; the root itself is the empty path.
+    /// Path relative to the tree's root; the root itself is the empty path.
     pub(super) path: String,
     /// Permission bits, with set-user-id and the like.
     pub(super) mode: u32,
@@ -33,17 +33,17 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
 }
 
-/// Who owns the files of a tree.
+/// Source of the owners of a tree's files.
 #[derive(Debug, Clone)]
 pub(super) enum Owners {
-    /// As the files on disk say: the builder is root.
+    /// Owners of the files on disk: the builder is root.
     OnDisk,
-    /// As listed by path; root owns the rest. For a builder that cannot give files away.
+    /// Owners listed by path; root owns the rest. For a builder that cannot give files away.
     Listed(HashMap<String, (u32, u32)>),
 }
 
 impl Owners {
-    /// `OnDisk` for root, otherwise everything is root's except what `listed` names.
+    /// Uses `OnDisk` for root; otherwise everything is root's except what `listed` names.
     pub(super) fn for_builder(listed: HashMap<String, (u32, u32)>) -> Self {
         if rustix::process::geteuid().is_root() { Self::OnDisk } else { Self::Listed(listed) }
     }
@@ -56,7 +56,7 @@ impl Owners {
     }
 }
 
-/// Every entry of a tree, sorted by path.
+/// Entries of a tree, sorted by path.
 #[derive(Debug)]
 pub(super) struct List(pub(super) Vec<Entry>);
 
@@ -74,7 +74,7 @@ impl List {
         TreeRef { hash: Hash::of(&self.text()), entries: self.0.len() as u64, bytes: self.bytes() }
     }
 
-    /// The sum of the file sizes.
+    /// Sum of the file sizes.
     pub(super) fn bytes(&self) -> u64 {
         let size = |entry: &Entry| match entry.kind {
             Kind::File { bytes, .. } => bytes,
@@ -100,7 +100,7 @@ fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Res
         for child in fs::read_dir(path).map_err(Error::io("list", path))? {
             let child = child.map_err(Error::io("list", path))?;
             let file = child.file_name();
-            let file = file.to_str().ok_or_else(|| odd("holds a name that is not UTF-8"))?;
+            let file = file.to_str().ok_or_else(|| odd("contains a name that is not UTF-8"))?;
             let below = if name.is_empty() { file.to_owned() } else { format!("{name}/{file}") };
             visit(&child.path(), &below, owners, list)?;
         }
@@ -120,7 +120,7 @@ fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Res
     Ok(())
 }
 
-/// Compares a tree on disk with its list, and the list with its hash. Blocks, and reads all.
+/// Compares a tree on disk with its list, and the list with its hash. Blocks, and reads everything.
 pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result<()> {
     let text = fs::read(entries).map_err(Error::io("read", entries))?;
     let corrupt = |path: &Path, found| Error::Corrupt {
@@ -144,8 +144,8 @@ pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result
     if found.hash == reference.hash { Ok(()) } else { Err(corrupt(tree, found.hash)) }
 }
 
-/// A script for `debugfs -w` that gives every inode the owner its entry names. `mke2fs -d` takes
-/// owners from the files it reads, which are the builder's when the builder is not root.
+/// Script for `debugfs -w` that gives every inode the owner of its entry. `mke2fs -d` takes owners
+/// from the files it reads, which are the builder's when the builder is not root.
 pub(super) fn chown_script(list: &List) -> Vec<u8> {
     let mut script = Vec::new();
     for entry in list.0.iter().filter(|entry| !entry.path.is_empty()) {

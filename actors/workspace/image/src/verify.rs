@@ -1,4 +1,4 @@
-//! Handing out images only after their content was checked against the manifest.
+//! Verification cache: images are handed out only after their content matched the manifest.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use super::error::remedy;
 use super::objects::Objects;
 use super::{Error, Hash, ImageName, Manifest, ObjectRef, Result, TreeRef, tree};
 
-/// An image whose kernel, initrd and root filesystem were compared with their hashes.
+/// Image whose kernel, initrd and root filesystem matched their hashes.
 #[derive(Debug, Clone)]
 pub struct VerifiedImage {
     pub(super) manifest: Arc<Manifest>,
@@ -21,34 +21,34 @@ pub struct VerifiedImage {
 }
 
 impl VerifiedImage {
-    /// What the image is made of.
+    /// Manifest of the image.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The ELF kernel, an absolute path; for `-kernel`.
+    /// Absolute path of the ELF kernel; for `-kernel`.
     pub fn kernel(&self) -> &Path {
         &self.kernel
     }
 
-    /// The initrd, an absolute path; for `-initrd`.
+    /// Absolute path of the initrd; for `-initrd`.
     pub fn initrd(&self) -> &Path {
         &self.initrd
     }
 
-    /// The raw ext4 that overlays stand on. Open it read-only.
+    /// Path of the raw ext4 file that overlays are based on. Open it read-only.
     pub fn rootfs(&self) -> &Path {
         &self.rootfs
     }
 
-    /// The smallest disk a workspace of this image can have, in GiB.
+    /// Minimum disk size of a workspace of this image, in GiB.
     pub fn min_disk_gb(&self) -> u64 {
         self.manifest.rootfs_ext4.bytes.div_ceil(1 << 30)
     }
 }
 
-/// What the system says of a file without reading it. The change time cannot be set back by a
-/// program, so a file that was written to has another stamp.
+/// Metadata stamp that identifies a file's state without reading it. A program cannot set the
+/// change time back, so a file that was written to has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -71,15 +71,15 @@ impl Stamp {
     }
 }
 
-/// Remembers, for the life of the process, which files were checked and what they looked like.
+/// Cache, for the life of the process, of checked files and their stamps.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
     seen: DashMap<PathBuf, (Stamp, Hash)>,
 }
 
 impl Verified {
-    /// Checks the three files a VM is started from. Blocks; microseconds when they were checked
-    /// before and are unchanged.
+    /// Checks the three files that a VM is started from. Blocks; takes microseconds for files that
+    /// were checked before and are unchanged.
     pub(super) fn image(&self, objects: &Objects, manifest: Manifest) -> Result<VerifiedImage> {
         let name = manifest.name;
         Ok(VerifiedImage {
@@ -90,7 +90,7 @@ impl Verified {
         })
     }
 
-    /// Checks one object and answers its path.
+    /// Checks one object and returns its path.
     pub(super) fn object(
         &self,
         objects: &Objects,
@@ -115,8 +115,8 @@ impl Verified {
         Ok(path)
     }
 
-    /// Checks a tree object and answers its directory. All files are read the first time; after
-    /// that the list's stamp stands for the tree, which nothing but this store writes.
+    /// Checks a tree object and returns its directory. All files are read the first time; later the
+    /// list's stamp stands for the tree, which nothing but this store writes.
     pub(super) fn tree(
         &self,
         objects: &Objects,

@@ -1,7 +1,6 @@
-//! Packages from Debian's archive, by a private apt: its own sources, lists and (empty) package
-//! state. So any supported suite can be fetched on any supported host, without root, and nothing
-//! on the host changes. apt checks signatures; the host's download settings (proxies and such)
-//! are taken over.
+//! Private apt: fetches packages of any supported suite from Debian's archive on any supported
+//! host, without root and without changes to the host, with its own sources, lists and (empty)
+//! package state. apt checks signatures; the host's download settings (proxies and such) apply.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,18 +15,18 @@ use crate::{Error, Package, Result, Suite};
 
 const MIRROR: &str = "http://deb.debian.org/debian";
 const SECURITY_MIRROR: &str = "http://deb.debian.org/debian-security";
-/// For anything that downloads.
+/// Time limit of everything that downloads.
 const NETWORK_LIMIT: Duration = Duration::from_secs(900);
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
 
-/// A downloaded package.
+/// Downloaded package.
 #[derive(Debug, Clone)]
 pub(super) struct Deb {
     pub(super) package: Package,
     file: PathBuf,
 }
 
-/// A private apt, ready for one suite.
+/// Private apt, ready for one suite.
 #[derive(Debug)]
 pub(super) struct Apt<'a> {
     config: PathBuf,
@@ -59,7 +58,7 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// The packages `package` names as its direct dependencies.
+    /// Direct dependencies of a package.
     pub(super) async fn depends(&self, package: &str) -> Result<Vec<String>> {
         let text = self.tool("apt-cache", &["depends", package], LOCAL_LIMIT).await?;
         Ok(text
@@ -69,10 +68,10 @@ impl<'a> Apt<'a> {
             .collect())
     }
 
-    /// These packages and all that they depend on, sorted by name.
+    /// Transitive closure of these packages over their dependencies, sorted by name.
     pub(super) async fn closure(&self, names: &[&str]) -> Result<Vec<String>> {
         let args = [&["install", "--simulate", "--quiet"], names].concat();
-        // The state is empty, so that everything would be installed.
+        // Everything would be installed, because the package state is empty.
         let text = self.tool("apt-get", &args, LOCAL_LIMIT).await?;
         let name = |line: &str| line.strip_prefix("Inst ")?.split(' ').next().map(str::to_owned);
         let mut all: Vec<_> = text.lines().filter_map(name).collect();
@@ -127,7 +126,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// The lines of a sources.list for a suite with its updates.
+/// Contents of a sources.list for a suite with its updates.
 pub(super) fn sources(suite: Suite) -> String {
     let line = |mirror, suite: String| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n");
     [
@@ -138,7 +137,7 @@ pub(super) fn sources(suite: Suite) -> String {
     .concat()
 }
 
-/// The host's settings for downloads (`Acquire::http`, date checks, ...), in apt's own syntax.
+/// Download settings of the host (`Acquire::http`, date checks, ...), in apt's own syntax.
 pub(super) async fn host_acquire(cancel: &CancellationToken) -> Result<Vec<String>> {
     let mut command = Command::new(tool("apt-config")?);
     command.args(["dump", "--no-empty"]);

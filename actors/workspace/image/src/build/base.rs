@@ -1,5 +1,5 @@
-//! The `base` root filesystem: busybox for everything a shell expects, git with what it takes to
-//! reach http and https servers, the C library for programs people bring along. No package
+//! Builder of the `base` root filesystem: busybox for everything a shell expects, git with what it
+//! needs to reach http and https servers, the C library for programs people bring along. No package
 //! manager, no perl.
 
 use std::collections::HashMap;
@@ -18,15 +18,17 @@ use super::{elf, etc, trust};
 use crate::tree::Owners;
 use crate::{Error, Package, Result};
 
-/// Taken without their dependencies: git's need perl for what is left out. Of libcurl, which git
-/// depends on under a name of each suite's own, the dependencies are taken too.
+/// Packages taken without their dependencies: git's need perl for what is left out. The
+/// dependencies of libcurl, which git depends on under a name that differs per suite, are taken
+/// too.
 pub(super) const PACKAGES: [&str; 7] =
     ["busybox-static", trust::PACKAGE, "git", "libc6", "libgcc-s1", "libpcre2-8-0", "zlib1g"];
 const CURL: &str = "libcurl";
 
 const LIBRARY_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// For whatever is brought along; what the chosen programs need comes by itself.
+/// Libraries for programs that people bring along; those of the chosen programs are added
+/// automatically.
 const LIBRARIES: [&str; 14] = [
     LOADER,
     "libanl.so.1",
@@ -44,13 +46,13 @@ const LIBRARIES: [&str; 14] = [
     "libz.so.1",
 ];
 
-/// Git's own helpers that are programs; the others serve networks, or need 2 MB each for what
-/// servers of long ago ask for (`git-http-push` is WebDAV's).
+/// Compiled helpers of git that are kept; the others serve networks, or need 2 MB each for very old
+/// servers (`git-http-push` is WebDAV's).
 pub(super) const GIT_PROGRAMS: [&str; 2] = ["git-remote-http", "git-sh-i18n--envsubst"];
 const GIT_CORE: &str = "usr/lib/git-core";
 const GIT_TEMPLATES: &str = "usr/share/git-core/templates";
 
-/// Makes the tree in the work folder; answers it with its packages.
+/// Makes the tree in the work folder; returns it with its packages.
 pub(super) async fn make(
     shop: &Workshop<'_>,
     apt: &Apt<'_>,
@@ -82,7 +84,7 @@ pub(super) async fn make(
     Ok((tree, Owners::for_builder(HashMap::new()), packages))
 }
 
-/// Downloads and unpacks what things are taken from.
+/// Downloads and unpacks the packages that files are taken from.
 async fn stage(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Staged> {
     let folder = shop.work.join("packages");
     let curl = apt.depends("git").await?;
@@ -101,7 +103,7 @@ async fn stage(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Staged> {
     Ok(Staged::new(folder, debs))
 }
 
-/// The filesystem being put together.
+/// Filesystem in the making.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -134,7 +136,7 @@ impl Tree {
         self.link(&format!("usr/lib64/{LOADER}"), &format!("../lib/x86_64-linux-gnu/{LOADER}"))
     }
 
-    /// Every library that a program asks for, and those that they ask for.
+    /// Copies every library that a program needs, transitively.
     fn copy_needed(&self, staged: &Staged, program: &Path) -> Result<()> {
         let mut looked_at = vec![program.to_owned()];
         while let Some(file) = looked_at.pop() {
@@ -172,7 +174,7 @@ impl Tree {
                 self.copy_needed(staged, &path)?;
             }
         }
-        // Without the sample hooks: they would be written into every repository.
+        // Sample hooks are left out: they would be written into every repository.
         for name in ["description", "info/exclude"] {
             let path = format!("{GIT_TEMPLATES}/{name}");
             self.copy(&staged.find("git", &path)?, &path)?;
@@ -180,7 +182,8 @@ impl Tree {
         Ok(())
     }
 
-    /// `list` is the answer of `busybox --list-full`: a path an applet, without a leading slash.
+    /// Makes the links of busybox. `list` is the output of `busybox --list-full`: one path per
+    /// applet, without a leading slash.
     fn link_applets(&self, list: &str) -> Result<()> {
         for line in list.lines() {
             let Some((folder, name)) = line.rsplit_once('/') else {
@@ -204,7 +207,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Every library a program asks for has to be there, or it dies at its start.
+    /// Checks that every library a program needs exists; otherwise it would die at its start.
     fn check_libraries(&self) -> Result<()> {
         for folder in ["usr/bin", GIT_CORE, LIBRARY_FOLDER] {
             let folder = self.0.join(folder);
@@ -229,7 +232,7 @@ impl Tree {
     }
 }
 
-/// The libraries that a file asks for; none if it is no program.
+/// Libraries that a file needs; empty if it is not a program.
 fn needed(path: &Path) -> Result<Vec<String>> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     if !elf::is_elf(&bytes) {
@@ -239,8 +242,8 @@ fn needed(path: &Path) -> Result<Vec<String>> {
         .map_err(|error| Error::Rootfs { reason: format!("{}: {error}", path.display()) })
 }
 
-/// Whether one of git's helpers can work in this image: shell scripts and what they source, and
-/// the few programs that were chosen.
+/// True if one of git's helpers can run in this image: shell scripts and what they source, and the
+/// few programs that were chosen.
 fn runs_here(path: &Path, name: &str) -> Result<bool> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     if elf::is_elf(&bytes) {

@@ -1,6 +1,6 @@
-//! The `debian` root filesystem: a minimal Debian by mmdebstrap, unpacked here so that it works
-//! for any builder. Root gives the files their owners; anyone else gets a list of them, for the
-//! filesystem image.
+//! Builder of the `debian` root filesystem: a minimal Debian by mmdebstrap, unpacked here so that
+//! it works for any builder. Root gives the files their owners; anyone else gets a list of them,
+//! for the filesystem image.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,13 +16,13 @@ use super::{apt, etc};
 use crate::tree::Owners;
 use crate::{Error, Package, Result};
 
-/// Installed over the minimal system.
+/// Packages installed on top of the minimal system.
 pub(super) const INCLUDE: &str = "git,ca-certificates,procps";
-/// Left out of every package, now and when the workspace installs more.
+/// Folders left out of every package, now and when the workspace installs more.
 pub(super) const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Makes the tree in the work folder; answers it with its packages.
+/// Makes the tree in the work folder; returns it with its packages.
 pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Package>)> {
     let archive = shop.work.join("debian.tar");
     bootstrap(shop, &archive).await?;
@@ -63,21 +63,21 @@ async fn bootstrap(shop: &Workshop<'_>, archive: &Path) -> Result<()> {
         .arg(archive)
         .arg(&sources);
     if root {
-        // Its unfinished system goes where a crashed build's leftovers are found. Without root
-        // the build runs under other user ids, which often cannot enter the store's folder.
+        // A crashed build's leftovers are found in the work folder. Without root the build runs
+        // under other user ids, which often cannot enter the store's folder.
         mmdebstrap.env("TMPDIR", &shop.work);
     }
     run(mmdebstrap, LIMIT, shop.cancel).await?;
     Ok(())
 }
 
-/// Entries of the archive that the image does not take: devices (the guest mounts its own), and
-/// the host's download settings.
+/// True for entries of the archive that the image does not take: devices (the guest mounts its
+/// own), and the host's download settings.
 fn left_behind(path: &str) -> bool {
     path.starts_with("dev/") || path == "etc/apt/apt.conf.d/99mmdebstrap"
 }
 
-/// Unpacks the archive and answers who owns what is not root's. Blocks.
+/// Unpacks the archive and returns the owners of everything that is not root's. Blocks.
 fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, (u32, u32)>> {
     let doing = "unpack";
     fs::create_dir(tree).map_err(Error::io("create", tree))?;
@@ -110,7 +110,7 @@ fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, (u32, u32)>> {
     Ok(owners)
 }
 
-/// The packages dpkg says are installed.
+/// Packages that dpkg lists as installed.
 fn installed(tree: &Path) -> Result<Vec<Package>> {
     let status = tree.join("var/lib/dpkg/status");
     let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;

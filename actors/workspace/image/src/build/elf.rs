@@ -1,21 +1,21 @@
-//! The questions a build asks of ELF files.
+//! ELF inspection: the few properties that a build checks.
 
 use object::elf::{DT_NEEDED, EM_X86_64, FileHeader64, NoteType, PT_INTERP, PT_NOTE};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection};
 
-/// The note that tells a PVH loader where a kernel is entered with 32-bit protected mode.
+/// Type of the note that tells a PVH loader where to enter a kernel in 32-bit protected mode.
 const XEN_ELFNOTE_PHYS32_ENTRY: NoteType = NoteType(18);
 
 type Header = FileHeader64<Endianness>;
 type Answer<T> = std::result::Result<T, object::Error>;
 
-/// Whether these are the first bytes of an ELF file.
+/// True if these are the first bytes of an ELF file.
 pub(super) fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-/// Whether the file is a 64-bit x86 program that needs no dynamic loader.
+/// True if the file is a 64-bit x86 program that needs no dynamic loader.
 pub(super) fn is_static_program(bytes: &[u8]) -> Answer<bool> {
     let header = Header::parse(bytes)?;
     let endian = header.endian()?;
@@ -26,7 +26,7 @@ pub(super) fn is_static_program(bytes: &[u8]) -> Answer<bool> {
     Ok(header.e_machine(endian) == EM_X86_64 && !interpreted)
 }
 
-/// The physical address a PVH loader enters the kernel at, if the kernel offers one.
+/// Physical address at which a PVH loader enters the kernel, if the kernel offers one.
 pub(super) fn pvh_entry(bytes: &[u8]) -> Answer<Option<u64>> {
     let header = Header::parse(bytes)?;
     let endian = header.endian()?;
@@ -50,7 +50,7 @@ pub(super) fn pvh_entry(bytes: &[u8]) -> Answer<Option<u64>> {
     Ok(None)
 }
 
-/// The shared libraries a program or library asks its loader for.
+/// Shared libraries that a program or library needs.
 pub(super) fn needed(bytes: &[u8]) -> Answer<Vec<String>> {
     let header = Header::parse(bytes)?;
     let endian = header.endian()?;
@@ -68,7 +68,7 @@ pub(super) fn needed(bytes: &[u8]) -> Answer<Vec<String>> {
     Ok(names)
 }
 
-/// The values of one key in a kernel module's `.modinfo`.
+/// Values of one key in a kernel module's `.modinfo`.
 pub(super) fn modinfo(bytes: &[u8], key: &str) -> Answer<Vec<String>> {
     let file = object::read::elf::ElfFile64::<Endianness>::parse(bytes)?;
     let Some(section) = file.section_by_name(".modinfo") else {

@@ -1,4 +1,4 @@
-//! Folders and small files that images have in common.
+//! Folders and small files common to all images.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -40,10 +40,10 @@ const FOLDERS: [(&str, u32); 23] = [
 ];
 
 const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
-/// Until the guest daemon writes the workspace's own.
+/// Default resolvers until the guest daemon writes the workspace's own.
 const RESOLV_CONF: &str = "nameserver 1.1.1.1\nnameserver 8.8.8.8\n";
 
-/// The folder hierarchy of `base`, with `/bin` and the like as links into `/usr`.
+/// Makes the folder hierarchy of `base`, with `/bin` and the like as links into `/usr`.
 pub(super) fn folders(tree: &Path) -> Result<()> {
     fs::create_dir_all(tree).map_err(Error::io("create", tree))?;
     set_mode(tree, 0o755)?;
@@ -57,7 +57,7 @@ pub(super) fn folders(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The small files that `base` has, most of them below `/etc`.
+/// Writes the small files of `base`, most of them below `/etc`.
 pub(super) fn base_files(tree: &Path, suite: Suite) -> Result<()> {
     let number = suite.version();
     let release = format!(
@@ -92,11 +92,11 @@ pub(super) fn base_files(tree: &Path, suite: Suite) -> Result<()> {
     network_files(tree)
 }
 
-/// What an image built by Debian's own tools still lacks.
+/// Adds the files that an image built by Debian's own tools still lacks.
 pub(super) fn debian_files(tree: &Path) -> Result<()> {
     folder(&tree.join("workspace"), 0o755)?;
     file(&tree.join("etc/hostname"), 0o644, "workspace\n")?;
-    // Empty: each workspace gets an identity of its own at first boot.
+    // Left empty: each workspace gets an identity of its own at first boot.
     file(&tree.join("etc/machine-id"), 0o444, "")?;
     file(
         &tree.join("etc/apt/apt.conf.d/90hivekeep"),
@@ -111,7 +111,7 @@ fn network_files(tree: &Path) -> Result<()> {
     file(&tree.join("etc/resolv.conf"), 0o644, RESOLV_CONF)
 }
 
-/// Makes the folders a file needs, open to read for all.
+/// Makes the folders that a file needs, readable for all.
 pub(super) fn parent_folders(file: &Path) -> Result<()> {
     let folder = parent(file);
     if folder.exists() {
@@ -126,11 +126,11 @@ fn folder(path: &Path, mode: u32) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir(path).map_err(Error::io("create", path))?;
     }
-    // Set apart from making it, since the builder's umask must not matter.
+    // Set separately, because the builder's umask must not matter.
     set_mode(path, mode)
 }
 
-/// Writes a file anew; its folder is there.
+/// Writes a file, replacing any present one; its folder exists.
 pub(super) fn file(path: &Path, mode: u32, text: &str) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         fs::remove_file(path).map_err(Error::io("replace", path))?;

@@ -1,15 +1,15 @@
-//! The root filesystem as a raw ext4 file.
+//! Builder of the root filesystem as a raw ext4 file.
 //!
-//! It is made small and grows in the guest at first boot by `EXT4_IOC_RESIZE_FS`, so one file
-//! serves every disk size. What that rests on:
+//! The filesystem is made small and grows in the guest at first boot by `EXT4_IOC_RESIZE_FS`, so
+//! one file serves every disk size. This relies on three settings:
 //! - descriptor blocks are reserved for 1 TiB, so growing moves nothing;
 //! - `noinit_itable` is a default mount option: new inode tables are known to be zeros (a fresh
 //!   overlay reads so), and writing them would put 160 MB into the overlay of a 10 GiB disk;
 //! - a journal is kept (QEMU may be killed at any moment); it is fixed at 16 MiB, since the size
 //!   mke2fs would choose depends on the small file, not on the grown disk.
 //!
-//! The settings come from here alone, not from the host's `mke2fs.conf`, so a newer host does not
-//! make a filesystem that an older kernel refuses.
+//! All settings come from here, not from the host's `mke2fs.conf`, so a newer host does not make a
+//! filesystem that an older kernel refuses.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// In the recipe: a change here makes built images out of date.
+/// Settings of mke2fs, part of the recipe: a change here makes built images out of date.
 pub(super) const SETTINGS: &str = "[defaults]
 \tbase_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
 \tdefault_mntopts = acl,user_xattr
@@ -40,15 +40,15 @@ pub(super) const SETTINGS: &str = "[defaults]
 \t}
 ";
 
-/// How large the file must be for this content: the files in whole blocks, the journal and other
-/// metadata, and a sixth of free room so that a workspace starts even where growing fails.
+/// Size of the file for this content: the files in whole blocks, the journal and other metadata,
+/// and a sixth of free room so that a workspace starts even where growing fails.
 pub(super) fn size_for(list: &List) -> u64 {
     let data = list.bytes() + list.0.len() as u64 * BLOCK_BYTES;
     (data + data / 6 + 32 * MIB).next_multiple_of(16 * MIB)
 }
 
-/// Makes the filesystem at `out` from `tree`, whose entries are `list`; the owners are those of
-/// the list, whoever builds. `work` is for scratch files.
+/// Makes the filesystem at `out` from `tree`, whose entries are `list`; the owners are those of the
+/// list, whoever builds. `work` is for scratch files.
 pub(super) async fn make(
     tree: &Path,
     list: &List,

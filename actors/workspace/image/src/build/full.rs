@@ -1,4 +1,4 @@
-//! A build from the ground up: packages, kernel, root filesystem, initrd, manifest.
+//! Full build: packages, kernel, root filesystem, initrd, manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::{
     Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Package, Purpose, Result, Suite,
 };
 
-/// What the parts of a build work with.
+/// Context of a build's parts.
 pub(super) struct Workshop<'a> {
     pub(super) store: &'a ImageStore,
-    /// A folder of this build's own, emptied at its end; after a crash, at the next open.
+    /// Work folder of this build, removed at its end; after a crash, at the next open.
     pub(super) work: PathBuf,
     pub(super) suite: Suite,
     pub(super) cancel: &'a CancellationToken,
@@ -60,7 +60,7 @@ pub(super) async fn build(
     Ok(Built { manifest: manifest?, change: Change::All })
 }
 
-/// What a full build has made by the time it goes into the store.
+/// Parts of a full build, ready to go into the store.
 struct Parts {
     kernel: Kernel,
     packages: Vec<Package>,
@@ -129,7 +129,7 @@ async fn make_ext4(shop: &Workshop<'_>, tree: &Path, owners: &Owners) -> Result<
     Ok(out)
 }
 
-/// Another image's kernel if it came from the same recipe, or a new one.
+/// Kernel from the same recipe of another image, or a new one.
 async fn get_kernel(shop: &Workshop<'_>, apt: &Apt<'_>, request: &BuildRequest) -> Result<Kernel> {
     let wanted = kernel::recipe(request.kernel, request.suite);
     if !request.refresh {

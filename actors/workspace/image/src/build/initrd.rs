@@ -1,8 +1,8 @@
-//! The initrd: an uncompressed cpio archive, the same bytes for the same inputs.
+//! Builder of the initrd: an uncompressed cpio archive, the same bytes for the same inputs.
 //!
 //! ```text
 //! /init                    the guest daemon; process 1
-//! /lib/hivekeep/modules    file names in load order, one a line
+//! /lib/hivekeep/modules    file names in load order, one per line
 //! /lib/hivekeep/*.ko       the modules; EEXIST from finit_module means "already there"
 //! /dev/console             so that the kernel can give process 1 its output
 //! /dev /proc /sys /newroot empty, to mount on
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 const FOLDER: &str = "lib/hivekeep";
 
-/// What an archive entry is.
+/// Content of an archive entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
     Dir,
@@ -25,14 +25,14 @@ enum Content {
     Console,
 }
 
-/// Paths relative to the root, in the order they are written (parents first).
+/// Archive entry; its path is relative to the root, and parents are written first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Item {
     path: String,
     content: Content,
 }
 
-/// The part that depends on the kernel alone.
+/// Archive of the part that depends on the kernel alone.
 pub(super) fn modules_part(modules: &[Module]) -> Vec<u8> {
     let order: String = modules.iter().map(|module| format!("{}\n", module.file)).collect();
     let mut items = vec![item("lib", Content::Dir), item(FOLDER, Content::Dir)];
@@ -44,7 +44,7 @@ pub(super) fn modules_part(modules: &[Module]) -> Vec<u8> {
     archive(items)
 }
 
-/// The whole initrd, from the kernel's part and the guest daemon.
+/// Assembles the whole initrd from the kernel's part and the guest daemon.
 pub(super) fn assemble(modules_part: &[u8], guest: &[u8]) -> Result<Vec<u8>> {
     let mut items = read(modules_part)?;
     for folder in ["dev", "newroot", "proc", "sys"] {
@@ -63,7 +63,8 @@ fn file(mode: u32, bytes: Vec<u8>) -> Content {
     Content::File { mode, bytes }
 }
 
-/// Sorted paths, numbered inodes, no times, no owners: nothing of the building host goes in.
+/// Writes an archive with sorted paths, numbered inodes, no times and no owners: nothing depends on
+/// the building host.
 fn archive(mut items: Vec<Item>) -> Vec<u8> {
     items.sort_by(|a, b| a.path.cmp(&b.path));
     let mut out = Vec::new();
@@ -122,7 +123,7 @@ fn read(archive: &[u8]) -> Result<Vec<Item>> {
     }
 }
 
-/// The module files of an initrd in load order.
+/// Module files of an initrd in load order.
 #[cfg(test)]
 pub(super) fn load_order(archive: &[u8]) -> Vec<String> {
     let items = read(archive).unwrap();

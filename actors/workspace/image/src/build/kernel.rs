@@ -1,4 +1,4 @@
-//! The kernel and its modules, as objects.
+//! Builder of the kernel and its modules, as objects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use super::modules::{self, WANTED};
 use super::{initrd, small, vmlinux};
 use crate::{Error, Hash, KernelChoice, ObjectRef, Package, Result, Suite};
 
-/// A kernel in the store.
+/// Kernel in the store.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel {
     pub(super) kernel: ObjectRef,
     pub(super) modules: ObjectRef,
-    /// The package it came from.
+    /// Package that it came from.
     pub(super) package: Package,
 }
 
-/// Everything that decides what kernel a build ends up with, except new package versions.
+/// Hash of everything that decides which kernel a build makes, except new package versions.
 pub(super) fn recipe(choice: KernelChoice, suite: Suite) -> Hash {
     let extra = match choice {
         KernelChoice::Debian => WANTED.join(","),
@@ -27,7 +27,7 @@ pub(super) fn recipe(choice: KernelChoice, suite: Suite) -> Hash {
     Hash::of(format!("kernel 1\n{choice}\n{suite}\n{extra}").as_bytes())
 }
 
-/// Debian's cloud kernel: downloaded, unpacked, the ELF taken out of its bzImage.
+/// Fetches Debian's cloud kernel: downloaded, unpacked, the ELF extracted from its bzImage.
 pub(super) async fn debian(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Kernel> {
     const META: &str = "linux-image-cloud-amd64";
     let depends = apt.depends(META).await?;
@@ -65,7 +65,7 @@ pub(super) async fn debian(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Kernel>
         .await
 }
 
-/// The small kernel: everything is built in, so its list of modules is empty.
+/// Compiles the small kernel: everything is built in, so its list of modules is empty.
 pub(super) async fn small(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Kernel> {
     let compiled = small::compile(shop, apt).await?;
     shop.store
@@ -87,7 +87,7 @@ pub(super) async fn small(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Kernel> 
         .await
 }
 
-/// The one `boot/vmlinuz-<release>` of an unpacked kernel package.
+/// Path and release of the one `boot/vmlinuz-<release>` of an unpacked kernel package.
 fn boot_image(folder: &Path) -> Result<(PathBuf, String)> {
     let boot = folder.join("boot");
     for entry in fs::read_dir(&boot).map_err(Error::io("list", &boot))? {
@@ -97,16 +97,16 @@ fn boot_image(folder: &Path) -> Result<(PathBuf, String)> {
             return Ok((entry.path(), release.to_owned()));
         }
     }
-    Err(Error::Kernel { reason: "its package holds no boot/vmlinuz-*".to_owned() })
+    Err(Error::Kernel { reason: "its package does not contain boot/vmlinuz-*".to_owned() })
 }
 
-/// Debian 13 has its modules below `usr`.
+/// Folder of the modules; Debian 13 has it below `usr`.
 fn module_folder(folder: &Path, release: &str) -> Result<PathBuf> {
     ["lib/modules", "usr/lib/modules"]
         .map(|place| folder.join(place).join(release))
         .into_iter()
         .find(|path| path.is_dir())
         .ok_or_else(|| Error::Kernel {
-            reason: format!("its package holds no lib/modules/{release}"),
+            reason: format!("its package does not contain lib/modules/{release}"),
         })
 }

@@ -1,6 +1,6 @@
-//! The kernel modules a workspace VM needs, in the order they are loaded.
+//! Kernel module selection: the modules that a workspace VM needs, in load order.
 //!
-//! Debian's packages carry no `modules.dep` (it is made when a kernel is installed), so the
+//! Debian's packages have no `modules.dep` (it is made when a kernel is installed), so the
 //! dependencies are read from the modules themselves.
 
 use std::collections::{BTreeMap, HashSet};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::elf;
 use crate::{Error, Result};
 
-/// What is loaded, first the devices a VM cannot start without. Only what a kernel has as a
+/// Modules to load, the devices that a VM cannot start without first. Only what a kernel has as a
 /// module counts; what is built in needs no file.
 pub(super) const WANTED: [&str; 11] = [
     "virtio_mmio",
@@ -27,19 +27,19 @@ pub(super) const WANTED: [&str; 11] = [
     "qemu_fw_cfg",
 ];
 
-/// Ends a signed module, after the signature and twelve bytes about it.
+/// Mark at the end of a signed module, after the signature and twelve bytes about it.
 const SIGNATURE_MARK: &[u8] = b"~Module signature appended~\n";
 
-/// A module ready for `finit_module`: uncompressed, without its signature.
+/// Module ready for `finit_module`: uncompressed, without its signature.
 #[derive(Debug, Clone)]
 pub(super) struct Module {
-    /// The file name, `virtio_blk.ko`.
+    /// File name, such as `virtio_blk.ko`.
     pub(super) file: String,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Collects the wanted modules below `folder` (a `/lib/modules/<release>`) with all they depend
-/// on, each after its dependencies. Blocks.
+/// Collects the wanted modules below `folder` (a `/lib/modules/<release>`) with all their
+/// dependencies, each after those. Blocks.
 pub(super) fn select(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>> {
     let mut index = Index {
         files: BTreeMap::new(),
@@ -87,14 +87,14 @@ impl Index {
     }
 }
 
-/// The kernel treats `-` and `_` in module names as the same.
+/// Canonical module name: the kernel treats `-` and `_` as the same.
 fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
 fn module_name(file: &str) -> Option<String> {
-    let stem = file.strip_suffix(".xz").unwrap_or(file);
-    stem.strip_suffix(".ko").map(canonical)
+    let name = file.strip_suffix(".xz").unwrap_or(file);
+    name.strip_suffix(".ko").map(canonical)
 }
 
 fn builtin(folder: &Path) -> Result<HashSet<String>> {
@@ -128,7 +128,7 @@ fn unpack(path: &Path) -> Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// Cuts the signature off. Checking it would cost the guest an RSA operation a module, and the
+/// Cuts the signature off. Checking it would cost the guest one RSA operation per module, and the
 /// initrd's own hash already vouches for the content.
 fn unsigned(mut bytes: Vec<u8>) -> Vec<u8> {
     const DETAILS: usize = 12;

@@ -1,4 +1,4 @@
-//! Running other programs: found, bounded in time and output, ended as a group.
+//! Child processes: found on the path, bounded in time and output, ended as a group.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result};
 
-/// The most that is kept of a program's standard output.
+/// Maximum size that is kept of a program's standard output.
 const STDOUT_LIMIT: usize = 8 << 20;
-/// How much of the end of standard error goes into an error.
+/// Maximum size of the end of standard error that goes into an error.
 const STDERR_TAIL: usize = 4 << 10;
-/// How long a program may clean up after SIGTERM.
+/// Grace period of a program after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Finds a program on the search path, or in the places where administrators' tools are.
+/// Finds a program on the search path, or in the folders of administrators' tools.
 pub(crate) fn tool(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -35,13 +35,13 @@ fn is_program(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Ends the whole process group, also when the waiting future is dropped.
+/// Process group that is killed on drop, also when the waiting future is dropped.
 struct Group(Option<Pid>);
 
 impl Group {
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.0 {
-            // It may have ended by itself just now.
+            // The group may have ended by itself just now.
             let _ = kill_process_group(pid, signal);
         }
     }
@@ -53,7 +53,7 @@ impl Drop for Group {
     }
 }
 
-/// Runs a program to its end and answers what it wrote to standard output.
+/// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
 /// `ToolFailed` with the end of its standard error, `ToolTimeout`, `Cancelled`; in each case no
@@ -106,7 +106,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Asks the group to end, so that it undoes its mounts, and insists after the grace period.
+/// Terminates the group, so that it undoes its mounts, and kills it after the grace period.
 async fn end(group: &Group, child: &mut Child) {
     group.signal(Signal::TERM);
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
@@ -115,7 +115,7 @@ async fn end(group: &Group, child: &mut Child) {
     }
 }
 
-/// The first `limit` bytes; the rest is read and dropped, so that the writer never blocks.
+/// Reads the first `limit` bytes; the rest is read and dropped, so that the writer never blocks.
 async fn head(mut pipe: impl AsyncRead + Unpin, limit: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = vec![0; 16 << 10];
@@ -126,7 +126,7 @@ async fn head(mut pipe: impl AsyncRead + Unpin, limit: usize) -> Vec<u8> {
     kept
 }
 
-/// The last `limit` bytes.
+/// Reads the last `limit` bytes.
 async fn tail(mut pipe: impl AsyncRead + Unpin, limit: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = vec![0; 16 << 10];

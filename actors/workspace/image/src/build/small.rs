@@ -1,4 +1,4 @@
-//! Compiling the small kernel from Debian's source package.
+//! Compiler of the small kernel from Debian's source package.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,11 +12,11 @@ use super::full::Workshop;
 use super::run::{run, tool};
 use crate::{Error, Package, Result};
 
-/// What is switched on over `make tinyconfig`.
+/// Options switched on over `make tinyconfig`.
 pub(super) const FRAGMENT: &str = include_str!("../../../../../examples/mini-kernel.fragment");
 
-/// What a workspace cannot do without. The kernel's configuration drops an option silently when
-/// something it depends on is off, so these are looked for in the result.
+/// Options that a workspace cannot do without. The kernel's configuration drops an option silently
+/// when something it depends on is off, so these are checked in the result.
 const NEEDED: [&str; 14] = [
     "PVH",
     "VIRTIO_MMIO",
@@ -38,14 +38,14 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(900);
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(900);
 const COMPILE_LIMIT: Duration = Duration::from_secs(3 * 3600);
 
-/// A compiled kernel, still in the work folder.
+/// Compiled kernel, still in the work folder.
 pub(super) struct Compiled {
     pub(super) vmlinux: PathBuf,
     pub(super) release: String,
     pub(super) package: Package,
 }
 
-/// Downloads the source, configures and compiles it. Tens of minutes.
+/// Downloads the source, configures and compiles it. Takes tens of minutes.
 pub(super) async fn compile(shop: &Workshop<'_>, apt: &Apt<'_>) -> Result<Compiled> {
     const META: &str = "linux-source";
     let depends = apt.depends(META).await?;
@@ -89,7 +89,8 @@ async fn make(
 ) -> Result<String> {
     let mut make = Command::new(tool("make")?);
     make.args(args).current_dir(source);
-    // The same source gives the same kernel, wherever and whenever it is compiled.
+    // Reproducible build: the same source gives the same kernel, wherever and whenever it is
+    // compiled.
     make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01")
         .env("KBUILD_BUILD_USER", "hivekeep")
         .env("KBUILD_BUILD_HOST", "hivekeep");

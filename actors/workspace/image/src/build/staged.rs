@@ -1,4 +1,4 @@
-//! Unpacked packages, and what is taken from them.
+//! Staging area of unpacked packages that tracks what is taken from them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use super::apt::Deb;
 use crate::{Error, Package, Result};
 
-/// A folder a package, below one.
+/// Unpacked packages, one folder per package below a common one.
 pub(super) struct Staged {
     folder: PathBuf,
     packages: Vec<Package>,
-    /// Names of those that something was taken from.
+    /// Names of the packages that something was taken from.
     used: RefCell<BTreeSet<String>>,
 }
 
@@ -21,23 +21,23 @@ impl Staged {
         Self { folder, packages, used: RefCell::default() }
     }
 
-    /// Where a package is unpacked to.
+    /// Folder that a package is unpacked to.
     pub(super) fn place(folder: &Path, package: &Package) -> PathBuf {
         folder.join(&package.name)
     }
 
-    /// A file by the name it has once `/bin`, `/lib` and so on are links into `/usr`; older
-    /// packages still carry the short form.
+    /// Path of a file by its merged-`/usr` name; older packages still use the short form.
     pub(super) fn find(&self, package: &str, path: &str) -> Result<PathBuf> {
-        self.look(package, path)
-            .ok_or_else(|| Error::Rootfs { reason: format!("package {package} holds no /{path}") })
+        self.look(package, path).ok_or_else(|| Error::Rootfs {
+            reason: format!("package {package} does not contain /{path}"),
+        })
     }
 
     pub(super) fn find_anywhere(&self, path: &str) -> Result<PathBuf> {
         self.packages
             .iter()
             .find_map(|package| self.look(&package.name, path))
-            .ok_or_else(|| Error::Rootfs { reason: format!("no package holds /{path}") })
+            .ok_or_else(|| Error::Rootfs { reason: format!("no package contains /{path}") })
     }
 
     fn look(&self, package: &str, path: &str) -> Option<PathBuf> {
@@ -50,7 +50,7 @@ impl Staged {
         found
     }
 
-    /// The packages that something was taken from.
+    /// Packages that something was taken from.
     pub(super) fn used(self) -> Vec<Package> {
         let used = self.used.into_inner();
         self.packages.into_iter().filter(|package| used.contains(&package.name)).collect()

@@ -13,7 +13,7 @@ use super::*;
 use crate::tree::{self, Owners};
 use crate::{Purpose, requirements};
 
-/// The smallest ELF that says where a PVH loader enters it.
+/// Makes the smallest ELF with a PVH entry note.
 fn pvh_elf(entry: u32, note_type: u32) -> Vec<u8> {
     let mut note = Vec::new();
     for word in [4u32, 4, note_type] {
@@ -37,7 +37,7 @@ fn pvh_elf(entry: u32, note_type: u32) -> Vec<u8> {
     elf
 }
 
-/// A bzImage with this payload: boot sector, one setup sector, then 16 bytes of code.
+/// Makes a bzImage with this payload: boot sector, one setup sector, then 16 bytes of code.
 fn bz_image(payload: &[u8]) -> Vec<u8> {
     let mut image = vec![0; 1024 + 16];
     image[0x1f1] = 1;
@@ -61,7 +61,7 @@ fn lz4_payload(kernel: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// More than one lz4 block.
+/// Payload of more than one lz4 block.
 fn large_kernel() -> Vec<u8> {
     let mut kernel = pvh_elf(0x0100_0000, 18);
     kernel.resize(20 << 20, 7);
@@ -198,7 +198,7 @@ async fn owners_are_set_inside_the_image_for_a_builder_that_is_not_root() {
     }
 }
 
-/// What keeps a real build from running here, if anything.
+/// Reason why a real build cannot run here, if any.
 async fn obstacle() -> Option<String> {
     let wanted = |purpose| matches!(purpose, Purpose::Build | Purpose::Overlay);
     let missing = requirements().into_iter().find(|it| wanted(it.purpose) && !it.found);
@@ -241,7 +241,7 @@ async fn base_is_built_kept_and_renewed() {
     assert!(elf::pvh_entry(&kernel).unwrap().is_some());
     let order = initrd::load_order(&fs::read(image.initrd()).unwrap());
     let place = |name: &str| order.iter().position(|file| file == name);
-    // Whatever is a module here comes after what it is built on; what is not has no place.
+    // A module comes after its dependencies; what is built in is not in the list.
     for (first, then) in [
         ("virtio.ko", "virtio_blk.ko"),
         ("virtio_ring.ko", "virtio_mmio.ko"),

@@ -1,15 +1,16 @@
-//! Whom TLS clients in `base` trust: the file that Debian's `update-ca-certificates` would write.
-//! It is made here, for a build runs no package's scripts.
+//! Certificate bundle of `base`: the file that Debian's `update-ca-certificates` would write. Made
+//! here, because a build runs no package's scripts.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Error, Result};
 
-/// The package, and where in it the certificates are, a file each.
+/// Package of the certificates.
 pub(super) const PACKAGE: &str = "ca-certificates";
+/// Folder in the package with the certificates, one file each.
 pub(super) const CERTIFICATES: &str = "usr/share/ca-certificates/mozilla";
-/// Where curl's, GnuTLS's and most other libraries of Debian look.
+/// Path where curl's, GnuTLS's and most other libraries of Debian look.
 pub(super) const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -29,14 +30,16 @@ pub(super) fn bundle(folder: &Path) -> Result<String> {
     for path in &files {
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         if !text.starts_with(BEGIN) {
-            let reason = format!("{} is no certificate in PEM", path.display());
+            let reason = format!("{} is not a PEM certificate", path.display());
             return Err(Error::Rootfs { reason });
         }
         all.push_str(text.trim_end());
         all.push('\n');
     }
     if all.is_empty() {
-        return Err(Error::Rootfs { reason: format!("{} holds no .crt file", folder.display()) });
+        return Err(Error::Rootfs {
+            reason: format!("{} does not contain a .crt file", folder.display()),
+        });
     }
     Ok(all)
 }

@@ -1,6 +1,6 @@
-//! The ELF kernel inside a bzImage.
+//! bzImage parser: extracts the ELF kernel.
 //!
-//! Booting the ELF spares the guest from unpacking it, which software emulation does slowly. The
+//! Booting the ELF spares the guest from unpacking it, which is slow under software emulation. The
 //! layout is that of the x86 boot protocol (the kernel's `Documentation/x86/boot.rst`).
 
 use std::io::Read;
@@ -13,17 +13,17 @@ const MAGIC: usize = 0x202;
 const VERSION: usize = 0x206;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
-/// The first boot protocol that says where the payload is.
+/// First boot protocol version that gives the payload's position.
 const MIN_VERSION: u16 = 0x0208;
 
 const LZ4_LEGACY: [u8; 4] = [0x02, 0x21, 0x4c, 0x18];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The legacy format's fixed block size.
+/// Block size of the legacy format.
 const LZ4_BLOCK: usize = 8 << 20;
-/// No x86 kernel comes near this; more means a forged or broken file.
+/// Maximum size of a kernel. No x86 kernel comes near this; more means a forged or broken file.
 const MAX_KERNEL: usize = 512 << 20;
 
-/// Takes the ELF out of a bzImage and checks that it can be entered the PVH way.
+/// Extracts the ELF from a bzImage and checks that it has a PVH entry.
 pub(super) fn extract(image: &[u8]) -> Result<Vec<u8>> {
     let payload = payload(image)?;
     let kernel = if elf::is_elf(payload) {
@@ -78,8 +78,8 @@ fn payload(image: &[u8]) -> Result<&[u8]> {
         .ok_or_else(|| refuse("its payload lies outside of the file".to_owned()))
 }
 
-/// The legacy frame: blocks with a length before each. The last four bytes of a kernel's payload
-/// are its unpacked size, not a block.
+/// Unpacks the legacy frame: blocks with a length before each. The last four bytes of a kernel's
+/// payload are its unpacked size, not a block.
 fn unpack_lz4(mut rest: &[u8]) -> Result<Vec<u8>> {
     let mut kernel = Vec::new();
     while let Some((length, tail)) =
