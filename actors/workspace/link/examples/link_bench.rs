@@ -29,7 +29,7 @@ const PINGS: u32 = 5_000;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Ends the daemon with the benchmark.
+/// Guest daemon, ended with the benchmark.
 struct Daemon(Option<Child>);
 
 impl Drop for Daemon {
@@ -60,7 +60,7 @@ fn script(request: &ToGuest) -> Act {
     }
 }
 
-/// MB/s of plain 64 KiB writes and 256 KiB reads.
+/// Throughput in MB/s of plain 64 KiB writes and 256 KiB reads.
 async fn raw(folder: &Path) -> Outcome<f64> {
     let path = folder.join("raw.sock");
     let _ = std::fs::remove_file(&path);

@@ -1,7 +1,7 @@
-//! Speaks with a guest daemon over this kernel's AF_VSOCK, where no host is needed: both ends are
-//! in one machine, and the kernel's loopback carries the bytes. A test runs it in a workspace.
+//! Connectivity check over this kernel's AF_VSOCK, where no host is needed: both ends are in one
+//! machine, and the kernel's loopback carries the bytes. A test runs it in a workspace.
 //!
-//! `vsock_probe CID PORT TOKEN` prints `ok`, or what failed and exits with 1. TOKEN is 64
+//! `vsock_probe CID PORT TOKEN` prints `ok`, or the failure and exits with 1. TOKEN is 64
 //! hexadecimal digits.
 #![allow(clippy::print_stdout)]
 
@@ -36,7 +36,7 @@ async fn probe(endpoint: &Endpoint, token: &LinkToken) -> Outcome<()> {
     if output.done.exit != Exit::Code(0) || said != "over vsock\n" {
         return Err(format!("echo ended with {:?} and said {said:?}", output.done.exit).into());
     }
-    // No byte repeats at the distance of a frame or a packet: a lost or doubled one shows.
+    // No byte repeats at the distance of a frame or a packet, so a lost or duplicated one shows.
     let sent: Vec<u8> =
         (0..FILE_BYTES).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let written = link.upload(FILE, None, u64::from(FILE_BYTES), &sent[..], wait(), |_| {}).await?;

@@ -1,4 +1,4 @@
-//! The caller's side of one call: how long it waits, and what happens when it stops.
+//! Client side of one call: deadline, cancellation and flow control.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,16 +13,16 @@ use super::{
     inbox::{Inbox, Reply, Taken},
 };
 
-/// Credit is granted in portions of this part of the window, so that the guest never
-/// runs dry while the caller keeps up, and credit frames stay rare: each interrupts it.
+/// Divisor of the window: credit is granted in portions of this part, so that the guest never runs
+/// dry while the caller keeps up, and credit frames stay rare, since each interrupts the guest.
 const GRANT_PART: u32 = 4;
 
-/// How long a caller waits.
+/// Deadline and cancellation of a waiting caller.
 #[derive(Debug, Clone)]
 pub struct Wait {
-    /// When to give up.
+    /// Time to give up.
     pub deadline: Instant,
-    /// Gives up at once.
+    /// Token that makes the caller give up at once.
     pub cancel: CancellationToken,
 }
 
@@ -50,7 +50,7 @@ impl Wait {
     }
 }
 
-/// Why a caller gave up.
+/// Reason why a caller gave up.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     Deadline,
@@ -66,15 +66,15 @@ impl Stop {
     }
 }
 
-/// A call that was sent. Dropped before its reply it is cancelled in the guest.
+/// Call that was sent. Dropping it before its reply cancels it in the guest.
 pub(super) struct OpenCall {
     core: Arc<Core>,
     call: Arc<Call>,
-    /// Received and not yet granted anew.
+    /// Number of bytes received and not yet granted again.
     consumed: u32,
-    /// Bytes that the guest may have on the way.
+    /// Number of bytes that the guest may have in flight.
     window: u32,
-    /// There is nothing left to cancel.
+    /// True when there is nothing left to cancel.
     ended: bool,
 }
 
@@ -92,15 +92,15 @@ impl OpenCall {
         self.until(wait, Inbox::take_reply).await
     }
 
-    /// Waits for data or the reply, and takes all there is.
+    /// Waits for data or the reply, and takes everything available.
     pub(super) async fn turn(&mut self, wait: &Wait) -> Result<Taken, LinkError> {
         self.until(wait, Inbox::take).await
     }
 
     /// Waits until `look` finds something in the inbox.
     ///
-    /// When the wait is over the guest is told to end the call, and is given the
-    /// grace to say how it did: a call that succeeded after all has succeeded.
+    /// When the wait is over the guest is asked to end the call, and has the grace period to report
+    /// the outcome: a call that succeeded after all has succeeded.
     pub(super) async fn until<T>(
         &mut self,
         wait: &Wait,
@@ -140,7 +140,7 @@ impl OpenCall {
         mut look: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T, LinkError> {
         self.core.outbox.cancel(self.call.id);
-        // The outcome of the wait is read from the inbox.
+        // The outcome is read from the inbox.
         let _ = timeout(self.core.options.cancel_grace(), self.answered()).await;
         let was_cancelled =
             |reply: &Reply| reply.as_ref().is_err_and(|error| error.code == GuestCode::Cancelled);
@@ -150,7 +150,7 @@ impl OpenCall {
         {
             return Ok(found);
         }
-        // The cancel is sent; what is left is to let go.
+        // The cancel is sent; the call only has to be abandoned.
         self.core.calls.abandon(&self.call);
         self.ended = true;
         Err(stop.error(match confirmed {
@@ -159,8 +159,8 @@ impl OpenCall {
         }))
     }
 
-    /// Ends the call because the caller cannot go on with it, and waits until the
-    /// guest has closed it: it has then undone what it began.
+    /// Ends the call because the caller cannot continue, and waits until the guest has closed it:
+    /// it has then undone what it began.
     pub(super) async fn withdraw(&mut self, wait: &Wait) {
         self.core.outbox.cancel(self.call.id);
         tokio::select! {
@@ -173,16 +173,16 @@ impl OpenCall {
         self.ended = true;
     }
 
-    /// Resolves when the guest has answered or will not any more.
+    /// Resolves when the guest has answered or can no longer answer.
     async fn answered(&self) {
         while self.call.inbox().reply().is_none() && self.core.down().is_none() {
             self.call.wake.notified().await;
         }
     }
 
-    /// Lets the guest send as much again as the caller is done with.
+    /// Grants the guest as many bytes as the caller has processed.
     pub(super) fn consumed(&mut self, bytes: usize) {
-        // At most the credit outstanding, which fits.
+        // Bounded by the outstanding credit, which fits.
         self.consumed += u32::try_from(bytes).unwrap_or(u32::MAX);
         if self.consumed >= self.window / GRANT_PART && !self.ended {
             let bytes = std::mem::take(&mut self.consumed);
@@ -191,8 +191,8 @@ impl OpenCall {
         }
     }
 
-    /// Lets the guest have so many bytes on the way, if that is more than every call may.
-    /// To be called before anything was received.
+    /// Widens the window to this many bytes, if that is more than the initial credit. Must be
+    /// called before anything was received.
     pub(super) fn widen(&mut self, window: u32) {
         let more = window.saturating_sub(self.window);
         if more > 0 {

@@ -1,4 +1,4 @@
-//! The calls that are open on a link.
+//! Call table: the open calls of a link, with an admission limit.
 
 use std::{
     collections::HashMap,
@@ -14,40 +14,40 @@ use tokio::{
 
 use super::inbox::{Exchange, Inbox};
 
-/// Slots kept for calls that must pass when every other slot is taken.
+/// Number of slots reserved for calls that must pass when every other slot is taken.
 const RESERVED: usize = 8;
 
-/// A call that the guest has not closed this long after it was given up. The
-/// guest has to kill at most one process tree.
+/// Time after which a given-up call that the guest has not closed counts as stuck. The guest has to
+/// kill at most one process tree.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// From which slots a call takes one.
+/// Class of slots that a call takes one from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// As most calls.
+    /// Slots of most calls.
     Ordinary,
-    /// Liveness, kill, shutdown.
+    /// Slots of liveness, kill and shutdown.
     Reserved,
 }
 
-/// One open call. Lives until the guest's reply, also when nobody waits for it.
+/// Open call. Lives until the guest's reply, also when nobody waits for it.
 pub(super) struct Call {
     pub(super) id: u32,
-    /// Woken by each change of the inbox and by the end of the link.
+    /// Notified at each change of the inbox and at the end of the link.
     pub(super) wake: Notify,
     inbox: Mutex<Inbox>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl Call {
-    /// The inbox, for a moment: never held across an await.
+    /// Locks the inbox for a moment; never held across an await.
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All open calls. As many as the guest serves at once; further ones wait here
-/// for a slot, so that no call is refused for being one too many.
+/// Table of all open calls, at most as many as the guest serves at once; further ones wait here for
+/// a slot, so that no call is refused for being one too many.
 pub(super) struct Calls {
     table: Mutex<Table>,
     ordinary: Arc<Semaphore>,
@@ -57,13 +57,13 @@ pub(super) struct Calls {
 #[derive(Default)]
 struct Table {
     open: HashMap<u32, Arc<Call>>,
-    /// Calls nobody waits for, with the time since when.
+    /// Calls that nobody waits for, with the time of abandonment.
     abandoned: HashMap<u32, Instant>,
     last_id: u32,
 }
 
 impl Calls {
-    /// Ids count on from `first_id`. A random one tells the calls of this link
+    /// Makes a table whose ids count on from `first_id`. A random one tells the calls of this link
     /// from those of an older one whose replies are still in the stream.
     pub(super) fn new(first_id: u32) -> Self {
         Self {
@@ -99,14 +99,14 @@ impl Calls {
         self.table().open.get(&id).cloned()
     }
 
-    /// Removes the call, which the guest has answered.
+    /// Removes a call that the guest has answered.
     pub(super) fn close(&self, id: u32) {
         let mut table = self.table();
         table.abandoned.remove(&id);
         table.open.remove(&id);
     }
 
-    /// Nobody waits for the call any more. False when it was closed already.
+    /// Marks a call that nobody waits for any more. False when it was closed already.
     pub(super) fn abandon(&self, call: &Call) -> bool {
         call.inbox().abandon();
         let mut table = self.table();
@@ -117,7 +117,7 @@ impl Calls {
         open
     }
 
-    /// Whether the guest leaves a given-up call open for too long.
+    /// True if the guest leaves a given-up call open for too long.
     pub(super) fn stuck(&self) -> bool {
         self.table().abandoned.values().any(|since| since.elapsed() > STUCK_AFTER)
     }
@@ -131,7 +131,7 @@ impl Calls {
         self.table().open.values().map(|call| call.inbox().held_bytes()).collect()
     }
 
-    /// The link is down: nobody gets a slot any more, and everybody wakes.
+    /// Ends all calls because the link is down: no more slots are given, and all waiters wake.
     pub(super) fn end(&self) {
         self.ordinary.close();
         self.reserved.close();
@@ -141,7 +141,7 @@ impl Calls {
 }
 
 impl Table {
-    /// Ids go round; at most `MAX_CALLS_IN_FLIGHT` are taken. 0 is not a call.
+    /// Next free id. Ids wrap around; at most `MAX_CALLS_IN_FLIGHT` are taken. 0 is not a call.
     fn free_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

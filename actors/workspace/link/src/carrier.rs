@@ -1,4 +1,4 @@
-//! How bytes reach the guest. One small trait, four implementations, one protocol over all.
+//! Transports to the guest: one small trait, four implementations, one protocol over all.
 
 mod paced;
 mod unix;
@@ -26,7 +26,7 @@ pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
 /// Sending half of a connection.
 pub type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Two halves of one byte stream to the guest, before any handshake.
+/// Byte stream to the guest in two halves, before any handshake.
 pub struct Connection {
     /// Bytes from the guest.
     pub reader: Reading,
@@ -34,27 +34,26 @@ pub struct Connection {
     pub writer: Writing,
 }
 
-/// A way to the guest.
+/// Transport to a guest.
 #[async_trait]
 pub trait Carrier: Send + Sync {
     /// Name for reports: `unix`, `virtio-serial`, `vsock` or `vhost-user-vsock`.
     fn name(&self) -> &'static str;
 
-    /// Whether a connection here is a new one for the guest too. Where it is
-    /// not, the stream may hold bytes of an older connection, the guest's end is
-    /// not told when ours closes, and the preamble has to be repeated until it
-    /// is heard.
+    /// True if a connection here is a new one for the guest too. Where it is not, the stream may
+    /// hold bytes of an older connection, the guest does not notice when the host's end closes, and
+    /// the preamble has to be repeated until it is answered.
     fn has_connections(&self) -> bool;
 
     /// Dials once. The caller bounds the time.
     ///
     /// # Errors
-    /// When there is nobody there yet, or the peer is not who was expected.
+    /// Fails when nobody is there yet, or the peer is not the expected one.
     async fn connect(&self) -> Result<Connection, AttemptError>;
 }
 
-/// Connects to a Unix socket and checks who made it: with `SO_PEERCRED` the
-/// kernel tells the uid of the process that called `listen`.
+/// Connects to a Unix socket and checks its owner: `SO_PEERCRED` gives the uid of the process that
+/// called `listen`.
 async fn dial_unix(path: &Path, peer_uid: u32) -> Result<UnixStream, AttemptError> {
     let stream = UnixStream::connect(path).await.map_err(AttemptError::Connect)?;
     let actual = stream.peer_cred().map_err(AttemptError::Connect)?.uid();

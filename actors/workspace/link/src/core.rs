@@ -1,4 +1,4 @@
-//! What the handles, the reader and the writer of one link share.
+//! State shared by the handles, the reader and the writer of one link.
 
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError,
@@ -19,25 +19,25 @@ use super::{
     outbox::Outbox,
 };
 
-/// A guest that was heard this recently is alive.
+/// Age of the last frame below which a guest counts as alive.
 const HEARD_WITHIN_MS: u64 = 10_000;
 
-/// What an older link's calls can have left behind: a reply each, and the data
-/// in the guest's queue.
+/// Maximum number of frames that an older link's calls can have left behind: a reply each, and the
+/// data in the guest's queue.
 const MAX_STRAYS: u32 = 4096;
 
 pub(super) struct Core {
     pub(super) calls: Calls,
     pub(super) outbox: Outbox,
     pub(super) options: LinkOptions,
-    /// `None` once the link is down, which ends the receivers.
+    /// Sender of events; `None` once the link is down, which ends the receivers.
     events: Mutex<Option<broadcast::Sender<GuestEvent>>>,
     down: CancellationToken,
     reason: OnceLock<LinkDown>,
     began: Instant,
-    /// Frames of an older link that may still turn up.
+    /// Number of frames of an older link that may still turn up.
     strays_left: AtomicU32,
-    /// When the guest was last heard, in milliseconds since `began`.
+    /// Time of the last frame from the guest, in milliseconds since `began`.
     heard_ms: AtomicU64,
 }
 
@@ -80,14 +80,14 @@ impl Core {
         self.reason.get().cloned().unwrap_or(LinkDown::Closed)
     }
 
-    /// Whether a frame of a call that is not open is to be taken for one of an
-    /// older link, and dropped. On a stream without connections there may be some.
+    /// True if a frame of a call that is not open counts as one of an older link, and is dropped.
+    /// On a stream without connections there may be some.
     pub(super) fn is_stray(&self) -> bool {
         let fewer = |left: u32| left.checked_sub(1);
         self.strays_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
-    /// The error of a call that found the link closed.
+    /// Error of a call that found the link closed.
     pub(super) fn down_error(&self) -> LinkError {
         LinkError::Down(self.down().cloned().unwrap_or(LinkDown::Closed))
     }
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// The reply of a request of type `R`. Another kind of reply ends the link.
+    /// Converts the reply to a request of type `R`. Another kind of reply ends the link.
     pub(super) fn typed<R: Request>(&self, reply: Reply) -> Result<R::Reply, LinkError> {
         let reply = reply.map_err(LinkError::Guest)?;
         R::reply_of(reply).ok_or_else(|| {
@@ -146,7 +146,7 @@ impl Core {
             biased;
             _ = self.down.cancelled() => return Err(self.down_error()),
             stop = wait.over() => {
-                // A guest that is silent altogether hangs; its keeper sees to that.
+                // A guest that is silent altogether hangs; the supervisor handles that.
                 if self.calls.stuck() && self.silent_ms() < HEARD_WITHIN_MS {
                     self.close(Violation::CallsUnanswered.into());
                 }

@@ -11,7 +11,7 @@ use super::{
     token::LinkToken,
 };
 
-/// Tries until a guest lets us in, refuses, or the deadline passes.
+/// Connects with retries until a guest accepts, refuses, or the deadline passes.
 pub(super) async fn dial(
     carrier: &dyn Carrier,
     token: &LinkToken,

@@ -3,21 +3,19 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
 
-/// Bytes of a large file that may be on the way at once: what comes while the sink's
-/// disk is busy.
+/// Window of a large file: bytes that may arrive while the sink's disk is busy.
 pub(super) const WINDOW: u32 = 4 * INITIAL_CREDIT_BYTES;
 
 impl Link {
-    /// Copies a byte range of a guest's file into `sink`, and flushes it.
-    /// `on_progress` gets the bytes written so far.
+    /// Copies a byte range of a guest's file into `sink`, and flushes it. `on_progress` gets the
+    /// number of bytes written so far.
     ///
-    /// A slow sink holds back this call alone. Without a `limit` the guest
-    /// decides how much it sends: give one where the sink's space matters. On an
-    /// error the sink may hold a part.
+    /// A slow sink holds back this call alone. Without a `limit` the guest decides how much it
+    /// sends: give one where the sink's space matters. After an error the sink may hold a part.
     ///
     /// # Errors
-    /// As [`Link::ask`]; [`LinkError::Sink`]; [`LinkError::Miscounted`] when the
-    /// guest sends more than the limit or another number than it says.
+    /// See [`Link::ask`]; [`LinkError::Sink`]; [`LinkError::Miscounted`] when the guest sends more
+    /// than the limit or another number than it reports.
     pub async fn download(
         &self,
         path: &str,

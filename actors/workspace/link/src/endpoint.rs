@@ -4,47 +4,47 @@ use serde::{Deserialize, Serialize};
 
 use super::carrier::{Carrier, UnixCarrier, VhostUserCarrier, VirtioSerialCarrier, VsockCarrier};
 
-/// Where a guest is reached. Part of a machine's journalled handle.
+/// Address of a guest. Part of a machine's journalled handle.
 ///
-/// `peer_uid` is the uid of whoever called `listen` on the socket: the daemon's
-/// own where it binds the socket and passes it on, else QEMU's or the sandbox's.
+/// `peer_uid` is the uid of the process that called `listen` on the socket: the daemon's own where
+/// it binds the socket and passes it on, else QEMU's or the sandbox's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "carrier", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Endpoint {
-    /// The sandbox's guest daemon.
+    /// Guest daemon of the sandbox.
     Unix {
-        /// Its listening socket.
+        /// Path of its listening socket.
         path: PathBuf,
-        /// Expected listener.
+        /// Uid of the expected listener.
         peer_uid: u32,
     },
     /// QEMU's chardev socket of the virtio-serial port.
     VirtioSerial {
-        /// The chardev's socket.
+        /// Path of the chardev's socket.
         path: PathBuf,
-        /// Expected listener.
+        /// Uid of the expected listener.
         peer_uid: u32,
     },
-    /// The host kernel's AF_VSOCK.
+    /// AF_VSOCK of the host kernel.
     Vsock {
-        /// The guest's context id.
+        /// Context id of the guest.
         cid: u32,
         /// Guest port.
         port: u32,
     },
-    /// A vhost-user-vsock device process.
+    /// Device process of vhost-user-vsock.
     VhostUserVsock {
-        /// Its socket.
+        /// Path of its socket.
         uds_path: PathBuf,
         /// Guest port.
         port: u32,
-        /// Expected listener.
+        /// Uid of the expected listener.
         peer_uid: u32,
     },
 }
 
 impl Endpoint {
-    /// The carrier that serves this endpoint.
+    /// Carrier for this endpoint.
     pub fn carrier(&self) -> Arc<dyn Carrier> {
         match self.clone() {
             Self::Unix { path, peer_uid } => Arc::new(UnixCarrier { path, peer_uid }),

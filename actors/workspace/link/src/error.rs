@@ -2,13 +2,13 @@ use std::io;
 
 use hivekeep_protocol::{EncodeError, FrameError, GuestError, Kind, Refusal};
 
-/// Why a link could not be made, or a call on it did not succeed.
+/// Failure to make a link, or of a call on it.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The guest is there and will not serve this host. Trying again is useless.
+    /// The guest refuses to serve this host. Trying again is useless.
     #[error("the guest refuses the link: {0}")]
     Refused(Refusal),
-    /// Somebody else than the guest's machine holds the socket. Not retried.
+    /// The socket belongs to a process other than the guest's machine. Not retried.
     #[error("the socket belongs to uid {actual}, not to uid {expected}")]
     WrongPeer {
         /// Uid given in the endpoint.
@@ -19,9 +19,9 @@ pub enum LinkError {
     /// The deadline for connecting passed; the guest may come up later.
     #[error("no guest after {attempts} attempts: {last}")]
     Unreachable {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What the last attempt met.
+        /// Failure of the last attempt.
         last: AttemptError,
     },
     /// The link is gone; whether the call took effect is unknown.
@@ -39,13 +39,12 @@ pub enum LinkError {
     /// The request does not fit a frame; nothing was sent.
     #[error(transparent)]
     Request(EncodeError),
-    /// The upload's source held fewer or more bytes than announced; the guest
-    /// keeps the old file.
+    /// The upload's source had fewer or more bytes than announced; the guest keeps the old file.
     #[error("the source ended at {read_bytes} bytes of {size_bytes} announced, or goes on beyond")]
     SourceSize {
-        /// Announced.
+        /// Announced size.
         size_bytes: u64,
-        /// Read so far; equal to `size_bytes` when there is more.
+        /// Number of bytes read so far; equal to `size_bytes` when there are more.
         read_bytes: u64,
     },
     /// The upload's source failed; the guest keeps the old file.
@@ -54,24 +53,24 @@ pub enum LinkError {
     /// The download's sink failed.
     #[error("the sink could not be written: {0}")]
     Sink(io::Error),
-    /// What the guest says it transferred is not what passed.
+    /// The guest's byte count differs from what was transferred.
     #[error("the guest counts {told_bytes} bytes where {passed_bytes} passed")]
     Miscounted {
-        /// In the guest's reply.
+        /// Number of bytes in the guest's reply.
         told_bytes: u64,
-        /// By our count.
+        /// Number of bytes counted here.
         passed_bytes: u64,
     },
 }
 
-/// What is known of a call that was given up.
+/// State of a call that was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The guest never saw it.
+    /// The guest never saw the call.
     NotSent,
-    /// The guest confirms that it was ended.
+    /// The guest confirmed its end.
     Confirmed,
-    /// The guest was told and has not answered: it may yet take effect.
+    /// The guest was asked to end it and has not answered: it may yet take effect.
     Unconfirmed,
 }
 
@@ -85,7 +84,7 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// Why one attempt to connect failed.
+/// Failure of one attempt to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum AttemptError {
     /// Nobody listens, or the connection broke.
@@ -94,10 +93,10 @@ pub enum AttemptError {
     /// The peer closed without an answer: its port is not open yet.
     #[error("closed without an answer")]
     Closed,
-    /// The peer took the connection and said nothing usable in time.
+    /// The peer accepted the connection and sent nothing usable in time.
     #[error("no answer in time")]
     Silent,
-    /// What answers does not speak the protocol.
+    /// The peer does not speak the protocol.
     #[error("{0}")]
     NotAGuest(&'static str),
     /// The listener's uid is not the expected one. Final.
@@ -114,7 +113,7 @@ pub enum AttemptError {
 }
 
 impl AttemptError {
-    /// The error to answer with at once, if trying again is useless.
+    /// Error to return at once, if trying again is useless.
     pub(super) fn into_final(self) -> Result<LinkError, Self> {
         match self {
             Self::WrongPeer { expected, actual } => Ok(LinkError::WrongPeer { expected, actual }),
@@ -124,22 +123,22 @@ impl AttemptError {
     }
 }
 
-/// Why a link ended.
+/// Reason why a link ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkDown {
     /// The host closed it.
     #[error("closed by the host")]
     Closed,
-    /// The guest's end closed.
+    /// The guest closed it.
     #[error("closed by the guest")]
     Ended,
     /// The connection failed.
     #[error("connection failed: {0}")]
     Io(String),
-    /// The keeper gave up on a guest that answers no pings.
+    /// The supervisor gave up on a guest that answers no pings.
     #[error("the guest stopped answering")]
     Unresponsive,
-    /// The stream could not be followed. Also how a restarted guest shows.
+    /// The stream could not be followed. A restarted guest shows this way too.
     #[error(transparent)]
     Frame(FrameError),
     /// The guest broke the protocol.
@@ -147,7 +146,7 @@ pub enum LinkDown {
     Violation(Violation),
 }
 
-/// How a guest broke the protocol.
+/// Protocol violation by the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A payload is not of its frame's type.

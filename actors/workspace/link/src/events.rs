@@ -1,14 +1,14 @@
 use hivekeep_protocol::GuestEvent;
 use tokio::sync::broadcast;
 
-/// Largest event payload accepted.
+/// Maximum size of an event payload.
 pub const MAX_EVENT_BYTES: usize = hivekeep_protocol::limits::MAX_EVENT_BYTES;
 
-/// Events kept for a receiver that is behind.
+/// Number of events kept for a receiver that is behind.
 pub(super) const KEPT_EVENTS: usize = 256;
 
-/// What the guest tells without being asked. Hints: a receiver that is more than
-/// 256 behind loses the oldest, and asks the guest for the truth.
+/// Events that the guest pushes. They are hints: a receiver that is more than 256 behind loses the
+/// oldest, and asks the guest for the truth.
 pub struct Events {
     receiver: broadcast::Receiver<GuestEvent>,
     dropped: u64,
@@ -19,7 +19,7 @@ impl Events {
         Self { receiver, dropped: 0 }
     }
 
-    /// The next event; `None` once the link is down and all are read.
+    /// Next event; `None` once the link is down and all are read.
     pub async fn recv(&mut self) -> Option<GuestEvent> {
         loop {
             match self.receiver.recv().await {
@@ -30,7 +30,7 @@ impl Events {
         }
     }
 
-    /// Events lost to this receiver because it was behind.
+    /// Number of events lost to this receiver because it was behind.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

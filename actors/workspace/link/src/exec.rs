@@ -9,56 +9,56 @@ use super::{
     text::{Text, capped_text},
 };
 
-/// Most output that may be on the way at once.
+/// Maximum amount of output in flight at once.
 const MAX_WINDOW: u32 = 32 * 1024 * 1024;
 
-/// What a server wanted to know during a run, as git itself told it.
+/// Authentication record of a run: the questions of servers, as git reported them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Somebody was told the credential.
+    /// True if a server was given the credential.
     pub answered: bool,
-    /// A server, in the guest's words, that asked and had no answer.
+    /// Server, in the guest's words, that asked and had no answer.
     pub unanswered: Option<String>,
-    /// A server did not take what it was told.
+    /// True if a server rejected the credential.
     pub rejected: bool,
 }
 
-/// The first part of one stream's output.
+/// Captured first part of one stream's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// At most the request's `max_output_bytes`.
+    /// Bytes kept, at most the request's `max_output_bytes`.
     pub bytes: Vec<u8>,
-    /// Bytes that the command wrote.
+    /// Number of bytes that the command wrote.
     pub total_bytes: u64,
 }
 
 impl Captured {
-    /// As text, with a notice when it is not all.
+    /// Output as text, with a notice when it is cut.
     pub fn text(&self) -> Text {
         capped_text(&self.bytes, self.total_bytes)
     }
 }
 
-/// A command that ran, with its output.
+/// Result of a command, with its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// How it ended.
+    /// Exit of the command.
     pub done: ExecDone,
-    /// stdout.
+    /// Captured stdout.
     pub stdout: Captured,
-    /// stderr.
+    /// Captured stderr.
     pub stderr: Captured,
 }
 
 impl Link {
-    /// Runs a command and collects its output. `on_output` sees each piece that
-    /// is kept as it comes; it must not block.
+    /// Runs a command and collects its output. `on_output` sees each kept piece as it arrives; it
+    /// must not block.
     ///
-    /// The command's own time limit is the request's `timeout_ms`; let `wait` end
-    /// a little later, so that the guest's answer with the partial output wins.
+    /// The command's own time limit is the request's `timeout_ms`; let `wait` end a little later,
+    /// so that the guest's answer with the partial output wins.
     ///
     /// # Errors
-    /// As [`Link::ask`].
+    /// See [`Link::ask`].
     pub async fn exec(
         &self,
         request: Exec,
@@ -70,10 +70,10 @@ impl Link {
         Ok(output(done, stdout, stderr))
     }
 
-    /// [`Link::exec`] of a git whose questions are answered.
+    /// Runs git like [`Link::exec`], with its credential questions answered.
     ///
     /// # Errors
-    /// As [`Link::ask`].
+    /// See [`Link::ask`].
     pub async fn exec_asking(
         &self,
         request: ExecAsking,
@@ -86,7 +86,7 @@ impl Link {
         Ok((output(done, stdout, stderr), asked))
     }
 
-    /// The reply, and what came before it.
+    /// Collects the output and the reply of a request.
     async fn collect<R: Request>(
         &self,
         request: R,
@@ -110,7 +110,7 @@ impl Link {
                 let content = chunk.content();
                 consumed += content.len();
                 captured.total_bytes += content.len() as u64;
-                // A guest that sends more than was asked for does not make us keep it.
+                // Cut, so that a guest that sends more than was asked for does not fill the memory.
                 let kept = &content[..content.len().min(most - captured.bytes.len())];
                 if !kept.is_empty() {
                     captured.bytes.extend_from_slice(kept);

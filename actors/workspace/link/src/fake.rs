@@ -1,4 +1,4 @@
-//! A scripted guest for tests: it speaks the protocol, and breaks it where told.
+//! Scripted guest for tests: it speaks the protocol, and breaks it where told.
 
 mod carrier;
 mod serve;
@@ -13,35 +13,35 @@ use tokio::sync::mpsc;
 
 pub use self::carrier::FakeCarrier;
 
-/// How the guest takes a connection.
+/// Behaviour of the guest at the start of a connection.
 #[derive(Debug, Clone)]
 pub enum Opening {
-    /// As it should.
+    /// Accepts.
     Welcome,
-    /// After these bytes of an older connection.
+    /// Sends these bytes of an older connection, then accepts.
     StaleBytes(Vec<u8>),
-    /// Only the n-th preamble is heard; those before are lost.
+    /// Hears only the n-th preamble; those before are lost.
     HearsPreamble(u32),
-    /// The hello after the first echo is lost, as after a late preamble.
+    /// Loses the hello after the first echo, as after a late preamble.
     LosesFirstHello,
-    /// Takes the connection and never says anything.
+    /// Takes the connection and never sends anything.
     Silent,
     /// Closes at once.
     HangsUp,
-    /// Sends rubbish without end.
+    /// Sends garbage without end.
     EndlessRubbish,
     /// Refuses.
     Refuses(Refusal),
 }
 
-/// What the guest does with a request.
+/// Behaviour of the guest for a request.
 #[derive(Clone)]
 pub enum Act {
     /// Answers.
     Reply(Result<FromGuest, GuestError>),
     /// Sends data under credit, then answers.
     Send(Vec<(Stream, Vec<u8>)>, Result<FromGuest, GuestError>),
-    /// Sends this many bytes of content under credit, then says that it did.
+    /// Sends this many bytes of content under credit, then reports it.
     Content(u64),
     /// Takes content up to its end, then answers.
     Receive(Result<FromGuest, GuestError>),
@@ -55,26 +55,26 @@ pub enum Act {
     HangUp,
 }
 
-/// What the guest has seen.
+/// Observation of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// A hello with this token.
+    /// Hello with this token.
     Hello([u8; 32]),
-    /// A request and its call.
+    /// Request and its call.
     Request(u32, ToGuest),
-    /// Content of a call: bytes.
+    /// Number of bytes of content of a call.
     Data(u32, usize),
-    /// The end of a call's content.
+    /// End of a call's content.
     End(u32),
-    /// A cancel.
+    /// Cancel of a call.
     Cancel(u32),
-    /// The connection has ended.
+    /// End of the connection.
     Gone,
 }
 
 type Script = Arc<dyn Fn(&ToGuest) -> Act + Send + Sync>;
 
-/// A guest that acts by a script.
+/// Guest that acts by a script.
 #[derive(Clone)]
 pub struct FakeGuest {
     opening: Opening,
@@ -83,14 +83,14 @@ pub struct FakeGuest {
 }
 
 impl Act {
-    /// [`Act::Raw`] of a function.
+    /// Makes an [`Act::Raw`] of a function.
     pub fn raw(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::Raw(Arc::new(bytes))
     }
 }
 
 impl FakeGuest {
-    /// A guest and what it sees. The script decides for each request.
+    /// Makes a guest and the receiver of its observations. The script decides for each request.
     pub fn new(
         script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
     ) -> (Self, mpsc::UnboundedReceiver<Seen>) {
@@ -99,19 +99,19 @@ impl FakeGuest {
         (Self { opening: Opening::Welcome, script: Arc::new(script), seen }, receiver)
     }
 
-    /// A guest that answers pings, repeats a shell script on stdout, and has
-    /// every file with its path as content.
+    /// Makes a guest that answers pings, repeats a shell script on stdout, and has every file with
+    /// its path as content.
     pub fn obliging() -> (Self, mpsc::UnboundedReceiver<Seen>) {
         Self::new(obliging)
     }
 
-    /// The same guest with another opening.
+    /// Sets the opening.
     pub fn opening(mut self, opening: Opening) -> Self {
         self.opening = opening;
         self
     }
 
-    /// A carrier that reaches this guest in memory.
+    /// Makes a carrier that reaches this guest in memory.
     pub fn carrier(self) -> FakeCarrier {
         FakeCarrier::new(self)
     }
@@ -122,7 +122,7 @@ impl FakeGuest {
     }
 }
 
-/// The script of [`FakeGuest::obliging`].
+/// Script of [`FakeGuest::obliging`].
 pub fn obliging(request: &ToGuest) -> Act {
     match request {
         ToGuest::Ping(ping) => {
@@ -143,7 +143,7 @@ pub fn obliging(request: &ToGuest) -> Act {
     }
 }
 
-/// A command that exited with 0 after writing so many bytes.
+/// Result of a command that exited with 0 after writing so many bytes.
 pub fn exec_done(stdout_total_bytes: u64, stderr_total_bytes: u64) -> ExecDone {
     ExecDone {
         exit: Exit::Code(0),

@@ -3,11 +3,11 @@ use hivekeep_protocol::{Exec, ExecDone, Stream, ToGuest};
 use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
 
 impl Link {
-    /// Runs a command as [`Link::exec`] does and keeps nothing of its output: `on_output` sees
-    /// each piece as it comes; it must not block.
+    /// Runs a command like [`Link::exec`] without keeping its output: `on_output` sees each piece
+    /// as it arrives; it must not block.
     ///
     /// # Errors
-    /// As [`Link::ask`].
+    /// See [`Link::ask`].
     pub async fn exec_followed(
         &self,
         request: Exec,

@@ -1,10 +1,10 @@
-//! Entries for the fuzz targets: a guest that answers the handshake with anything.
+//! Fuzz targets: a guest that answers the handshake with anything.
 
 use std::io::Cursor;
 
 use super::{carrier::Connection, handshake};
 
-/// The guest's bytes from the beginning of a connection. The first says of which kind it is.
+/// Handshake with arbitrary bytes of a guest. The first byte selects the kind of connection.
 pub fn handshake(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let reader = Box::new(Cursor::new(bytes.to_vec()));

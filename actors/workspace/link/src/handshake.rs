@@ -1,4 +1,4 @@
-//! Finding the guest in the byte stream and proving to it who we are.
+//! Handshake of the host: finds the guest in the byte stream and authenticates to it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use zeroize::Zeroize;
 
 use super::{carrier::Connection, error::AttemptError, reader::READ_BYTES, token::LinkToken};
 
-/// Stale bytes dropped before an attempt is given up.
+/// Maximum number of stale bytes dropped before an attempt is given up.
 const MAX_STALE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The preamble is repeated this often quickly,
@@ -28,13 +28,13 @@ const SLOW_GAP: Duration = Duration::from_millis(3_000);
 /// the next connection and miss the hello. Then all begins again.
 const WELCOME_WITHIN: Duration = Duration::from_millis(1_000);
 
-/// Longest text of a welcome.
+/// Maximum length of a text in a welcome.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// A guest that let us in.
+/// Connection to a guest that accepted.
 pub(super) struct Greeted {
     pub(super) welcome: Welcome,
-    /// Bytes received behind the welcome.
+    /// Bytes received after the welcome.
     pub(super) received: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn greet(
     }
 }
 
-/// Both steps of a handshake whose guest sends what it likes.
+/// Performs both steps of a handshake with an untrusted guest.
 #[cfg(feature = "fuzzing")]
 pub(super) async fn answered(mut connection: Connection, repeat: bool) {
     let received = Vec::new();
@@ -74,14 +74,14 @@ pub(super) async fn answered(mut connection: Connection, repeat: bool) {
 
 struct Greeting<'a> {
     connection: &'a mut Connection,
-    /// Received and not used yet.
+    /// Bytes received and not used yet.
     received: Vec<u8>,
     stale_bytes: u64,
     repeat: bool,
 }
 
 impl Greeting<'_> {
-    /// Sends a fresh preamble until it comes back; drops all that comes before.
+    /// Sends a fresh preamble until it comes back; drops everything before it.
     async fn find_echo(&mut self) -> Result<(), AttemptError> {
         let mut nonce = [0; 16];
         getrandom::fill(&mut nonce).map_err(|error| AttemptError::Connect(error.into()))?;
@@ -104,8 +104,8 @@ impl Greeting<'_> {
         }
     }
 
-    /// Drops what was received, to the end of our preamble if it is there. Not
-    /// found, the last bytes are kept, which may be its beginning.
+    /// Drops received bytes up to the end of the preamble if it is there; otherwise keeps the last
+    /// bytes, which may be its beginning.
     fn drop_to_echo(&mut self, preamble: &[u8; SYNC_LEN]) -> Result<bool, AttemptError> {
         let at = self.received.windows(SYNC_LEN).position(|window| window == preamble);
         let stale = match at {
@@ -154,8 +154,8 @@ impl Greeting<'_> {
         }
     }
 
-    /// The first frame received, once it is complete. Echoes of repeated
-    /// preambles before it are dropped.
+    /// First frame received, once it is complete. Echoes of repeated preambles before it are
+    /// dropped.
     fn first_frame(&mut self) -> Result<Option<Frame>, AttemptError> {
         let magic = &sync_preamble([0; 16])[..SYNC_LEN / 2];
         loop {

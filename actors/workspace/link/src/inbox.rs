@@ -1,10 +1,8 @@
-//! What the guest has sent for one call and the caller has not taken yet. Pure:
-//! the place where the guest's promises about a call are checked.
+//! Receive buffer of one call, with the checks of what the guest may send for it. Pure.
 //!
-//! Bounds: the bytes held never exceed the credit granted, and small frames are
-//! joined, so that a guest that sends one byte a frame costs no more memory than
-//! one that fills its frames. stdout and stderr are kept apart; which came first
-//! is known only as far as the caller keeps up.
+//! Bounds: the bytes held never exceed the credit granted, and small frames are joined, so that a
+//! guest that sends one byte per frame costs no more memory than one that fills its frames. stdout
+//! and stderr are kept apart; their relative order is known only as far as the caller keeps up.
 
 use std::collections::VecDeque;
 
@@ -15,13 +13,12 @@ use hivekeep_protocol::{
 
 use super::error::Violation;
 
-/// Frames below this are joined with the one before: above, a copy costs more
-/// than an entry.
+/// Size below which a frame is joined with the one before: above, a copy costs more than an entry.
 const JOIN_BELOW_BYTES: usize = 16 * 1024;
 
 pub(super) type Reply = Result<FromGuest, GuestError>;
 
-/// Which data a call exchanges.
+/// Kind of data exchange of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exchange {
     /// Request and reply only.
@@ -34,7 +31,7 @@ pub(super) enum Exchange {
     Upload,
 }
 
-/// A data frame's payload, its stream byte still in front.
+/// Payload of a data frame, its stream byte still in front.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) stream: Stream,
@@ -51,7 +48,7 @@ impl Chunk {
     }
 }
 
-/// What a caller takes at once: data first, then the reply.
+/// Batch that a caller takes at once: data first, then the reply.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) chunks: Vec<Chunk>,
@@ -62,14 +59,14 @@ pub(super) struct Taken {
 pub(super) struct Inbox {
     id: u32,
     exchange: Exchange,
-    /// Bytes that the guest may still send.
+    /// Number of bytes that the guest may still send.
     guest_credit: u64,
-    /// Bytes that the host may still send.
+    /// Number of bytes that the host may still send.
     host_credit: u64,
-    /// Content or stdout; stderr.
+    /// Buffers: content or stdout; stderr.
     lanes: [VecDeque<Chunk>; 2],
     reply: Option<Reply>,
-    /// Nobody waits any more: data is dropped, the reply only closes the call.
+    /// True once nobody waits: data is dropped, the reply only closes the call.
     abandoned: bool,
 }
 
@@ -92,7 +89,7 @@ impl Inbox {
         }
     }
 
-    /// A data frame of the guest.
+    /// Accepts a data frame of the guest.
     pub(super) fn data(&mut self, payload: Vec<u8>) -> Result<(), Violation> {
         let Some((&stream, content)) = payload.split_first() else {
             return Err(Violation::DataSize(0));
@@ -120,33 +117,33 @@ impl Inbox {
         Ok(())
     }
 
-    /// The guest's reply, which ends the call.
+    /// Accepts the guest's reply, which ends the call.
     pub(super) fn answer(&mut self, reply: Reply) {
         if !self.abandoned {
             self.reply = Some(reply);
         }
     }
 
-    /// The guest lets the host send more.
+    /// Accepts credit of the guest, which lets the host send more.
     pub(super) fn credit(&mut self, bytes: u32) {
         if self.exchange == Exchange::Upload {
             self.host_credit = self.host_credit.saturating_add(u64::from(bytes));
         }
     }
 
-    /// Lets the guest send more.
+    /// Grants the guest more credit.
     pub(super) fn grant(&mut self, bytes: u32) {
         self.guest_credit += u64::from(bytes);
     }
 
-    /// Up to `want` bytes that the host may send now.
+    /// Takes up to `want` bytes of credit that the host may use now.
     pub(super) fn take_credit(&mut self, want: u64) -> u64 {
         let got = want.min(self.host_credit);
         self.host_credit -= got;
         got
     }
 
-    /// Everything there is; `None` when there is nothing.
+    /// Takes everything available; `None` when there is nothing.
     pub(super) fn take(&mut self) -> Option<Taken> {
         if self.reply.is_none() && self.lanes.iter().all(VecDeque::is_empty) {
             return None;
@@ -163,7 +160,7 @@ impl Inbox {
         self.reply.take()
     }
 
-    /// The caller has gone. Frees what is held.
+    /// Marks that the caller has gone, and frees what is held.
     pub(super) fn abandon(&mut self) {
         self.abandoned = true;
         self.lanes = [VecDeque::new(), VecDeque::new()];

@@ -1,16 +1,15 @@
-//! The host's side of the conversation with a guest.
+//! RPC client to a guest: multiplexed calls over one connection, on the host's side.
 //!
 //! ```text
 //!  Link (handle) ── ask/exec/upload/download ──► outbox ──► writer ──► ┐
 //!     ▲                                                               carrier ── guest
 //!     └────── inbox of the call ◄───────────────── reader ◄─────────── ┘
 //! ```
-//! A [`Link`] is one connection; two tasks serve it. Calls share it and do not
-//! wait for each other: each has its own inbox, bounded by the credit that it
-//! granted. The guest is not trusted: whatever breaks the protocol ends the link
-//! with a reason ([`LinkDown`]), and what it may make the host hold is bounded
-//! by the calls in flight (256) times a mebibyte of data, or of reply, each.
-//! A [`LinkSupervisor`] keeps one link up and tells its owner how it fares.
+//! A [`Link`] is one connection; two tasks serve it. Calls share it and do not wait for each other:
+//! each has its own inbox, bounded by the credit that it granted. The guest is not trusted: any
+//! breach of the protocol ends the link with a reason ([`LinkDown`]), and the memory that it can
+//! make the host use is bounded by the calls in flight (256) times a mebibyte of data, or of reply,
+//! each. A [`LinkSupervisor`] keeps one link up and reports its state to its owner.
 
 mod call;
 mod calls;
@@ -62,14 +61,14 @@ pub use self::{
 };
 use self::{calls::Slot, carrier::Carrier, core::Core, inbox::Exchange, outbox::Outbox};
 
-/// A connection to a guest that let us in. Clones are cheap; when the last is
-/// dropped the connection is closed.
+/// Connection to a guest that accepted the host. Clones are cheap; when the last is dropped the
+/// connection is closed.
 #[derive(Clone)]
 pub struct Link {
     handle: Arc<Handle>,
 }
 
-/// Closes the link when the last [`Link`] goes; the tasks hold only the core.
+/// Drop guard that closes the link with the last [`Link`]; the tasks hold only the core.
 struct Handle {
     core: Arc<Core>,
 }
@@ -84,8 +83,8 @@ impl Link {
     /// Connects, trying again until the guest is up or the deadline passes.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] and [`LinkError::WrongPeer`] at once;
-    /// [`LinkError::Unreachable`] at the deadline; [`LinkError::Cancelled`].
+    /// [`LinkError::Refused`] and [`LinkError::WrongPeer`] at once; [`LinkError::Unreachable`] at
+    /// the deadline; [`LinkError::Cancelled`].
     pub async fn connect(
         endpoint: &Endpoint,
         token: &LinkToken,
@@ -95,10 +94,10 @@ impl Link {
         Self::connect_over(&*endpoint.carrier(), token, options, cancel).await
     }
 
-    /// [`Link::connect`] over any carrier.
+    /// Connects like [`Link::connect`] over any carrier.
     ///
     /// # Errors
-    /// As [`Link::connect`].
+    /// See [`Link::connect`].
     pub async fn connect_over(
         carrier: &dyn Carrier,
         token: &LinkToken,
@@ -123,7 +122,7 @@ impl Link {
         &self.handle.core
     }
 
-    /// Asks and waits for the answer. A dropped future cancels in the guest.
+    /// Sends a request and waits for the answer. A dropped future cancels the call in the guest.
     ///
     /// # Errors
     /// [`LinkError::Guest`] with the guest's own error; [`LinkError::Deadline`]
@@ -134,11 +133,11 @@ impl Link {
         self.ask_from(Slot::Ordinary, request, wait).await
     }
 
-    /// [`Link::ask`] for calls that have to pass when 248 others are in flight:
-    /// liveness, kill, shutdown.
+    /// Sends a request like [`Link::ask`] that has to pass when 248 others are in flight: liveness,
+    /// kill, shutdown.
     ///
     /// # Errors
-    /// As [`Link::ask`].
+    /// See [`Link::ask`].
     pub async fn ask_reserved<R: Request>(
         &self,
         request: R,
@@ -158,10 +157,10 @@ impl Link {
         self.core().typed::<R>(reply)
     }
 
-    /// Whether the guest's daemon answers.
+    /// Pings the guest's daemon.
     ///
     /// # Errors
-    /// As [`Link::ask`]. A pong that is not the ping's ends the link.
+    /// See [`Link::ask`]. A pong that does not match the ping ends the link.
     pub async fn ping(&self, wait: Wait) -> Result<(), LinkError> {
         let payload = b"hivekeep".to_vec();
         let pong = self.ask_reserved(Ping { payload: payload.clone() }, wait).await?;
@@ -172,7 +171,7 @@ impl Link {
         Ok(())
     }
 
-    /// What the guest tells from now on without being asked.
+    /// Subscribes to the guest's events from now on.
     pub fn events(&self) -> Events {
         Events::new(self.core().subscribe())
     }
@@ -183,7 +182,7 @@ impl Link {
         async move { core.closed().await }
     }
 
-    /// Whether the link has not ended.
+    /// True until the link has ended.
     pub fn is_up(&self) -> bool {
         self.core().down().is_none()
     }
@@ -193,7 +192,7 @@ impl Link {
         self.core().close(reason);
     }
 
-    /// Calls that the guest has not closed yet.
+    /// Number of calls that the guest has not closed yet.
     pub fn calls_in_flight(&self) -> usize {
         self.core().calls.count()
     }

@@ -1,19 +1,18 @@
-//! Frames on their way to the writer.
+//! Priority queue of frames to the writer.
 //!
-//! Two lanes. Control frames (requests, cancels, credit) pass data frames, so
-//! that a small call does not wait behind an upload. A lane keeps its order, and
-//! the writer sends a control frame that was queued before a data frame before
-//! it; so a request always precedes its data.
+//! Two lanes: control frames (requests, cancels, credit) overtake data frames, so that a small call
+//! does not wait behind an upload. Each lane keeps its order, and the writer sends a control frame
+//! that was queued before a data frame before it; so a request always precedes its data.
 
 use std::sync::Arc;
 
 use hivekeep_protocol::{Frame, HEADER_LEN, Kind, limits::MAX_PAYLOAD_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Data frames that wait for the writer, of all uploads together.
+/// Maximum number of data frames that wait for the writer, of all uploads together.
 const DATA_FRAMES: usize = 4;
 
-/// Bytes of requests that wait for the writer.
+/// Maximum size of requests that wait for the writer.
 const REQUEST_BYTES: usize = 8 * MAX_PAYLOAD_BYTES;
 
 pub(super) struct Outgoing {
@@ -29,15 +28,15 @@ impl Outgoing {
 }
 
 pub(super) struct Outbox {
-    /// Not bounded by the channel, since a dropped call has to cancel without
-    /// waiting, but by what is put in: a request takes room first, a call has
-    /// two cancels at most, and credit is granted only for bytes received.
+    /// Control lane. Not bounded by the channel, since a dropped call has to cancel without
+    /// waiting, but by what is put in: a request takes room first, a call has two cancels at most,
+    /// and credit is granted only for bytes received.
     control: mpsc::UnboundedSender<Outgoing>,
     data: mpsc::Sender<Outgoing>,
     room: Arc<Semaphore>,
 }
 
-/// The writer's ends.
+/// Receiving ends of the writer.
 pub(super) struct Queues {
     pub(super) control: mpsc::UnboundedReceiver<Outgoing>,
     pub(super) data: mpsc::Receiver<Outgoing>,
@@ -73,17 +72,17 @@ impl Outbox {
     }
 
     fn send_control(&self, frame: Outgoing) {
-        // Without a writer the link is down, which the caller learns by itself.
+        // Without a writer the link is down, which the caller notices by itself.
         let _ = self.control.send(frame);
     }
 
-    /// Waits for a place and queues content (its stream byte in front). False
-    /// when the link is down.
+    /// Waits for a place and queues content (its stream byte in front). False when the link is
+    /// down.
     pub(super) async fn data(&self, id: u32, payload: Vec<u8>) -> bool {
         self.data.send(Outgoing::new(Kind::Data, id, payload)).await.is_ok()
     }
 
-    /// Queues the end of a call's content, behind it.
+    /// Queues the end of a call's content, after it.
     pub(super) async fn end(&self, id: u32) -> bool {
         self.data.send(Outgoing::new(Kind::End, id, Vec::new())).await.is_ok()
     }

@@ -12,15 +12,15 @@ use super::{
     inbox::Reply,
 };
 
-/// Bytes asked of the carrier at once. Small, so that little of a large frame is
-/// received to here instead of its place.
+/// Number of bytes requested from the carrier at once. Small, so that little of a large frame is
+/// received into the buffer instead of its final place.
 pub(super) const READ_BYTES: usize = 32 * 1024;
 
-/// Data frames of at least this much are received in place.
+/// Minimum size of data frames that are received in place.
 const IN_PLACE_BYTES: usize = 64 * 1024;
 
-/// Hands the guest's frames to their calls until the link is down. `received`
-/// came with the handshake.
+/// Demultiplexer: passes the guest's frames to their calls until the link is down. `received` came
+/// with the handshake.
 pub(super) async fn read_until_down(core: Arc<Core>, reader: Reading, received: Vec<u8>) {
     tokio::select! {
         biased;
@@ -57,15 +57,15 @@ async fn read(core: &Core, mut reader: Reading, received: Vec<u8>) -> LinkDown {
     }
 }
 
-/// The frame that is being received.
+/// Frame that is being received.
 #[derive(Default)]
 struct Incoming {
     decoder: Decoder,
-    /// A large data frame; the decoder then waits for the next header.
+    /// Large data frame; the decoder then waits for the next header.
     in_place: Option<Body>,
 }
 
-/// A payload on its way.
+/// Payload being received.
 struct Body {
     id: u32,
     len: usize,
@@ -126,8 +126,8 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
         },
         Kind::Reply => match core.calls.find(id) {
             Some(call) => {
-                // Closed only once it is understood: a call that is open is woken
-                // by the end of the link.
+                // Closed only once the reply is decoded: a call that is open is woken by the end of
+                // the link.
                 let reply: Reply = decode(&payload).map_err(|_| Violation::Undecodable(kind))?;
                 core.calls.close(id);
                 call.inbox().answer(reply);
@@ -138,7 +138,7 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
         },
         Kind::Credit => {
             let bytes = payload.try_into().map_err(|_| Violation::Undecodable(kind))?;
-            // For a closed call it is late and harmless.
+            // Late and harmless for a closed call.
             if let Some(call) = core.calls.find(id) {
                 call.inbox().credit(u32::from_be_bytes(bytes));
                 call.wake.notify_one();
@@ -157,12 +157,12 @@ fn take_event(core: &Core, payload: &[u8]) -> Result<(), Violation> {
         return Err(Violation::EventSize(payload.len()));
     }
     match decode::<GuestEvent>(payload) {
-        // Many results without a byte in them take twenty times the room of their frame here.
+        // Many empty results take twenty times the size of their frame here.
         Ok(GuestEvent::TaskEnded(news)) if news.page.results.len() != 1 => {
             core.publish(GuestEvent::TasksChanged);
         }
         Ok(event) => core.publish(event),
-        // Events are hints, and a newer guest has kinds that we do not know.
+        // Events are hints, and a newer guest has kinds that this host does not know.
         Err(error) => tracing::debug!(%error, "an event of the guest was not understood"),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A link's and a guest's failures as callers see them.
+//! Conversion of link and guest errors to [`hivekeep_kernel::ToolError`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::codes;
 
 use super::LinkError;
 
-/// A link's failure as a caller sees it.
+/// Converts a link's failure.
 pub fn link_error(error: LinkError) -> ToolError {
     let text = error.to_string();
     match error {
@@ -67,7 +67,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
 
 fn guest_error(error: GuestError) -> ToolError {
     let code = guest_code(error.code);
-    // The guest's words are untrusted text: bounded here.
+    // A guest's message is untrusted text: bounded here.
     let message: String = error.message.chars().take(2_000).collect();
     let known = ToolError::new(Layer::Guest, code, message);
     match error.code {

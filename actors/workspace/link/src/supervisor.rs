@@ -1,4 +1,4 @@
-//! An actor that keeps one link up.
+//! Supervisor actor that keeps one link up, with reconnects.
 //!
 //! ```text
 //!            ┌────────── Lost, after a pause ──────────┐
@@ -8,8 +8,8 @@
 //!        └───┘ Connected(unreachable), after a pause   │
 //!            ▲──────────────── reconnect ──────────────┘
 //! ```
-//! No handler waits: connecting and watching run in tasks that post back to the
-//! mailbox, with the round they belong to, so that late posts are told apart.
+//! No handler waits: connecting and watching run in tasks that post back to the mailbox, with the
+//! round they belong to, so that late posts can be dropped.
 
 mod watch;
 
@@ -31,57 +31,58 @@ use super::{
     options::KeeperOptions,
 };
 
-/// What becomes of the link.
+/// Change of the link's state.
 #[derive(Debug)]
 pub enum LinkNews {
-    /// It is up; calls may be made on it.
+    /// The link is up; calls may be made on it.
     Up {
-        /// The link.
+        /// Link to use.
         link: Link,
-        /// What the guest said of itself.
+        /// Welcome of the guest.
         welcome: Welcome,
     },
-    /// It was up and is not any more; it is being made anew.
+    /// The link was up and is lost; it is being made again.
     Down {
-        /// Why.
+        /// Reason.
         reason: LinkDown,
     },
     /// A whole connecting phase passed without a guest; the next one follows.
     Unreachable {
-        /// What it met.
+        /// Last failure.
         error: LinkError,
     },
-    /// The guest (or whoever holds its socket) will not do. Nothing more is
-    /// tried until [`KeeperMsg::reconnect`].
+    /// The guest (or the socket's owner) refuses. Nothing more is tried until
+    /// [`KeeperMsg::reconnect`].
     Refused {
-        /// Why.
+        /// Reason.
         error: LinkError,
     },
     /// The link is up and the guest answers no pings.
     Unresponsive,
-    /// It answers again.
+    /// The guest answers again.
     Responsive,
 }
 
-/// What a keeper is given.
+/// Arguments of a supervisor.
 pub struct KeeperArgs {
-    /// The way to the guest: [`super::Endpoint::carrier`].
+    /// Carrier to the guest: [`super::Endpoint::carrier`].
     pub carrier: Arc<dyn Carrier>,
-    /// The machine's token, which changes when a copy of another machine's memory becomes itself.
+    /// Token of the machine, which changes when a copy of another machine's memory gets its own
+    /// identity.
     pub token: Receiver<LinkToken>,
-    /// How to keep the link.
+    /// Options of the link.
     pub options: KeeperOptions,
-    /// Called from the keeper's mailbox with each piece of news, in order. Must
-    /// not block: it posts to its owner.
+    /// Callback for each change, called in order from the supervisor's mailbox. Must not block: it
+    /// posts to its owner.
     pub on_news: Arc<dyn Fn(LinkNews) + Send + Sync>,
 }
 
-/// A message to a keeper. It is stopped as any actor; that closes the link.
+/// Message to a supervisor. Stopping the actor closes the link.
 #[derive(Debug)]
 pub struct KeeperMsg(Msg);
 
 impl KeeperMsg {
-    /// Connects again after a refusal. Does nothing otherwise.
+    /// Connects again after a refusal. Has no effect otherwise.
     pub fn reconnect() -> Self {
         Self(Msg::Reconnect)
     }
@@ -97,7 +98,7 @@ enum Msg {
     WorkerDied,
 }
 
-/// The actor; its state is made from [`KeeperArgs`].
+/// Actor; its state is made from [`KeeperArgs`].
 #[derive(Debug)]
 pub struct LinkSupervisor;
 
@@ -105,10 +106,10 @@ pub struct LinkSupervisor;
 pub struct Keeping {
     args: KeeperArgs,
     phase: Phase,
-    /// Counts connecting phases; posts of an older one are dropped.
+    /// Count of connecting phases; posts of an older one are dropped.
     round: u64,
     pause: Duration,
-    /// Ends the tasks with the actor, however it ends.
+    /// Guard that ends the tasks with the actor, however it ends.
     stop: CancellationToken,
 }
 
@@ -226,10 +227,10 @@ impl Keeping {
         self.connect(myself, pause);
     }
 
-    /// The pause to make now; the next one is twice as long.
+    /// Pause to make now; the next one is twice as long.
     fn next_pause(&mut self) -> Duration {
         let longest = Duration::from_millis(self.args.options.reconnect_max_ms);
-        // Never none at all: a link that is lost at once must not become a hot loop.
+        // At least one millisecond: a link that is lost at once must not become a hot loop.
         let pause =
             self.pause.clamp(Duration::from_millis(1), longest.max(Duration::from_millis(1)));
         self.pause = pause * 2;

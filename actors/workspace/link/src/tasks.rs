@@ -1,6 +1,6 @@
-//! A client of a guest's task queue: put, read, acknowledged.
+//! Client of a guest's task queue: put, read, acknowledge.
 //!
-//! [`Delivery`] speaks with one guest over a link; `check` is what is believed of its answers, pure.
+//! [`Delivery`] talks to one guest over a link; `check` validates its answers, pure.
 
 mod check;
 mod delivery;

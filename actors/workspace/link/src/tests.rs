@@ -1,5 +1,5 @@
-//! The link against a scripted guest. Times are long where nothing should take
-//! time; no test asserts how long something took.
+//! Tests of the link against a scripted guest. Times are long where nothing should take time; no
+//! test asserts how long something took.
 
 mod calls;
 mod connecting;
@@ -31,7 +31,8 @@ async fn connect(carrier: &FakeCarrier) -> Result<(Link, Welcome), LinkError> {
     Link::connect_over(carrier, &token(), &LinkOptions::default(), &cancel).await
 }
 
-/// A link to a guest that acts by `script`, and what the guest sees after the hello.
+/// Makes a link to a guest that acts by `script`, and the receiver of its observations after the
+/// hello.
 async fn link_to(
     script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
 ) -> (Link, UnboundedReceiver<Seen>) {
@@ -51,7 +52,7 @@ fn shell(script: &str, max_output_bytes: u64) -> Exec {
     }
 }
 
-/// The next cancel that the guest sees.
+/// Next cancel that the guest sees.
 async fn cancel_seen(seen: &mut UnboundedReceiver<Seen>) -> u32 {
     loop {
         match seen.recv().await {

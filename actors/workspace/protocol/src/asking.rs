@@ -1,23 +1,23 @@
-//! A command that may be asked for a credential while it runs.
+//! Askpass requests: a command that may be asked for a credential while it runs.
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
 use crate::run::{Exec, ExecDone};
 
-/// What nobody but its receiver may see. Its `Debug` shows nothing; its memory is cleared
-/// when it is dropped.
+/// Secret text that only its receiver may see. Its `Debug` shows nothing; its memory is cleared on
+/// drop.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text over.
+    /// Wraps a text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself.
+    /// Secret text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -35,39 +35,40 @@ impl Drop for Secret {
     }
 }
 
-/// Who one is for one server.
+/// Credential for one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// `https://host` or `http://host`, with the port where it is not the scheme's, in lower
-    /// case. Nobody else is given the secret.
+    /// Origin, `https://host` or `http://host`, with the port where it is not the scheme's, in
+    /// lower case. No other server is given the secret.
     pub origin: String,
-    /// Asked for separately.
+    /// User name, which is asked for separately.
     pub username: String,
-    /// The password or token.
+    /// Password or token.
     pub secret: Secret,
 }
 
-/// An [`Exec`] of git whose askpass the guest's daemon answers.
+/// Command with askpass: an [`Exec`] of git whose askpass the guest's daemon answers.
 ///
-/// The credential is in the daemon's memory alone, while the command runs. A process of that
-/// command's own containment is told it, and no other.
+/// The credential is only in the daemon's memory, while the command runs. Only a process of that
+/// command's own containment is given it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecAsking {
-    /// The command.
+    /// Command to run.
     pub exec: Exec,
-    /// What is answered; without one nothing is, and the question is still reported.
+    /// Credential to answer with; without one nothing is answered, and the question is still
+    /// reported.
     pub credential: Option<Credential>,
 }
 
-/// The end of an [`ExecAsking`].
+/// Result of an [`ExecAsking`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecAsked {
-    /// How the command ended.
+    /// Result of the command.
     pub done: ExecDone,
-    /// Questions that were answered.
+    /// Number of questions answered.
     pub answered: u32,
-    /// The last origin that was asked for and had no answer.
+    /// Last origin that was asked for and had no answer.
     pub unanswered: Option<String>,
-    /// The server did not take what was answered.
+    /// True if the server rejected the answer.
     pub rejected: bool,
 }

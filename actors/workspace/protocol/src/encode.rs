@@ -1,13 +1,13 @@
-//! Payloads are postcard: compact, and new enum variants may be added at the end.
+//! Payload codec: postcard, which is compact and allows new enum variants at the end.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The payload is not a value of the expected type.
+/// Error: the payload is not a value of the expected type.
 #[derive(Debug, thiserror::Error)]
 #[error("undecodable payload: {0}")]
 pub struct DecodeError(#[source] postcard::Error);
 
-/// The value does not fit one frame.
+/// Error: the value does not fit one frame.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The encoded value is larger than [`crate::limits::MAX_PAYLOAD_BYTES`].
@@ -21,7 +21,7 @@ pub enum EncodeError {
 /// Encodes a payload.
 ///
 /// # Errors
-/// When the result would exceed [`crate::limits::MAX_PAYLOAD_BYTES`].
+/// Fails when the result would exceed [`crate::limits::MAX_PAYLOAD_BYTES`].
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodeError> {
     let bytes = postcard::to_stdvec(value).map_err(EncodeError::Unrepresentable)?;
     if bytes.len() > crate::limits::MAX_PAYLOAD_BYTES {
@@ -33,7 +33,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodeError> {
 /// Decodes a payload; bytes left over are an error.
 ///
 /// # Errors
-/// When the bytes are not exactly one value of `T`.
+/// Fails when the bytes are not exactly one value of `T`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),

@@ -1,16 +1,16 @@
 use serde::{Deserialize, Serialize};
 
-/// Why the guest could not do what was asked.
+/// Error with which the guest refuses or fails a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct GuestError {
-    /// What a caller can act on.
+    /// Code that a caller can act on.
     pub code: GuestCode,
-    /// For people; names the path, job, task or limit concerned.
+    /// Message for people; names the path, job, task or limit concerned.
     pub message: String,
 }
 
-/// The guest's error codes. New ones are added at the end.
+/// Error codes of the guest. New ones are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GuestCode {
     /// No such file or directory.
@@ -52,7 +52,7 @@ pub enum GuestCode {
 }
 
 impl GuestError {
-    /// An error from its parts.
+    /// Makes an error from its parts.
     pub fn new(code: GuestCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }

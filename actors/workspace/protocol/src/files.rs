@@ -1,4 +1,4 @@
-//! Files of the guest. Content travels as data frames on [`crate::Stream::Content`].
+//! File requests. Content travels as data frames on [`crate::Stream::Content`].
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ pub struct FileRead {
     pub path: String,
     /// First byte.
     pub offset: u64,
-    /// Most bytes; `None` reads to the end.
+    /// Maximum number of bytes; `None` reads to the end.
     pub limit: Option<u64>,
 }
 
 /// Answer to [`FileRead`], after the last data frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileReadDone {
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
-    /// The file's size when it was opened.
+    /// Size of the file when it was opened.
     pub size_bytes: u64,
     /// Permission bits.
     pub mode: u32,
@@ -26,27 +26,27 @@ pub struct FileReadDone {
 
 /// Receives a file from the host as data frames closed by an end frame.
 ///
-/// Written to a temporary file beside the target, synced, then renamed over it:
-/// the target holds the old content or the new, never a part. A link that ends
-/// early or a cancel leaves the old content.
+/// The content is written to a temporary file beside the target, synced, then renamed over it: the
+/// target has the old content or the new, never a part. A link that ends early or a cancel leaves
+/// the old content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileWrite {
     /// Absolute path; missing parents are made.
     pub path: String,
     /// Permission bits; `None` keeps an existing file's, else 0644.
     pub mode: Option<u32>,
-    /// Total bytes that will follow. Fewer or more is an error.
+    /// Number of bytes that will follow. Fewer or more is an error.
     pub size_bytes: u64,
 }
 
 /// Answer to [`FileWrite`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileWritten {
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
-    /// The file existed before.
+    /// True if the file existed before.
     pub replaced: bool,
-    /// Permission bits it now has.
+    /// Permission bits of the file now.
     pub mode: u32,
 }
 
@@ -57,7 +57,7 @@ pub struct FileEdit {
     pub path: String,
     /// Exact text to find; not empty.
     pub old_string: String,
-    /// What to put in its place.
+    /// Replacement text.
     pub new_string: String,
     /// Replace every occurrence instead of the first.
     pub replace_all: bool,
@@ -66,9 +66,9 @@ pub struct FileEdit {
 /// Answer to [`FileEdit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEdited {
-    /// Occurrences replaced.
+    /// Number of occurrences replaced.
     pub replacements: u64,
-    /// Occurrences of `old_string` there were.
+    /// Number of occurrences of `old_string` found.
     pub occurrences: u64,
 }
 
@@ -79,32 +79,32 @@ pub struct FileList {
     pub path: String,
     /// Continue after this name.
     pub after: Option<String>,
-    /// At most this many (and [`crate::limits::MAX_LIST_ENTRIES`]).
+    /// Maximum number of entries (at most [`crate::limits::MAX_LIST_ENTRIES`]).
     pub limit: u32,
 }
 
 /// Answer to [`FileList`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileListed {
-    /// In byte order of their names.
+    /// Entries in byte order of their names.
     pub entries: Vec<FileEntry>,
-    /// There are more after the last.
+    /// True if there are more after the last.
     pub more: bool,
 }
 
-/// Asks about one path without following a final symlink.
+/// Describes one path without following a final symlink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     /// Absolute path.
     pub path: String,
 }
 
-/// One directory entry.
+/// Directory entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Name without the directory; bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
     /// Size in bytes.
     pub size_bytes: u64,

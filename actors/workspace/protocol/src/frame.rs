@@ -1,19 +1,19 @@
-//! Frames and their incremental decoder.
+//! Frame codec with an incremental decoder.
 //!
 //! ```text
 //! 0        4      5      6        8        12
 //! │ length │ kind │ zero │ check  │ call id │ payload …
 //! ```
-//! Integers are big-endian; `length` counts the payload; `check` is the low half
-//! of a CRC-32 over the other ten header bytes, so that a decoder that lost its
-//! place notices at once instead of waiting for a gigabyte.
+//! Integers are big-endian; `length` counts the payload; `check` is the low half of a CRC-32 over
+//! the other ten header bytes, so that a decoder that lost its place notices at once instead of
+//! waiting for a gigabyte.
 
 use crate::limits::MAX_PAYLOAD_BYTES;
 
-/// Bytes before the payload.
+/// Length of the header in bytes.
 pub const HEADER_LEN: usize = 12;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -54,18 +54,18 @@ impl Kind {
     }
 }
 
-/// One frame.
+/// Frame of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// The call it belongs to; 0 for handshake and events.
+    /// Id of the call it belongs to; 0 for handshake and events.
     pub id: u32,
-    /// At most [`MAX_PAYLOAD_BYTES`].
+    /// Payload of at most [`MAX_PAYLOAD_BYTES`].
     pub payload: Vec<u8>,
 }
 
-/// The stream cannot be followed any further; the connection must be made anew.
+/// Framing error: the stream cannot be followed any further, and the connection must be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The header's check does not match: the place in the stream was lost.
@@ -80,10 +80,10 @@ pub enum FrameError {
 }
 
 impl Frame {
-    /// The twelve header bytes for a payload of `payload_len` bytes.
+    /// Header of twelve bytes for a payload of `payload_len` bytes.
     ///
     /// # Panics
-    /// When `payload_len` exceeds [`MAX_PAYLOAD_BYTES`]; senders chunk or refuse first.
+    /// Panics when `payload_len` exceeds [`MAX_PAYLOAD_BYTES`]; senders chunk or refuse first.
     pub fn header(kind: Kind, id: u32, payload_len: usize) -> [u8; HEADER_LEN] {
         assert!(payload_len <= MAX_PAYLOAD_BYTES, "payload of {payload_len} bytes");
         let len = u32::try_from(payload_len).expect("bounded above");
@@ -112,7 +112,7 @@ fn check_of(header: &[u8; HEADER_LEN]) -> u16 {
     (crc.finalize() & 0xffff) as u16
 }
 
-/// Turns bytes into frames. Holds at most one frame.
+/// Incremental decoder of frames. Buffers at most one frame.
 #[derive(Debug, Default)]
 pub struct Decoder {
     header: [u8; HEADER_LEN],
@@ -122,14 +122,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Whether a frame has begun and not ended.
+    /// True if a frame has begun and not ended.
     pub fn mid_frame(&self) -> bool {
         self.header_len > 0 || self.expecting.is_some()
     }
 
-    /// Gives a data frame of at least `min_len` bytes, of which only the header has
-    /// been consumed, to a caller that receives the payload by itself. The next
-    /// byte that is pushed belongs to the next frame.
+    /// Hands a data frame of at least `min_len` bytes, of which only the header has been consumed,
+    /// to a caller that receives the payload itself. The next byte that is pushed belongs to the
+    /// next frame.
     pub fn take_over(&mut self, min_len: usize) -> Option<(u32, usize)> {
         match self.expecting {
             Some((Kind::Data, id, len)) if len >= min_len && self.payload.is_empty() => {
@@ -140,11 +140,11 @@ impl Decoder {
         }
     }
 
-    /// Consumes bytes up to the end of one frame. Returns how many bytes were
-    /// used and the frame, if it is complete. Call again with the rest.
+    /// Consumes bytes up to the end of one frame. Returns the number of bytes used and the frame,
+    /// if it is complete. Call again with the rest.
     ///
     /// # Errors
-    /// When the stream is not a sequence of frames; the decoder is then useless.
+    /// Fails when the stream is not a sequence of frames; the decoder is then unusable.
     pub fn push(&mut self, input: &[u8]) -> Result<(usize, Option<Frame>), FrameError> {
         let mut used = 0;
         if self.expecting.is_none() {

@@ -1,4 +1,4 @@
-//! The handshake: who speaks which version, and proof that the host is the host.
+//! Handshake: version negotiation, and the host's proof of identity.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,8 @@ pub struct Hello {
     pub min_version: u16,
     /// Highest version the host speaks.
     pub max_version: u16,
-    /// The machine's link token. The guest holds only its BLAKE3 hash, so that
-    /// nothing inside the guest can pose as the host.
+    /// Link token of the machine. The guest has only its BLAKE3 hash, so that nothing inside the
+    /// guest can pose as the host.
     pub token: [u8; 32],
 }
 
@@ -26,23 +26,23 @@ impl std::fmt::Debug for Hello {
     }
 }
 
-/// The guest accepts; requests may follow.
+/// Acceptance by the guest; requests may follow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Version both will use.
+    /// Version that both will use.
     pub version: u16,
     /// Version of the guest daemon's build.
     pub guest_version: String,
-    /// Changes with each boot of the guest (the kernel's boot id), and with each
+    /// Boot id, which changes with each boot of the guest (the kernel's boot id), and with each
     /// [`crate::Reidentify`] (its instance id).
     pub boot_id: String,
-    /// Counts starts of the guest daemon within one boot, from 1.
+    /// Number of starts of the guest daemon within one boot, from 1.
     pub daemon_starts: u32,
-    /// How the guest keeps a command's processes together.
+    /// Containment of a command's processes.
     pub containment: Containment,
 }
 
-/// The guest refuses and closes.
+/// Refusal by the guest, which then closes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// No common version.
@@ -58,11 +58,11 @@ pub enum Refusal {
     Token,
 }
 
-/// How a guest finds every process of a command when it has to kill it.
+/// Containment: the way a guest finds every process of a command when it has to kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Containment {
-    /// A cgroup v2 a command, ended by `cgroup.kill`.
+    /// One cgroup v2 per command, ended by `cgroup.kill`.
     Cgroup,
-    /// A child-subreaper a command, which walks its descendants.
+    /// One child-subreaper per command, which walks its descendants.
     Subreaper,
 }

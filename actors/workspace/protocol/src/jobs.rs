@@ -4,19 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Argv, Exit};
 
-/// Starts a job. Durable in the guest before it is answered; repeating the call
-/// with the same id and command answers the running job instead of a second one.
+/// Starts a job. Durable in the guest before it is answered; repeating the call with the same id
+/// and command returns the running job instead of starting a second one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStart {
-    /// Chosen by the host: `[A-Za-z0-9_-]{1,64}`.
+    /// Id chosen by the host: `[A-Za-z0-9_-]{1,64}`.
     pub job_id: String,
-    /// What to run.
+    /// Command to run.
     pub argv: Argv,
-    /// As in [`crate::Exec::env`].
+    /// Variables, see [`crate::Exec::env`].
     pub env: Vec<(String, String)>,
-    /// As in [`crate::Exec::workdir`].
+    /// Working directory, see [`crate::Exec::workdir`].
     pub workdir: Option<String>,
-    /// Bytes kept of each stream; output beyond is counted and dropped.
+    /// Maximum number of bytes kept of each stream; output beyond is counted and dropped.
     pub spool_bytes: u64,
 }
 
@@ -25,41 +25,41 @@ pub struct JobStart {
 pub struct JobStarted {
     /// Process id of the job's leader in the guest.
     pub pid: u32,
-    /// The job existed already.
+    /// True if the job existed already.
     pub existed: bool,
 }
 
 /// Reads a job's state and its output from the given cursors. Reading consumes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPoll {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// Read stdout from this byte.
+    /// First byte of stdout to read.
     pub stdout_from: u64,
-    /// Read stderr from this byte.
+    /// First byte of stderr to read.
     pub stderr_from: u64,
-    /// At most this many bytes of each stream (and never more than fits a frame).
+    /// Maximum number of bytes of each stream (never more than fits a frame).
     pub max_bytes: u64,
 }
 
-/// A part of a job's kept output.
+/// Part of a job's kept output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spool {
     /// Cursor of the first byte in `bytes`.
     pub from: u64,
-    /// What was kept there.
+    /// Bytes kept from the cursor on.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// Bytes kept so far.
+    /// Number of bytes kept so far.
     pub kept_bytes: u64,
-    /// Bytes written by the job so far, kept or not.
+    /// Number of bytes written by the job so far, kept or not.
     pub total_bytes: u64,
 }
 
 /// Answer to [`JobPoll`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobReport {
-    /// State without output.
+    /// State of the job without output.
     pub summary: JobSummary,
     /// stdout from the asked cursor.
     pub stdout: Spool,
@@ -67,14 +67,14 @@ pub struct JobReport {
     pub stderr: Spool,
 }
 
-/// A job without its output.
+/// State of a job without its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// How it ended; `None` while it runs.
+    /// Exit of the job; `None` while it runs.
     pub exit: Option<Exit>,
-    /// It did not end by itself or by a kill: the machine went down under it.
+    /// True if it did not end by itself or by a kill: the machine went down under it.
     pub interrupted: bool,
     /// Guest wall clock at start, Unix milliseconds.
     pub started_unix_ms: u64,
@@ -82,10 +82,10 @@ pub struct JobSummary {
     pub finished_unix_ms: Option<u64>,
 }
 
-/// Signals every process of a job. Ok when it has ended already.
+/// Signals every process of a job. Succeeds when it has ended already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobKill {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
     /// Signal number, 1 to 64.
     pub signal: i32,
@@ -94,9 +94,9 @@ pub struct JobKill {
 /// Answer to [`JobKill`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobKilled {
-    /// The job had ended before the signal.
+    /// True if the job had ended before the signal.
     pub already_ended: bool,
-    /// The job after at most half a second of waiting for the signal's effect.
+    /// State of the job after at most half a second of waiting for the signal's effect.
     pub summary: JobSummary,
 }
 
@@ -107,14 +107,14 @@ pub struct JobList;
 /// Answer to [`JobList`], oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jobs {
-    /// At most [`crate::limits::MAX_JOBS`].
+    /// Jobs, at most [`crate::limits::MAX_JOBS`].
     pub jobs: Vec<JobSummary>,
 }
 
 /// Removes an ended job and its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobForget {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
 }
 

@@ -1,9 +1,8 @@
-//! The wire between the daemon and the guest: types and framing, no I/O.
+//! Wire protocol between the daemon and the guest: types and framing, no I/O.
 //!
-//! One connection carries many calls. Every frame names the call it belongs to
-//! ([`Frame::id`]); a call is opened by a [`Kind::Request`], may exchange
-//! [`Kind::Data`] in either direction under credit, and is closed by exactly one
-//! [`Kind::Reply`] from the guest.
+//! One connection carries many calls. Every frame names the call it belongs to ([`Frame::id`]); a
+//! call is opened by a [`Kind::Request`], may exchange [`Kind::Data`] in either direction under
+//! credit, and is closed by exactly one [`Kind::Reply`] from the guest.
 //!
 //! ```text
 //! host                              guest

@@ -1,42 +1,43 @@
-//! The guest's network interface.
+//! Network request: configures the guest's network interface.
 
 use serde::{Deserialize, Serialize};
 
-/// Sets the one interface of a machine besides loopback, and nothing else stays on it: former
-/// addresses, routes and neighbours go, IPv6 is off. Idempotent: what is as asked is not touched.
+/// Sets the one interface of a machine besides loopback, exclusively: former addresses, routes and
+/// neighbours are removed, IPv6 is off. Idempotent: settings that are right already are not
+/// touched.
 ///
-/// The interface comes up. Without a carrier its gateway is not asked for; a later call, which then
-/// finds everything set, asks it.
+/// The interface comes up. Without a carrier its gateway is not queried; a later call, which then
+/// finds everything set, queries it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetNetwork {
-    /// The interface's own address: unicast.
+    /// MAC address of the interface: unicast.
     pub mac: [u8; 6],
-    /// IPv4.
+    /// IPv4 address.
     pub address: [u8; 4],
-    /// Bits of the address that name its network, 8 to 30.
+    /// Length of the network prefix in bits, 8 to 30.
     pub prefix_len: u8,
-    /// The next hop to everything else, in the same network.
+    /// Address of the next hop to everything else, in the same network.
     pub gateway: [u8; 4],
-    /// Goes into `/etc/resolv.conf`; `None` leaves that file without a server.
+    /// Server for `/etc/resolv.conf`; `None` leaves that file without a server.
     pub dns: Option<[u8; 4]>,
 }
 
-/// Answer to [`SetNetwork`]: what was read back from the kernel and from the file.
+/// Answer to [`SetNetwork`]: the settings read back from the kernel and from the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkSet {
-    /// The interface's name in the guest.
+    /// Name of the interface in the guest.
     pub interface: String,
-    /// Its own address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Its only IPv4 address.
+    /// Only IPv4 address of the interface.
     pub address: [u8; 4],
-    /// Bits of the address that name its network.
+    /// Length of the network prefix in bits.
     pub prefix_len: u8,
-    /// Where the default route leads.
+    /// Target of the default route.
     pub gateway: [u8; 4],
-    /// The first server of `/etc/resolv.conf`.
+    /// First server of `/etc/resolv.conf`.
     pub dns: Option<[u8; 4]>,
-    /// The gateway answered an ARP request. If not, it was asked for about three seconds, or
-    /// the interface has no carrier.
+    /// True if the gateway answered an ARP request. If not, it was queried for about three seconds,
+    /// or the interface has no carrier.
     pub gateway_answers: bool,
 }

@@ -1,16 +1,16 @@
-//! What may be asked, with the direction in the type.
+//! Request catalogue, with the direction of each message in the type.
 
 use serde::{Deserialize, Serialize};
 
 use crate::*;
 
-/// A request whose reply type is known.
+/// Request with a known reply type.
 pub trait Request: Send + Sized + 'static {
-    /// What the guest answers.
+    /// Type of the reply.
     type Reply: Send + 'static;
-    /// As the wire's enum.
+    /// Converts to the wire's enum.
     fn into_wire(self) -> ToGuest;
-    /// From the wire's enum; `None` when the guest answered something else.
+    /// Converts from the wire's enum; `None` when the guest answered something else.
     fn reply_of(reply: FromGuest) -> Option<Self::Reply>;
 }
 
@@ -82,9 +82,9 @@ requests! {
     TaskPut => TaskTaken,
     /// Tasks that wait or run.
     TaskList => Tasks,
-    /// Read what became of tasks.
+    /// Read the results of tasks.
     TaskResults => TaskPage,
-    /// The host has results.
+    /// Acknowledge results.
     TaskAck => TaskAcked,
     /// End a task.
     TaskCancel => TaskCancelled,
@@ -92,16 +92,16 @@ requests! {
     TaskRead => TaskReading,
 }
 
-/// Payload of a [`Kind::Event`] frame: told by the guest without being asked.
-/// Events are hints; the truth is asked for. One may be lost with a link.
+/// Payload of a [`Kind::Event`] frame: pushed by the guest without being asked. Events are hints,
+/// one of which may be lost with a link; the host asks for the truth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuestEvent {
     /// A job ended.
     JobEnded(JobSummary),
     /// A task was started or has a result: ask by [`TaskResults`].
     TasksChanged,
-    /// A task has a result, which is here.
+    /// A task has a result, which is included.
     TaskEnded(TaskNews),
-    /// A task goes on.
+    /// A task has written output.
     TaskProgress(TaskProgress),
 }

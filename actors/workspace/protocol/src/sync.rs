@@ -1,9 +1,9 @@
-//! Finding the start of a connection in a byte stream that has none.
+//! Resynchronisation: finds the start of a connection in a byte stream that has none.
 //!
-//! A virtio-serial port is one endless stream: after the daemon restarts, or a
-//! machine resumes from saved memory, bytes of the older connection may still
-//! be in it. The host therefore opens each connection with a preamble that
-//! holds a fresh nonce, and both sides drop everything before it.
+//! A virtio-serial port is one endless stream: after the daemon restarts, or a machine resumes from
+//! saved memory, bytes of the older connection may still be in it. The host therefore opens each
+//! connection with a preamble that contains a fresh nonce, and both sides drop everything before
+//! it.
 
 use crate::HEADER_LEN;
 
@@ -11,12 +11,12 @@ use crate::HEADER_LEN;
 pub const SYNC_LEN: usize = 32;
 
 const NONCE_LEN: usize = 16;
-/// Sixteen fixed bytes, not UTF-8 and not a valid frame header.
+/// Fixed bytes of the preamble: sixteen, not UTF-8 and not a valid frame header.
 const MAGIC: [u8; 16] = [
     0xff, 0xfe, 0x68, 0x69, 0x76, 0x65, 0x6b, 0x65, 0x65, 0x70, 0x2d, 0x73, 0x79, 0x6e, 0x63, 0xff,
 ];
 
-/// The preamble for a nonce; the guest sends the same bytes back.
+/// Preamble for a nonce; the guest sends the same bytes back.
 pub fn sync_preamble(nonce: [u8; NONCE_LEN]) -> [u8; SYNC_LEN] {
     let mut bytes = [0; SYNC_LEN];
     bytes[..NONCE_LEN].copy_from_slice(&MAGIC);
@@ -24,27 +24,27 @@ pub fn sync_preamble(nonce: [u8; NONCE_LEN]) -> [u8; SYNC_LEN] {
     bytes
 }
 
-/// The nonce of a preamble, if it is one.
+/// Nonce of a preamble, if it is one.
 pub fn nonce_of(bytes: &[u8; SYNC_LEN]) -> Option<[u8; NONCE_LEN]> {
     let (magic, nonce) = bytes.split_at(NONCE_LEN);
     (magic == MAGIC).then(|| nonce.try_into().expect("a split of 32 at 16"))
 }
 
-/// Whether bytes in the place of a frame's header begin a preamble: the peer opens
-/// a new connection. No header begins so, for its length would exceed the limit.
+/// True if bytes in the place of a frame's header begin a preamble: the peer opens a new
+/// connection. No header begins that way, for its length would exceed the limit.
 pub fn begins_sync(header: &[u8; HEADER_LEN]) -> bool {
     *header == MAGIC[..HEADER_LEN]
 }
 
-/// Looks for a preamble byte by byte, keeping at most one preamble's length.
+/// Scanner that looks for a preamble byte by byte, buffering at most one preamble's length.
 #[derive(Debug, Default)]
 pub struct SyncScanner {
     window: Vec<u8>,
 }
 
 impl SyncScanner {
-    /// Consumes bytes up to and including a preamble. Returns the nonce and how
-    /// many bytes of `input` were used; with no preamble found all were.
+    /// Consumes bytes up to and including a preamble. Returns the nonce and the number of bytes of
+    /// `input` used; without a preamble all are used.
     pub fn push(&mut self, input: &[u8]) -> (usize, Option<[u8; NONCE_LEN]>) {
         for (at, byte) in input.iter().enumerate() {
             self.window.push(*byte);

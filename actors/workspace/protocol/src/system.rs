@@ -1,11 +1,11 @@
-//! The guest itself: configuration, liveness, shutdown.
+//! System requests: configuration, liveness, snapshots, shutdown of the guest.
 
 use serde::{Deserialize, Serialize};
 
 /// Liveness and round-trip measurement; answered without touching anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// Echoed.
+    /// Payload, which is echoed.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
 }
@@ -13,18 +13,18 @@ pub struct Ping {
 /// Answer to [`Ping`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong {
-    /// The ping's payload.
+    /// Payload of the ping.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
 }
 
-/// Applied by the guest after each new link; idempotent.
+/// Configures the guest after each new link; idempotent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configure {
     /// Host name to set (a DNS label).
     pub hostname: String,
-    /// The host's wall clock, Unix milliseconds; the guest steps its clock when
-    /// it differs by more than half a second. `None` leaves the clock alone.
+    /// Wall clock of the host, Unix milliseconds; the guest steps its clock when it differs by more
+    /// than half a second. `None` leaves the clock alone.
     pub clock_unix_ms: Option<u64>,
     /// Random bytes of the host for the guest's pool; may be empty.
     #[serde(with = "serde_bytes")]
@@ -33,22 +33,22 @@ pub struct Configure {
     pub grow_root: bool,
 }
 
-/// Answer to [`Configure`]: what really holds now.
+/// Answer to [`Configure`]: the settings now in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configured {
     /// Host name in effect.
     pub hostname: String,
-    /// The clock was stepped by this much.
+    /// Amount by which the clock was stepped.
     pub clock_step_ms: i64,
-    /// Entropy bytes credited.
+    /// Number of entropy bytes credited.
     pub entropy_bytes: u32,
     /// Size of the root file system.
     pub root_total_bytes: u64,
-    /// Growing was asked for and failed, with the reason.
+    /// Reason why growing the file system failed, if it was asked for and failed.
     pub grow_error: Option<String>,
 }
 
-/// Memory and disk in use.
+/// Requests memory and disk usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage;
 
@@ -65,7 +65,7 @@ pub struct UsageReport {
     pub memory_total_bytes: u64,
     /// Guest memory free for use.
     pub memory_available_bytes: u64,
-    /// Processes in the guest.
+    /// Number of processes in the guest.
     pub processes: u32,
 }
 
@@ -76,25 +76,25 @@ pub struct Shutdown {
     pub grace_ms: u64,
 }
 
-/// Answer to [`Shutdown`], sent before the power goes.
+/// Answer to [`Shutdown`], sent before the power is off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShuttingDown;
 
-/// Makes a guest that was started from another machine's memory a machine of its own. Applied as a
-/// whole or refused; idempotent. The link that it came over stays open; the next handshake needs
-/// the new token.
+/// Gives a guest that was started from another machine's memory an identity of its own. Applied as
+/// a whole or refused; idempotent. The link that carried the request stays open; the next handshake
+/// needs the new token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reidentify {
-    /// BLAKE3 of the new link token. The guest's daemon keeps to it over its own restarts.
+    /// BLAKE3 of the new link token. The guest's daemon keeps it over its own restarts.
     pub token_hash: [u8; 32],
     /// Host name to set (a DNS label).
     pub hostname: String,
-    /// `/etc/machine-id`: 32 lower-case hexadecimal digits.
+    /// Machine id for `/etc/machine-id`: 32 lower-case hexadecimal digits.
     pub machine_id: String,
-    /// Names this copy. Told in [`crate::Welcome::boot_id`] from now on, for the kernel's own
-    /// boot id is that of the machine it was copied from.
+    /// Id of this copy. Reported in [`crate::Welcome::boot_id`] from now on, because the kernel's
+    /// own boot id is that of the machine it was copied from.
     pub instance_id: String,
-    /// The host's wall clock, Unix milliseconds.
+    /// Wall clock of the host, Unix milliseconds.
     pub clock_unix_ms: u64,
     /// Random bytes of the host; the kernel's generator is reseeded from them. At least 32.
     #[serde(with = "serde_bytes")]
@@ -112,47 +112,47 @@ impl std::fmt::Debug for Reidentify {
     }
 }
 
-/// Answer to [`Reidentify`]: what was read back afterwards.
+/// Answer to [`Reidentify`]: the values read back afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reidentified {
     /// Host name in effect.
     pub hostname: String,
-    /// `/etc/machine-id`.
+    /// Contents of `/etc/machine-id`.
     pub machine_id: String,
-    /// As [`crate::Welcome`] says from now on.
+    /// Instance id, as in [`crate::Welcome::boot_id`] from now on.
     pub instance_id: String,
-    /// The guest's wall clock, Unix milliseconds.
+    /// Wall clock of the guest, Unix milliseconds.
     pub clock_unix_ms: i64,
-    /// The clock was stepped by this much.
+    /// Amount by which the clock was stepped.
     pub clock_step_ms: i64,
-    /// Entropy bytes credited.
+    /// Number of entropy bytes credited.
     pub entropy_bytes: u32,
 }
 
-/// Makes the disk fit for a snapshot of the disk alone: what the page cache holds back is written.
-/// A snapshot with memory needs no more than that, and not even that.
+/// Prepares the disk for a snapshot of the disk alone by writing out the page cache. A snapshot
+/// with memory does not need this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiesce {
-    /// Holds back all writes to the root file system until [`Thaw`], but no longer than this,
-    /// whatever becomes of the host. At most 60,000. `None` only syncs.
+    /// Maximum time for which all writes to the root file system are blocked until [`Thaw`],
+    /// whatever happens to the host. At most 60,000. `None` only syncs.
     pub freeze_ms: Option<u32>,
 }
 
 /// Answer to [`Quiesce`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiesced {
-    /// The root file system is frozen.
+    /// True if the root file system is frozen.
     pub frozen: bool,
 }
 
-/// Ends what [`Quiesce`] began.
+/// Ends the freeze of a [`Quiesce`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thaw;
 
 /// Answer to [`Thaw`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thawed {
-    /// The root file system was frozen until now. If not, the time was up before, and what was
-    /// taken meanwhile may be torn.
+    /// True if the root file system was frozen until now. If not, the time was up before, and a
+    /// copy taken meanwhile may be torn.
     pub was_frozen: bool,
 }

@@ -1,11 +1,11 @@
-//! Depth-first removal of a tree that somebody else made, over a bounded stack.
+//! Depth-first removal of an untrusted tree, over a bounded stack.
 //!
 //! A guest decides how deep its tree is, how many names a folder has and what their modes are. So
-//! nothing here recurses and no name is gathered: the folders on the way down are a stack of
+//! nothing here recurses and no names are collected: the folders on the way down are a stack of
 //! handles, and names are read as a stream. A folder below the last of the stack is moved up to the
 //! top of the tree, where the walk meets it again; one level or a million cost the same. Every
-//! folder is opened beneath the handle of the one that holds it, without following a link and
-//! without entering another mount.
+//! folder is opened beneath the handle of its parent, without following a link and without entering
+//! another mount.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Display;
@@ -21,21 +21,22 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Folders that are open at a time. Few trees are deeper, so few are rearranged.
+/// Maximum number of folders open at a time. Few trees are deeper, so few are rearranged.
 const WINDOW: usize = 32;
-/// How often one folder is read again because it is not empty yet, besides once for each that was
-/// moved up: a file system that shows new names for ever is left alone.
+/// Maximum number of times that one folder is read again because it is not empty yet, besides once
+/// for each that was moved up: a file system that shows new names for ever is left alone.
 const PASSES: u64 = 64;
-/// Names that cannot be removed before the rest is left as it is.
+/// Maximum number of names that cannot be removed; beyond it the rest is left unchanged.
 const MAX_STUCK: u32 = 1000;
 
-/// Removes a file, a link, or a tree of any depth and size; success if it is not there. Blocks.
+/// Removes a file, a link, or a tree of any depth and size; success if it does not exist. Blocks.
 ///
 /// Folders that deny their owner to list or change them are opened up, which takes no rights but
-/// those of their owner. What runs in the tree must have ended.
+/// those of their owner. Processes running in the tree must have ended.
 ///
 /// # Errors
-/// With the first name that could not be removed; what could be is gone all the same.
+/// Fails with the first name that could not be removed; everything that could be removed is gone
+/// all the same.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let name = CString::new(name.as_bytes())?;
@@ -65,28 +66,28 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 }
 
 struct Walk {
-    /// The folder that holds the tree.
+    /// Parent folder of the tree.
     holder: OwnedFd,
-    /// The way down, from the top of the tree.
+    /// Path of open folders, from the top of the tree.
     levels: Vec<Level>,
     moved_up: u64,
     stuck: u32,
     first: Option<io::Error>,
 }
 
-/// An open folder.
+/// Open folder.
 struct Level {
     dir: Dir,
     name: CString,
-    /// Since it was last read from its beginning, a name went or came.
+    /// True if a name was added or removed since it was last read from its beginning.
     changed: bool,
-    /// Something in it cannot be removed.
+    /// True if something in it cannot be removed.
     keeps: bool,
     passes: u64,
 }
 
 impl Walk {
-    /// The folder whose names are being read.
+    /// Folder whose names are being read.
     fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.levels.last().map_or(Ok(self.holder.as_fd()), |level| level.dir.fd())
     }
@@ -98,11 +99,11 @@ impl Walk {
         }
     }
 
-    /// Removes what is no folder, and goes into what is one.
+    /// Removes anything but a folder, and enters a folder.
     fn try_take(&mut self, name: &CStr, kind: FileType) -> Result<(), Errno> {
         if kind != FileType::Directory {
             match unlinkat(self.here()?, name, AtFlags::empty()) {
-                // The file system does not say what is what.
+                // The file system does not report types.
                 Err(Errno::ISDIR) => {}
                 removed => {
                     removed?;
@@ -145,7 +146,7 @@ impl Walk {
         }
     }
 
-    /// At the end of a folder: removes it, or reads it once more, or leaves it where it is.
+    /// Leaves a folder at its end: removes it, reads it once more, or gives it up.
     fn leave(&mut self) {
         let Some(mut level) = self.levels.pop() else { return };
         let removed = match level.keeps {
@@ -157,7 +158,7 @@ impl Walk {
                 fault_point!("removal.after_folder");
                 self.changed();
             }
-            // What was moved up to it, or what its file system left out while other names went.
+            // Names moved up into it, or left out by its file system while others were removed.
             Err(Errno::NOTEMPTY | Errno::EXIST)
                 if level.changed && level.passes < PASSES + self.moved_up =>
             {
@@ -179,14 +180,14 @@ impl Walk {
         self.levels.last_mut().into_iter().for_each(|level| level.keeps = true);
     }
 
-    /// Notes a name that cannot be removed.
+    /// Records a name that cannot be removed.
     fn keep(&mut self, name: &CStr, errno: Errno) {
         self.keeps();
         self.stuck += 1;
         let error = || {
             let why: &dyn Display =
                 if errno == Errno::XDEV { &"something is mounted there" } else { &errno };
-            // Escaped: a guest has chosen it.
+            // Escaped, because a guest has chosen the name.
             io::Error::new(io::Error::from(errno).kind(), format!("{name:?}: {why}"))
         };
         self.first.get_or_insert_with(error);
@@ -203,7 +204,8 @@ fn open(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let dir = match open(OFlags::RDONLY) {
         Err(Errno::ACCESS) => {
             let closed = open(OFlags::PATH)?;
-            // fchmod(2) takes no such handle. This path is the handle: it leads nowhere else.
+            // fchmod(2) does not accept such a handle. This path is the handle: it leads nowhere
+            // else.
             chmod(format!("/proc/self/fd/{}", closed.as_raw_fd()), Mode::RWXU)?;
             open(OFlags::RDONLY)?
         }

@@ -4,16 +4,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-/// A stack that no recursion fits on, and descriptors for no tree of this depth.
+/// Size of a stack that no recursion fits on, and a limit of descriptors far below the depth.
 const STACK_BYTES: usize = 128 << 10;
 const DESCRIPTORS: u64 = 256;
 
-/// In memory where there is such a place: 40,000 folders take a disk that others use a minute.
+/// Folder in memory where there is one: removing 40,000 folders takes a minute on a busy disk.
 fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Removes with little of everything. Each test is a process of its own.
+/// Removes a tree with few resources. Each test is a process of its own.
 fn remove_in_want(path: &Path) -> io::Result<()> {
     let few = Rlimit { current: Some(DESCRIPTORS), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, few).unwrap();
@@ -26,7 +26,7 @@ fn folder(path: &Path) -> OwnedFd {
     openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Folders in each other, deeper than any path reaches, with a file at every hundredth.
+/// Makes nested folders, deeper than any path reaches, with a file at every hundredth.
 fn deep(top: &Path, depth: usize, name: &str) {
     let mut at = folder(top);
     for level in 0..depth {
@@ -40,7 +40,7 @@ fn deep(top: &Path, depth: usize, name: &str) {
     }
 }
 
-/// The most memory that this process ever held.
+/// Peak memory of this process.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -65,7 +65,7 @@ fn a_folder_of_any_number_of_names_takes_little_memory() {
     let top = dir.path().join("top");
     fs::create_dir(&top).unwrap();
     let at = folder(&top);
-    // Names of one file, as many as its file system gives it: 100 bytes each are 30 MB of names.
+    // Hard links of one file, as many as its file system allows: 100 bytes each are 30 MB of names.
     let mut first = String::new();
     for number in 0..NAMES {
         let name = format!("{number:0100}");
@@ -104,7 +104,7 @@ fn everything_that_a_guest_can_make_goes_and_nothing_else() {
     deep(&top.join("a"), 200, "d");
     remove_in_want(&top).unwrap();
     assert!(!top.exists() && outside.join("kept").exists());
-    // A link itself, a file, nothing.
+    // Link itself, a file, nothing.
     symlink(&outside, &top).unwrap();
     remove_tree(&top).unwrap();
     fs::write(&top, "").unwrap();
@@ -124,13 +124,13 @@ fn folders_that_deny_their_owner_everything_go_too() {
     fs::create_dir_all(&inner).unwrap();
     fs::write(inner.join("file"), "").unwrap();
     deep(&top, 100, "d");
-    // As another user, who has no rights but an owner's.
+    // Runs as another user, who has no rights but an owner's.
     let root = rustix::process::geteuid().is_root();
     if root {
         let mut chown = std::process::Command::new("chown");
         assert!(chown.arg("-R").arg("64777").arg(dir.path()).status().unwrap().success());
     }
-    // The first folder that the walk moves up, which changes it.
+    // First folder that the walk moves up, which changes it.
     let mut at = folder(&top);
     for _ in 0..WINDOW {
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -162,7 +162,7 @@ fn what_cannot_be_removed_stays_with_its_reason_and_the_rest_goes() {
     fs::write(elsewhere.join("kept"), "").unwrap();
     fs::write(top.join("a/file"), "").unwrap();
     deep(&top.join("a"), 100, "d");
-    // Of the same file system: its device tells nothing.
+    // Same file system: its device number tells nothing.
     if let Err(errno) = rustix::mount::mount_bind(&elsewhere, &point) {
         println!("SKIPPED: this user may not mount: {errno}");
         return;

@@ -1,10 +1,9 @@
-//! A Unix socket that is not watched while much comes in.
+//! Interrupt coalescing for a Unix socket: the socket is not polled while much data flows.
 //!
-//! QEMU writes what the guest sends in pieces of at most 32 KiB, in the thread that
-//! runs the guest's CPU. A watched socket wakes us for each piece, and to wake costs
-//! that thread as much as the piece itself. So while much flows the socket is left
-//! alone for moments, in which a few pieces gather: fewer than its buffer holds, so
-//! that QEMU does not wait either.
+//! QEMU writes what the guest sends in pieces of at most 32 KiB, in the thread that runs the
+//! guest's CPU. A polled socket wakes the reader for each piece, and a wake-up costs that thread as
+//! much as the piece itself. So while much flows the socket is left alone for moments, in which a
+//! few pieces gather: fewer than its buffer holds, so that QEMU does not wait either.
 
 use std::{
     io::{self, IoSlice},
@@ -31,21 +30,21 @@ use tokio::{
 
 use super::{Connection, watched::register};
 
-/// Where this much comes, more is on its way: it is a whole piece of QEMU's.
+/// Size of a whole piece of QEMU's: when this much arrives, more is on its way.
 const MUCH_BYTES: usize = 32 * 1024;
-/// The first pause.
+/// Length of the first pause.
 const PAUSE: Duration = Duration::from_micros(100);
-/// A pause is made shorter or longer within these, as it gathered much or little.
+/// Bounds of a pause, which is made shorter or longer as it gathered much or little.
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_micros(400);
-/// Less gathered is too little for a pause.
+/// Amount gathered below which a pause was too short.
 const LITTLE_BYTES: usize = 80 * 1024;
-/// More is too near to what fits the usual socket buffer, some 200 KiB.
+/// Amount gathered above which the usual socket buffer of some 200 KiB is nearly full.
 const NEARLY_FULL_BYTES: usize = 144 * 1024;
-/// Taken at once.
+/// Maximum number of bytes received at once.
 const AT_ONCE_BYTES: usize = 256 * 1024;
 
-/// Splits the stream into halves that are watched each for itself.
+/// Splits the stream into halves that are polled separately.
 pub(super) fn connection(stream: UnixStream) -> io::Result<Connection> {
     let receiving = OwnedFd::from(stream.into_std()?);
     let sending = Arc::new(receiving.try_clone()?);
@@ -67,19 +66,19 @@ pub(super) fn connection(stream: UnixStream) -> io::Result<Connection> {
 
 struct Receiving {
     socket: Arc<OwnedFd>,
-    /// While little comes.
+    /// Registration with the runtime while little arrives.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
     timer: AsyncFd<Arc<OwnedFd>>,
-    /// The timer runs.
+    /// True while the timer runs.
     pausing: bool,
-    /// What has come since the socket was empty.
+    /// Number of bytes received since the socket was empty.
     gathered: usize,
-    /// How long the last one was.
+    /// Length of the last pause.
     pause: Duration,
 }
 
 impl Receiving {
-    /// Waits until it is worth looking at the socket, which was empty.
+    /// Waits until it is worth reading from the socket, which was empty.
     fn poll_worth(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.pausing && self.gathered >= MUCH_BYTES {
             self.begin_pause()?;
@@ -91,7 +90,7 @@ impl Receiving {
             ready!(watched.poll_read_ready(cx))?.clear_ready();
             self.gathered = 0;
         } else {
-            // What came before counts as an event.
+            // Data that arrived before counts as an event.
             let watched = register(self.socket.clone(), Interest::READABLE)?;
             self.watched = Some(watched);
             self.pause = PAUSE;
@@ -100,7 +99,7 @@ impl Receiving {
     }
 
     fn begin_pause(&mut self) -> io::Result<()> {
-        // The first of several follows what the watched socket gave, piece by piece.
+        // A first pause follows data of the polled socket, piece by piece.
         if self.watched.take().is_none() {
             self.pause = match self.gathered {
                 ..LITTLE_BYTES => (self.pause * 2).min(LONGEST),
@@ -124,7 +123,7 @@ impl AsyncRead for Receiving {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A guest that never stops sending does not keep this thread to itself.
+        // Yields, so that a guest that never stops sending does not keep this thread busy.
         let turn = ready!(poll_proceed(cx));
         loop {
             if self.pausing {
@@ -196,9 +195,10 @@ impl AsyncWrite for Sending {
 }
 
 impl Drop for Sending {
-    /// The peer learns at once that no more will come, although the other half is open.
+    /// Shuts the stream down, so that the peer sees the end at once, although the other half is
+    /// open.
     fn drop(&mut self) {
-        // A peer that is gone needs no telling.
+        // A peer that is gone needs no notice.
         let _ = shutdown(self.watched.get_ref(), Shutdown::Write);
     }
 }
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// Much, then little when the socket is long watched again, then the end.
+    /// Sends much, then little when the socket is polled again, then the end.
     #[tokio::test]
     async fn everything_arrives_in_order_whatever_flows() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -228,7 +228,7 @@ mod tests {
         assert!(received == expected);
         let mut little = [0; 6];
         {
-            // Waits through the pauses until the socket is watched.
+            // Waits through the pauses until the socket is polled.
             let mut waiting = std::pin::pin!(reader.read_exact(&mut little));
             let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting);
             assert!(early.await.is_err(), "nothing was sent");

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::{Carrier, Connection, dial_unix};
 use crate::error::AttemptError;
 
-/// The sandbox's guest daemon, which listens on a Unix socket.
+/// Carrier to the sandbox's guest daemon, which listens on a Unix socket.
 #[derive(Debug)]
 pub struct UnixCarrier {
     /// The listening socket.

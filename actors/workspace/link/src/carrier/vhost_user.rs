@@ -6,14 +6,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::{Carrier, Connection, dial_unix};
 use crate::error::AttemptError;
 
-/// Longest answer line: `OK ` and a port, with room to spare.
+/// Maximum length of the answer line: `OK ` and a port, with room to spare.
 const MAX_LINE_BYTES: usize = 64;
 
-/// A vhost-user-vsock device process, which reaches the guest's AF_VSOCK ports
-/// for whoever writes `CONNECT port` to its Unix socket.
+/// Carrier over a vhost-user-vsock device process, which connects to the guest's AF_VSOCK ports for
+/// clients that write `CONNECT port` to its Unix socket.
 ///
-/// A closed port is told by closing the socket without a reply; a guest that is
-/// not up yet by a reset, or by nothing at all.
+/// The device closes the socket without a reply for a closed port; for a guest that is not up yet
+/// it resets, or does nothing at all.
 #[derive(Debug)]
 pub struct VhostUserCarrier {
     /// The device process's socket.
@@ -38,7 +38,7 @@ impl Carrier for VhostUserCarrier {
         let mut stream = dial_unix(&self.uds_path, self.peer_uid).await?;
         let order = format!("CONNECT {}\n", self.port);
         stream.write_all(order.as_bytes()).await.map_err(AttemptError::Connect)?;
-        // Byte by byte: what follows the line already belongs to the guest.
+        // Read byte by byte: anything after the line already belongs to the guest.
         let mut line = Vec::with_capacity(MAX_LINE_BYTES);
         loop {
             let mut byte = [0];

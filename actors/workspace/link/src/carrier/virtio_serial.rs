@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use super::{Carrier, Connection, dial_unix, paced};
 use crate::error::AttemptError;
 
-/// QEMU's end of a virtio-serial port, a chardev that listens on a Unix socket.
+/// Carrier over QEMU's end of a virtio-serial port, a chardev that listens on a Unix socket.
 ///
-/// QEMU takes the connection whether or not the guest has opened the port, and
-/// keeps what we write until it does.
+/// QEMU accepts the connection whether or not the guest has opened the port, and buffers what is
+/// written until it does.
 #[derive(Debug)]
 pub struct VirtioSerialCarrier {
     /// The chardev's socket.

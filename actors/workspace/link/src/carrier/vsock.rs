@@ -4,13 +4,13 @@ use tokio_vsock::{VsockAddr, VsockStream};
 use super::{Carrier, Connection};
 use crate::error::AttemptError;
 
-/// The host kernel's AF_VSOCK. The peer is the CID that was dialled: the kernel
-/// routes by it, so nothing else is checked.
+/// Carrier over the host kernel's AF_VSOCK. The peer is the CID that was dialled: the kernel routes
+/// by it, so nothing else is checked.
 #[derive(Debug)]
 pub struct VsockCarrier {
     /// The guest's context id.
     pub cid: u32,
-    /// The port it listens on.
+    /// Port that the guest listens on.
     pub port: u32,
 }
 

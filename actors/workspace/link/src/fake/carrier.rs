@@ -16,7 +16,7 @@ use crate::{
     carrier::{Carrier, Connection},
 };
 
-/// Reaches a [`FakeGuest`] through memory.
+/// Carrier that reaches a [`FakeGuest`] through memory.
 pub struct FakeCarrier {
     guest: FakeGuest,
     has_connections: bool,
@@ -74,7 +74,7 @@ impl FakeGuest {
     /// Serves every connection to a Unix socket until the returned task is aborted.
     ///
     /// # Errors
-    /// When the socket cannot be bound.
+    /// Fails when the socket cannot be bound.
     pub fn listen(self, path: &Path) -> io::Result<tokio::task::JoinHandle<()>> {
         let listener = UnixListener::bind(path)?;
         Ok(tokio::spawn(async move {

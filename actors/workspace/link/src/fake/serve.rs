@@ -1,4 +1,4 @@
-//! One connection of a [`FakeGuest`].
+//! Server of one connection of a [`FakeGuest`].
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{Act, FakeGuest, Opening, Seen, welcome};
 
 type Reply = Result<FromGuest, GuestError>;
 
-/// One call as the guest knows it.
+/// Call as the guest knows it.
 #[derive(Clone)]
 struct Call {
     id: u32,
     credit: Arc<Semaphore>,
     cancel: CancellationToken,
-    /// Answered at the end of the content.
+    /// Reply to send at the end of the content.
     at_end: Option<Reply>,
     out: mpsc::Sender<Vec<u8>>,
 }
@@ -45,7 +45,7 @@ impl FakeGuest {
         self.saw(Seen::Gone);
     }
 
-    /// The handshake. `None` when the connection is not served further.
+    /// Performs the handshake. `None` when the connection is not served further.
     async fn open<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         reader: &mut ReadHalf<S>,
@@ -138,7 +138,7 @@ impl FakeGuest {
         }
     }
 
-    /// `None` ends the connection.
+    /// Handles a frame; `None` ends the connection.
     async fn take(
         &self,
         Frame { kind, id, payload }: Frame,
@@ -258,7 +258,7 @@ fn frame_of(kind: Kind, id: u32, payload: Vec<u8>) -> Vec<u8> {
 
 async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, mut queue: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = queue.recv().await {
-        // A host that has stopped reading for good must not keep the test waiting.
+        // Bounded, so that a host that has stopped reading for good does not keep the test waiting.
         let written = tokio::time::timeout(Duration::from_secs(60), writer.write_all(&bytes)).await;
         if !matches!(written, Ok(Ok(()))) {
             return;

@@ -37,7 +37,7 @@ impl Watch {
             }
             let time = Duration::from_millis(self.options.ping_timeout_ms.max(1));
             let pong = self.link.ping(Wait::at_most(time)).await;
-            // Anything heard meanwhile is as good as the pong.
+            // Any frame received meanwhile is as good as the pong.
             if pong.is_ok() || self.link.silent_ms() < self.options.ping_timeout_ms {
                 self.answered(&mut missed);
                 continue;

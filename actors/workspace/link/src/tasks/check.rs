@@ -1,8 +1,8 @@
-//! What is believed of a guest's answers about tasks. Pure.
+//! Validation of a guest's answers about tasks. Pure.
 //!
-//! A page that is none is refused as a whole. Of one that is, what was never sent is dropped and
-//! counted, and what is too much of a result is cut: a guest that tells rubbish of one task keeps
-//! nobody from the results of the others.
+//! A malformed page is refused as a whole. In a well-formed one, results of tasks that were never
+//! sent are dropped and counted, and oversized fields are cut: a guest that lies about one task
+//! does not keep the results of the others back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) fn state(state: wire::TaskState) -> TaskState {
     }
 }
 
-/// Answer to the put of a task.
+/// Validates the answer to the put of a task.
 pub(super) fn taken(
     task_id: &str,
     taken: wire::TaskTaken,
@@ -55,7 +55,7 @@ pub(super) fn taken(
     Ok(TaskTaken { state, repeat: taken.repeat, differs: taken.differs, result })
 }
 
-/// Results that were asked for.
+/// Validates results that were asked for.
 pub(super) fn page(
     asked: &wire::TaskResults,
     told: wire::TaskPage,
@@ -97,7 +97,7 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// Tasks without a result.
+/// Validates the overview of tasks without a result.
 pub(super) fn board(told: wire::Tasks) -> Result<TaskBoard, ToolError> {
     let wire::Tasks { queued, running, results } = told;
     if queued.len().saturating_add(running.len()) > limits::MAX_TASKS
@@ -111,7 +111,7 @@ pub(super) fn board(told: wire::Tasks) -> Result<TaskBoard, ToolError> {
     Ok(TaskBoard { queued, running, results })
 }
 
-/// A part of what a task has written.
+/// Validates a part of a task's output.
 pub(super) fn reading(
     asked: &wire::TaskRead,
     told: wire::TaskReading,
@@ -136,12 +136,12 @@ pub(super) fn reading(
     })
 }
 
-/// Whether a guest may call a task so.
+/// True if a guest may use this task id.
 pub fn is_id(id: &str) -> bool {
     id.len() <= limits::MAX_TASK_ID_BYTES && !id.chars().any(char::is_control)
 }
 
-/// A result with everything in it bounded, and how many paths were refused.
+/// Bounds everything in a result, and counts refused paths.
 fn result(told: wire::TaskResult, folder: &str) -> (TaskResult, u32) {
     let (stdout, no_stdout) = text(told.stdout, folder);
     let (stderr, no_stderr) = text(told.stderr, folder);
@@ -173,7 +173,7 @@ fn outcome(told: wire::TaskOutcome) -> TaskOutcome {
     }
 }
 
-/// The text, and whether its file was refused.
+/// Text of a stream, and whether its file was refused.
 fn text(mut told: wire::TaskOutput, folder: &str) -> (TaskText, bool) {
     let total_bytes = told.total_bytes.max(told.head.len() as u64);
     told.head.truncate(limits::TASK_SHOWN_BYTES);
@@ -191,8 +191,8 @@ fn is_path(path: &str) -> bool {
         && !path.chars().any(char::is_control)
 }
 
-/// Whether a path leads to something in the folder by its words alone. That it might lead through
-/// a symlink is the guest's own affair: it is the guest that opens it.
+/// True if a path lies lexically in the folder. A symlink on it is the guest's own affair: the
+/// guest opens it.
 fn is_below(path: &str, folder: &str) -> bool {
     let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else {
         return false;

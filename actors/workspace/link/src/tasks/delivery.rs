@@ -11,25 +11,25 @@ use hivekeep_protocol::{
 use super::check;
 use crate::{Link, Wait, link_error};
 
-/// How long a guest may take for an answer: some writes to its disk, behind those of others.
+/// Maximum time for an answer of the guest: some write to its disk, behind others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Speaks with one guest of its tasks. A dropped future gives a call up; what was put or
-/// acknowledged by then may hold, and both may be done again.
+/// Task queue client of one guest. A dropped future gives a call up; what was put or acknowledged
+/// by then may have taken effect, and both may be repeated.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     link: Link,
-    /// The guest's folder of tasks.
+    /// Folder of the guest's tasks.
     folder: String,
 }
 
 impl Delivery {
-    /// With a guest as it is in a workspace.
+    /// Makes a client of a guest as it is in a workspace.
     pub fn over(link: Link) -> Self {
         Self { link, folder: limits::TASKS_DIR.to_owned() }
     }
 
-    /// With a guest that keeps its tasks in another folder.
+    /// Makes a client of a guest that keeps its tasks in another folder.
     pub fn with_folder(link: Link, folder: impl Into<String>) -> Self {
         Self { link, folder: folder.into() }
     }
@@ -87,7 +87,7 @@ impl Delivery {
         Ok(check::state(asked.map_err(link_error)?.state))
     }
 
-    /// Reads a part of what a task has written.
+    /// Reads a part of a task's output.
     ///
     /// # Errors
     /// See [`hivekeep_kernel::ports::TaskOutputs::output`].
@@ -98,7 +98,7 @@ impl Delivery {
         check::reading(&asked, told)
     }
 
-    /// What has no result.
+    /// Lists the tasks without a result.
     ///
     /// # Errors
     /// See [`hivekeep_kernel::ports::Tasks::board`].
@@ -113,10 +113,10 @@ fn question(after: u64, limit: u32) -> TaskResults {
     TaskResults { after, limit: limit.clamp(1, most) }
 }
 
-/// Results that the guest told before it was asked for them.
+/// Validates results that the guest pushed.
 ///
 /// # Errors
-/// As [`Delivery::results`].
+/// See [`Delivery::results`].
 pub fn told(
     after: u64,
     limit: u32,

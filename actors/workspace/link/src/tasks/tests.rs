@@ -1,4 +1,4 @@
-//! A guest that lies about tasks.
+//! Tests with a guest that lies about tasks.
 
 use std::collections::BTreeMap;
 
