@@ -1,19 +1,18 @@
-//! Output of commands as text.
+//! Text rendering of command output.
 
 /// Captured bytes as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
-    /// Valid UTF-8; when truncated it ends with a notice of the bytes shown and in all.
+    /// Text in valid UTF-8; when truncated it ends with a notice of the bytes shown and in all.
     pub text: String,
-    /// There was more than is shown.
+    /// True if there was more than is shown.
     pub truncated: bool,
 }
 
-/// Text of `bytes`, the first part of an output of `total_bytes`.
+/// Renders `bytes`, the first part of an output of `total_bytes`.
 ///
-/// A character is never split: when output follows that is not shown, an
-/// incomplete character at the cut is left out. Bytes that are no UTF-8 at all
-/// become U+FFFD.
+/// A character is never split: when output follows that is not shown, an incomplete character at
+/// the cut is left out. Bytes that are not UTF-8 at all become U+FFFD.
 pub fn capped_text(bytes: &[u8], total_bytes: u64) -> Text {
     let truncated = total_bytes > bytes.len() as u64;
     let shown = if truncated { &bytes[..whole_chars(bytes)] } else { bytes };

@@ -3,30 +3,30 @@ use zeroize::Zeroize;
 
 const LEN: usize = 32;
 
-/// A machine's secret. Whoever holds it may give orders to the guest; the guest
-/// itself holds only its hash. Never shown; wiped from memory when dropped.
+/// Secret of a machine. Its holder can control the guest; the guest itself has only the hash. Never
+/// shown; wiped from memory when dropped.
 ///
 /// Serialized (for the owner's journal) as 64 hex digits.
 #[derive(Clone)]
 pub struct LinkToken([u8; LEN]);
 
 impl LinkToken {
-    /// A fresh token from the operating system's random source.
+    /// Makes a token from the operating system's random source.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// Fails when the system gives no random bytes.
     pub fn generate() -> std::io::Result<Self> {
         let mut bytes = [0; LEN];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    /// A token of known bytes.
+    /// Makes a token of known bytes.
     pub fn from_bytes(bytes: [u8; LEN]) -> Self {
         Self(bytes)
     }
 
-    /// BLAKE3 of the token as 64 hex digits: what the guest is given.
+    /// BLAKE3 of the token as 64 hex digits, as the guest is given it.
     pub fn hash_hex(&self) -> String {
         blake3::hash(&self.0).to_hex().to_string()
     }

@@ -11,17 +11,16 @@ use super::{
 };
 
 impl Link {
-    /// Writes `size_bytes` of `source` to a file of the guest, which replaces the
-    /// file in one step once all is there; on any error the old file stays.
-    /// `on_progress` gets the bytes handed to the link, at most the call's credit
-    /// (1 MiB) ahead of the guest.
+    /// Writes `size_bytes` of `source` to a file of the guest, which replaces the file in one step
+    /// once everything is there; on any error the old file stays. `on_progress` gets the number of
+    /// bytes passed to the link, at most the call's credit (1 MiB) ahead of the guest.
     ///
     /// # Errors
-    /// As [`Link::ask`]; [`LinkError::SourceSize`] when the source is shorter or
-    /// longer; [`LinkError::Source`] when it fails. Both are told once the guest has
-    /// removed what came of the file, unless `wait` is over before. After
-    /// [`LinkError::Deadline`], [`LinkError::Cancelled`] with an unconfirmed end
-    /// or [`LinkError::Down`] the file may be the old or the new one.
+    /// See [`Link::ask`]; [`LinkError::SourceSize`] when the source is shorter or longer;
+    /// [`LinkError::Source`] when it fails. Both are returned once the guest has removed the
+    /// partial file, unless `wait` is over before. After [`LinkError::Deadline`],
+    /// [`LinkError::Cancelled`] with an unconfirmed end or [`LinkError::Down`] the file may be the
+    /// old or the new one.
     pub async fn upload(
         &self,
         path: &str,
@@ -54,11 +53,11 @@ impl Link {
     }
 }
 
-/// What an upload waits for between two chunks.
+/// Event that an upload waits for between two chunks.
 enum Go {
     /// The guest has answered already (it cannot take the file).
     Answered(Reply),
-    /// So many bytes may be sent.
+    /// This many bytes may be sent.
     Send(u64),
 }
 
@@ -103,7 +102,7 @@ fn go(inbox: &mut Inbox, want: u64) -> Option<Go> {
     (bytes > 0).then_some(Go::Send(bytes))
 }
 
-/// A data payload with `len` bytes of the source, fewer only at its end.
+/// Payload of a data frame with `len` bytes of the source, fewer only at its end.
 async fn read_chunk(
     call: &mut OpenCall,
     source: &mut (impl AsyncRead + Send + Unpin),

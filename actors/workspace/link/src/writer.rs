@@ -12,8 +12,8 @@ use super::{
     outbox::{Outgoing, Queues},
 };
 
-/// Data frames written at once: a quarter of a mebibyte, so that a control frame
-/// never waits behind more.
+/// Number of data frames written at once: a quarter of a mebibyte, so that a control frame never
+/// waits behind more.
 const DATA_AT_ONCE: usize = 1;
 
 /// Writes what is queued until the link is down.
@@ -23,7 +23,7 @@ pub(super) async fn write_until_down(core: Arc<Core>, mut writer: Writing, queue
         _ = core.closed() => {}
         error = write(&mut writer, queues) => core.close(LinkDown::Io(error.to_string())),
     }
-    // Tells a guest behind a connection that we are gone, bounded by the close itself.
+    // Shutting down informs a guest behind a connection, bounded by the close itself.
     drop(writer);
 }
 
@@ -41,7 +41,7 @@ async fn write(writer: &mut Writing, mut queues: Queues) -> io::Error {
         {
             data.push(frame);
         }
-        // After the data was taken: whatever control was queued before it is here now.
+        // Taken after the data: all control frames queued before it are here now.
         for _ in 0..queues.control.len() {
             batch.extend(queues.control.try_recv());
         }

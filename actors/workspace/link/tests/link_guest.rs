@@ -1,7 +1,7 @@
 //! The link against the real guest daemon, over a Unix socket.
 //!
-//! The binary is taken from `TEST_HIVEKEEP_GUEST`, else from the target folder;
-//! without one each test says so and does nothing.
+//! The binary is taken from `TEST_HIVEKEEP_GUEST`, else from the target folder; without one each
+//! test reports that and does nothing.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,7 +30,7 @@ fn guest_binary() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// A guest daemon as a plain process, and a link to it.
+/// Guest daemon as a plain process, with a link to it.
 struct Guest {
     link: Link,
     token: LinkToken,
@@ -82,7 +82,7 @@ impl Guest {
         (daemon, link)
     }
 
-    /// SIGKILL, and another daemon on the same folders.
+    /// Kills the daemon with SIGKILL, and starts another on the same folders.
     async fn restart(&mut self) {
         self.daemon.kill().expect("our own child");
         self.daemon.wait().expect("our own child");
@@ -264,7 +264,7 @@ async fn tasks_are_delivered_told_and_acknowledged() {
     let whole: String = (1..=9000).map(|n| format!("{n}\n")).collect();
     assert_eq!(std::fs::read_to_string(path).expect("the guest's file"), whole);
 
-    // A daemon that is killed knows it all again.
+    // A killed daemon's successor knows everything again.
     guest.restart().await;
     let delivery = Delivery::with_folder(guest.link.clone(), &folder);
     assert_eq!(

@@ -1,8 +1,8 @@
-//! Limits by cgroup v2 or v1, whichever holds the controller.
+//! Resource limits by cgroup v2 or v1, whichever has the controller.
 //!
-//! Each controller is looked for by itself, since hosts with both hierarchies put some here and
-//! some there. Under the place found lies one folder per daemon (`hivekeep-TAG`), under it one per
-//! machine. What no hierarchy offers is reported with the reason, never passed over.
+//! Each controller is looked up separately, since hosts with both hierarchies put some here and
+//! some there. Below the place found there is one folder per daemon (`hivekeep-TAG`), and in it one
+//! per machine. A controller that no hierarchy offers is reported with the reason, never ignored.
 
 mod detect;
 mod files;
@@ -21,13 +21,13 @@ use super::{AppliedLimits, Error};
 
 pub use detect::Host;
 
-/// How long leftovers of a killed machine may take to vanish.
+/// Maximum time for leftovers of a killed machine to vanish.
 const EMPTY_WAIT: Duration = Duration::from_secs(5);
 
-/// A resource that cgroups limit.
+/// Resource that cgroups limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Bytes.
+    /// Memory in bytes.
     Memory,
     /// Processor time.
     Cpu,
@@ -47,39 +47,39 @@ impl Controller {
     }
 }
 
-/// Asked for one machine.
+/// Limits of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// RAM of everything in the group.
     pub memory_bytes: u64,
     /// Whole processors.
     pub vcpus: u32,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u32,
 }
 
-/// Where a controller's groups are made.
+/// Location of a controller's groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     version: CgroupVersion,
-    /// `.../hivekeep-TAG`; exists.
+    /// Folder `.../hivekeep-TAG`, which exists.
     base: PathBuf,
 }
 
-/// This daemon's part of the host's cgroups.
+/// Cgroups of this daemon.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     places: [(Controller, Result<Place, String>); 3],
 }
 
-/// The groups of one machine, and what they enforce.
+/// Groups of one machine, and the limits that they enforce.
 #[derive(Debug)]
 pub struct Group {
-    /// Absolute, each once.
+    /// Absolute paths of the folders, each once.
     pub dirs: Vec<PathBuf>,
-    /// Those of `dirs` by which a child joins v1 hierarchies.
+    /// Subset of `dirs` by which a child joins v1 hierarchies.
     v1: BTreeSet<PathBuf>,
-    /// The one of the unified hierarchy.
+    /// Folder in the unified hierarchy.
     v2: Option<PathBuf>,
     memory: Enforcement,
     cpu: Enforcement,
@@ -87,24 +87,24 @@ pub struct Group {
 }
 
 impl Cgroups {
-    /// Finds and prepares the host's controllers. `tag` tells this daemon's groups from another's
-    /// on the same host.
+    /// Finds and prepares the host's controllers. `tag` distinguishes this daemon's groups from
+    /// another's on the same host.
     pub fn detect(tag: &str) -> Self {
         Self::on(&Host::read(), tag)
     }
 
-    /// As [`Cgroups::detect`], on a host described by the caller.
+    /// Finds controllers like [`Cgroups::detect`], on a host described by the caller.
     pub fn on(host: &Host, tag: &str) -> Self {
         let place = |controller| (controller, detect::place(host, controller, tag));
         Self { places: Controller::ALL.map(place) }
     }
 
-    /// The hierarchy that limits memory.
+    /// Version of the hierarchy that limits memory.
     pub fn version(&self) -> Option<CgroupVersion> {
         self.places[0].1.as_ref().ok().map(|place| place.version)
     }
 
-    /// The first controller that is not there, with the reason.
+    /// First missing controller, with the reason.
     pub fn missing(&self) -> Option<(&'static str, &str)> {
         let mut missing = self
             .places
@@ -113,8 +113,8 @@ impl Cgroups {
         missing.next().map(|(name, why)| (name, why.as_str()))
     }
 
-    /// Makes the groups of a machine, or takes over those that are there, and sets its limits. A
-    /// controller that is there but refuses the limit is reported in the group.
+    /// Makes the groups of a machine, or reuses present ones, and sets its limits. A controller
+    /// that refuses the limit is reported in the group.
     pub fn create(&self, machine: &str, limits: &Limits) -> Group {
         let (mut v1, mut v2) = (BTreeSet::new(), None);
         let mut set = |(controller, place): &(Controller, Result<Place, String>)| {
@@ -143,7 +143,7 @@ impl Cgroups {
         Group { dirs: dirs.into_iter().collect(), v1, v2, memory, cpu, pids }
     }
 
-    /// The machines that have a group here.
+    /// Names of the machines that have a group.
     pub fn machines(&self) -> BTreeSet<String> {
         let bases = self.places.iter().filter_map(|(_, place)| place.as_ref().ok());
         let entries = bases.filter_map(|place| fs::read_dir(&place.base).ok()).flatten().flatten();
@@ -153,14 +153,14 @@ impl Cgroups {
             .collect()
     }
 
-    /// The groups that a machine has or had.
+    /// Folders of the groups that a machine has or had.
     pub fn dirs(&self, machine: &str) -> Vec<PathBuf> {
         let places = self.places.iter().filter_map(|(_, place)| place.as_ref().ok());
         let dirs: BTreeSet<_> = places.map(|place| place.base.join(machine)).collect();
         dirs.into_iter().filter(|dir| dir.exists()).collect()
     }
 
-    /// Removes this daemon's folder again where it holds no machine: for those who only look.
+    /// Removes this daemon's folder if it holds no machine, after an inspection.
     pub fn leave(&self) {
         for (_, place) in &self.places {
             // Two controllers may share a folder; one with machines is not empty and stays.
@@ -177,7 +177,7 @@ impl Cgroups {
 }
 
 impl Group {
-    /// Refuses if a limit does not hold.
+    /// Fails if a limit is not enforced.
     pub fn require(&self) -> Result<(), Error> {
         let named = [("memory", &self.memory), ("cpu", &self.cpu), ("processes", &self.pids)];
         for (what, enforcement) in named {
@@ -188,13 +188,13 @@ impl Group {
         Ok(())
     }
 
-    /// For the owner, completed by the driver's word on the disk.
+    /// Report for the owner; the driver adds the limit of the disk.
     pub fn applied(&self, disk: Enforcement) -> AppliedLimits {
         let (memory, cpu, pids) = (self.memory.clone(), self.cpu.clone(), self.pids.clone());
         AppliedLimits { memory, cpu, pids, disk }
     }
 
-    /// What a child needs to get into the groups between fork and exec.
+    /// Opens the files with which a child enters the groups between fork and exec.
     ///
     /// Moving a process by `cgroup.procs` first keeps every process of the host from forking, which
     /// costs an RCU grace period: 7 to 15 ms on a host that is idle otherwise. Both hierarchies have
@@ -222,27 +222,27 @@ pub(super) struct Door {
     /// v1: a thread that writes `0` here moves itself alone, which needs no lock (Linux 5.4,
     /// `cgroup_procs_write_start`). A child just forked has one thread.
     pub(super) tasks: Vec<OwnedFd>,
-    /// v2: a process can be born in the group (Linux 5.7, `CLONE_INTO_CGROUP`).
+    /// v2: a process can be created in the group (Linux 5.7, `CLONE_INTO_CGROUP`).
     pub(super) unified: Option<Unified>,
 }
 
-/// The group of the unified hierarchy.
+/// Group in the unified hierarchy.
 #[derive(Debug)]
 pub(super) struct Unified {
-    /// The group's folder.
+    /// Folder of the group.
     pub(super) dir: OwnedFd,
-    /// Its `cgroup.procs`, for kernels in which nobody can be born there.
+    /// Open `cgroup.procs`, for kernels that cannot create a process in the group.
     pub(super) procs: OwnedFd,
 }
 
-/// SIGKILL to everything in a group.
+/// Sends SIGKILL to everything in a group.
 pub(super) fn kill_all(dir: &Path) {
     if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
         return;
     }
     for pid in members(dir) {
         let Ok(process) = ProcessId::of_pid(pid) else { continue };
-        // Between reading and pinning the pid may have become another process: ask again.
+        // The pid may have become another process between reading and pinning: check again.
         let Ok(pinned) = Pinned::open(process) else { continue };
         if members(dir).contains(&pid) {
             let _ = pinned.signal(rustix::process::Signal::KILL);

@@ -1,15 +1,15 @@
-//! The console of a machine, kept in a bounded pair of files.
+//! Console log of a machine: a bounded pair of files.
 //!
 //! A hostile guest may print for ever. A VM's console is therefore a socket of QEMU that the daemon
 //! drains into a [`RollingFile`]; while no daemon is attached QEMU drops what the guest prints. The
-//! drain reads at most about 1.3 MB/s, so printing slows the printer and nobody else.
+//! drain reads at most about 1.3 MB/s, so printing slows only the printing guest.
 //!
-//! A sandbox's is a FIFO in its run folder, drained alike: a file of the host's could be opened
-//! again from inside, by `/proc/1/fd`, and be cut or overwritten. The sandbox holds both of its
-//! ends, so no daemon's death ends it, and never waits for room: while no daemon is attached the
-//! pipe keeps what fits, 64 KiB, and the rest is dropped.
+//! A sandbox's console is a FIFO in its run folder, drained alike: a file of the host could be
+//! opened again from inside, by `/proc/1/fd`, and be cut or overwritten. The sandbox holds both of
+//! its ends, so no daemon's death ends it, and a write never waits for room: while no daemon is
+//! attached the pipe keeps what fits, 64 KiB, and the rest is dropped.
 //!
-//! What a machine's own program says goes to a plain file opened for appending; [`trim`] cuts that
+//! Output of a machine's own program goes to a plain file opened for appending; [`trim`] cuts that
 //! file back.
 
 use std::fs::{File, OpenOptions};
@@ -26,21 +26,21 @@ use tokio::net::unix::pipe;
 
 use super::Error;
 
-/// Size at which a log is put aside; one older one is kept.
+/// Size at which a log is rotated; one older file is kept.
 pub const KEEP_BYTES: u64 = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
-/// Between two reads: lets single characters gather, and bounds the rate.
+/// Pause between two reads: lets single characters gather, and bounds the rate.
 const PAUSE: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The name of the older half of a log.
+/// Path of the older half of a log.
 pub fn older(log: &Path) -> PathBuf {
     let mut name = log.as_os_str().to_owned();
     name.push(".1");
     name.into()
 }
 
-/// A log of at most [`KEEP_BYTES`] and an older one of the same size.
+/// Rolling log of at most [`KEEP_BYTES`] and an older file of the same size.
 #[derive(Debug)]
 pub struct RollingFile {
     path: PathBuf,
@@ -49,14 +49,14 @@ pub struct RollingFile {
 }
 
 impl RollingFile {
-    /// Goes on with an existing log.
+    /// Opens a log, continuing an existing one.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, bytes })
     }
 
-    /// Appends; puts the file aside first if it would grow beyond [`KEEP_BYTES`].
+    /// Appends; rotates the file first if it would grow beyond [`KEEP_BYTES`].
     pub fn append(&mut self, chunk: &[u8]) -> io::Result<()> {
         if self.bytes + chunk.len() as u64 > KEEP_BYTES {
             std::fs::rename(&self.path, older(&self.path))?;
@@ -68,8 +68,8 @@ impl RollingFile {
     }
 }
 
-/// Cuts a log that another process appends to: the last [`KEEP_BYTES`] go to the older file. What
-/// is written between the copy and the cut is lost. Returns whether it cut.
+/// Cuts a log that another process appends to: the last [`KEEP_BYTES`] move to the older file.
+/// Output written between the copy and the cut is lost. Returns whether it cut.
 pub fn trim(log: &Path) -> io::Result<bool> {
     let length = match std::fs::metadata(log) {
         Ok(meta) => meta.len(),
@@ -102,7 +102,7 @@ pub(super) async fn drain(socket: PathBuf, log: PathBuf) {
     }
 }
 
-/// Makes a sandbox's console anew; its descriptor is for the sandbox. Writing to it never waits,
+/// Makes a sandbox's console pipe; the descriptor is for the sandbox. Writing to it never waits,
 /// and never fails for want of a reader.
 pub(super) fn make_pipe(path: &Path) -> Result<OwnedFd, Error> {
     let made = || -> io::Result<OwnedFd> {
@@ -130,7 +130,7 @@ pub(super) async fn drain_pipe(path: PathBuf, log: PathBuf) {
     }
 }
 
-/// What an ended sandbox left in its console.
+/// Copies what an ended sandbox left in its console.
 pub(super) fn drain_rest(path: &Path, log: &Path) -> io::Result<()> {
     openable(path)?;
     let mut rest = Vec::new();
@@ -143,7 +143,8 @@ pub(super) fn drain_rest(path: &Path, log: &Path) -> io::Result<()> {
     }
 }
 
-/// The sandbox's root is the owner too where it has no user of its own, and can change the mode.
+/// Makes the pipe readable. The sandbox's root owns it too where the sandbox has no user of its
+/// own, and can change the mode.
 fn openable(path: &Path) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
@@ -221,14 +222,14 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(20), said("before; ")).await.unwrap();
         drained.abort();
-        // No reader, and more than fits: dropped, not waited for.
+        // Without a reader, more than fits is dropped, not waited for.
         let dropped = loop {
             if let Err(error) = end.write_all(&[b'x'; 4096]) {
                 break error;
             }
         };
         assert_eq!(dropped.kind(), io::ErrorKind::WouldBlock);
-        // Its root was the owner.
+        // The sandbox's root owned it.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
         drain_rest(&path, &log).unwrap();
         let kept = std::fs::read_to_string(&log).unwrap();

@@ -1,4 +1,4 @@
-//! What this host offers to machines, each shortcoming with its remedy.
+//! Host check: capabilities for machines, each shortcoming with its remedy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,21 +10,21 @@ use super::cgroup::Cgroups;
 use super::sandbox::Subordinates;
 use super::{Confinement, HostUser, Landlock, Options, probe_kvm, sandbox, tools, vm};
 
-/// How long a trial of bubblewrap may take.
+/// Time limit of a trial of bubblewrap.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Such as `kvm`.
+    /// Subject, such as `kvm`.
     pub what: &'static str,
-    /// Whether it is as good as it can be. Machines may well run without.
+    /// True if it is as good as it can be. Machines may well run without.
     pub ok: bool,
-    /// What was found.
+    /// Description of the result.
     pub detail: String,
-    /// What to do about it; `None` if nothing needs doing.
+    /// Remedy; `None` if nothing needs doing.
     pub remedy: Option<String>,
-    /// The package that brings what is missing, named as Debian names it.
+    /// Name of the Debian package that provides what is missing.
     pub package: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything. Blocks for up to ten seconds on a very ill host, else for some 100 ms.
+/// Runs all checks. Blocks for up to ten seconds on a very ill host, else for some 100 ms.
 /// `cgroup_tag` must not be the tag of a running daemon.
 pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<Finding> {
     vec![
@@ -74,7 +74,7 @@ fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str)
     Finding { package: (!finding.ok).then_some(package), ..finding }
 }
 
-/// By trying, as the user that sandboxes run as.
+/// Checks user namespaces by a trial, as the user that sandboxes run as.
 fn user_namespaces(options: &Options) -> Finding {
     let trial = || -> Result<String, String> {
         let bwrap = tools::find(&options.bwrap_path, sandbox::BWRAP_REMEDY)
@@ -96,7 +96,7 @@ fn user_namespaces(options: &Options) -> Finding {
     Finding::new("user namespaces", trial(), forbidden_by(Path::new("/proc/sys")))
 }
 
-/// What to do about namespaces that do not work, by the settings of the kernel.
+/// Remedy for namespaces that do not work, by the settings of the kernel.
 fn forbidden_by(settings: &Path) -> &'static str {
     let is = |setting: &str, value: &str| {
         let set = std::fs::read_to_string(settings.join(setting));
@@ -107,7 +107,7 @@ fn forbidden_by(settings: &Path) -> &'static str {
     } else if is("kernel/unprivileged_userns_clone", "0") {
         "sysctl kernel.unprivileged_userns_clone=0 forbids them: set it to 1"
     } else if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
-        // Ubuntu's default since 24.04.
+        // Default of Ubuntu since 24.04.
         "AppArmor forbids them (kernel.apparmor_restrict_unprivileged_userns=1): give bwrap a \
             profile with `userns,`, or set this sysctl to 0 for all programs"
     } else {
@@ -139,7 +139,7 @@ fn landlock() -> Finding {
     Finding::new("landlock", result, remedy)
 }
 
-/// Whom machines run as.
+/// Checks the users that machines run as.
 fn users(options: &Options) -> Finding {
     let subordinates = Subordinates::find(options.machine_uid_count);
     let result = match (Confinement::with(&subordinates).user, subordinates) {
@@ -187,7 +187,7 @@ mod tests {
         };
         let named = |name: &str| forbidden_by(settings.path()).contains(name);
         assert!(named("no sysctl"), "what is not there forbids nothing");
-        // As Ubuntu 24.04 has them.
+        // Settings of Ubuntu 24.04.
         set("user/max_user_namespaces", "63948");
         set("kernel/unprivileged_userns_clone", "1");
         set("kernel/apparmor_restrict_unprivileged_userns", "1");

@@ -1,4 +1,4 @@
-//! What a driver refuses or fails with.
+//! Error type of the drivers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use super::exit::ExitHow;
 use super::qmp;
 
-/// Each variant asks something else of the caller.
+/// Refusal or failure; each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program the driver needs is not on this host.
-    #[error("{program} is not there: {detail}")]
+    #[error("{program} is missing: {detail}")]
     ToolMissing {
-        /// As configured.
+        /// Program as configured.
         program: String,
-        /// How to get it.
+        /// Way to get it.
         detail: String,
     },
     /// `accelerator = "kvm"` on a host whose KVM does not pass the speed probe.
     #[error("KVM was asked for and cannot be used: {reason}")]
     KvmUnusable {
-        /// From the probe.
+        /// Reason from the probe.
         reason: String,
     },
-    /// `cgroup_required = true` and a limit would not hold. Nothing was started.
+    /// `cgroup_required = true` and a limit would not be enforced. Nothing was started.
     #[error("limits are required but {what} cannot be enforced: {why}")]
     LimitsUnavailable {
-        /// The limit.
+        /// Name of the limit.
         what: &'static str,
-        /// The missing part of the host.
+        /// Missing part of the host.
         why: String,
     },
     /// `landlock_required = true` on a kernel without all of it. Nothing was started.
     #[error("all of Landlock is required and this kernel lacks {missing}")]
     LandlockIncomplete {
-        /// What it lacks.
+        /// Missing features.
         missing: String,
     },
     /// The plan cannot be carried out by this driver.
@@ -43,30 +43,30 @@ pub enum Error {
     /// The daemon's user has no subordinate user for a sandbox that needs one.
     #[error("the sandbox has no user: {0}")]
     NoSubordinate(String),
-    /// The unprivileged user of the machine may not pass a folder on the way to a path.
+    /// The unprivileged user of the machine may not enter a folder on the way to a path.
     #[error("user {uid} cannot reach {}: give {} the mode o+x", path.display(), folder.display())]
     Unreachable {
-        /// What must be reached.
+        /// Path that must be reached.
         path: PathBuf,
-        /// The first folder that stops it.
+        /// First folder that denies access.
         folder: PathBuf,
-        /// The machine's user.
+        /// User of the machine.
         uid: u32,
     },
     /// The machine ended before it was up.
     #[error("the machine ended during its start ({how}): {stderr_tail}")]
     DiedAtStart {
-        /// How.
+        /// Exit of the process.
         how: ExitHow,
-        /// The end of its stderr, at most 4 KiB.
+        /// End of its stderr, at most 4 KiB.
         stderr_tail: String,
     },
     /// The machine did not come up in time; it was killed.
     #[error("the machine did not answer within {} s of its start: {stderr_tail}", after.as_secs())]
     StartTimeout {
-        /// The deadline.
+        /// Deadline.
         after: Duration,
-        /// The end of its stderr, at most 4 KiB.
+        /// End of its stderr, at most 4 KiB.
         stderr_tail: String,
     },
     /// The handle names no living machine.
@@ -75,78 +75,78 @@ pub enum Error {
     /// SIGKILL was sent but the process stays (uninterruptible in the host's kernel).
     #[error("process {pid} is still there {} s after SIGKILL", after.as_secs())]
     Unkillable {
-        /// The process.
+        /// Pid of the process.
         pid: i32,
-        /// How long was waited.
+        /// Time waited.
         after: Duration,
     },
-    /// It stands still at a write that the host's disk has no room for.
-    #[error("the machine stands still: the host's disk has no room for what it writes")]
+    /// The machine is stopped at a write that does not fit on the host's disk.
+    #[error("the machine is stopped: the host's disk has no room for what it writes")]
     HostDiskFull,
-    /// QEMU's control socket.
+    /// Request on QEMU's control socket failed.
     #[error("QMP: {0}")]
     Qmp(#[from] qmp::Error),
     /// The machine was started without a network interface.
     #[error("{workspace} has no network interface")]
     NoInterface {
-        /// The machine's workspace.
+        /// Workspace of the machine.
         workspace: String,
     },
     /// Machines of this kind cannot be saved, paused or forked.
     #[error("this machine cannot be saved: {why}")]
     SnapshotUnsupported {
-        /// For the caller who asked.
+        /// Reason for the caller.
         why: String,
     },
     /// A memory image was made on a machine of another shape.
     #[error("the memory image does not fit this machine: {what} was {saved} and is {here}")]
     ShapeDiffers {
-        /// The part of the shape.
+        /// Part of the shape.
         what: &'static str,
-        /// As it was saved.
+        /// Saved value.
         saved: String,
-        /// As this daemon would make it.
+        /// Value that this daemon would use.
         here: String,
     },
     /// A memory image is not complete or not readable.
-    #[error("{} is no complete memory image: {why}", folder.display())]
+    #[error("{} is not a complete memory image: {why}", folder.display())]
     SnapshotDamaged {
-        /// The snapshot's folder.
+        /// Folder of the snapshot.
         folder: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
     /// Saving failed. The memory image was removed.
-    #[error("saving failed{}: {cause}", if *resumed { "" } else { ", and the guest stands still" })]
+    #[error("saving failed{}: {cause}", if *resumed { "" } else { ", and the guest is stopped" })]
     SaveFailed {
-        /// The guest is in the state it was in before.
+        /// True if the guest is in its former state again.
         resumed: bool,
-        /// The machine has the new top layer.
+        /// True if the machine has the new top layer.
         disk_switched: bool,
-        /// What went wrong.
+        /// Cause.
         #[source]
         cause: Box<Error>,
     },
-    /// The host's file system, process table or cgroups.
+    /// The host's file system, process table or cgroups failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation.
         action: &'static str,
-        /// On what.
+        /// Path of the operation.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with what was tried and on what.
+    /// Wraps an I/O error with the operation and its path, for `map_err`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 
-    /// A blocking task panicked or the runtime is going down.
+    /// Reports that a blocking task panicked or the runtime is shutting down.
     pub(super) fn lost_task(error: tokio::task::JoinError) -> Self {
         Self::Io {
             action: "run a blocking task for",
@@ -156,35 +156,35 @@ impl Error {
     }
 }
 
-/// Why a journalled machine cannot be taken up again.
+/// Reason why a journalled machine cannot be reattached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
-    /// The host was booted since.
+    /// The host was rebooted since.
     #[error("the host was rebooted since the machine started")]
     HostRebooted,
-    /// No such process.
+    /// The process has ended.
     #[error("process {pid} has ended")]
     Ended {
-        /// The machine's former pid.
+        /// Former pid of the machine.
         pid: i32,
     },
     /// The pid belongs to another process by now.
     #[error("process {pid} is another process by now")]
     PidReused {
-        /// The machine's former pid.
+        /// Former pid of the machine.
         pid: i32,
     },
-    /// The process and its control socket are the right ones, but it does not answer now: it may
-    /// be busy, or the host.
+    /// The process and its control socket are the right ones, but it does not answer now: it, or
+    /// the host, may be busy.
     #[error("the machine lives but does not answer: {reason}")]
     Silent {
-        /// What was waited for.
+        /// Request that was waited for.
         reason: String,
     },
     /// The process is the right one, but its control socket is not.
     #[error("the machine lives but cannot be controlled: {reason}")]
     Uncontrollable {
-        /// What QMP said, or did not.
+        /// Answer of QMP, or the lack of one.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a driver says about itself and about the limits it applied.
+//! Facts that a driver reports about itself and the limits it applied.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// As written in configuration and results.
+    /// Word in configuration and results.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Vm => "vm",
@@ -38,32 +38,32 @@ pub enum AcceleratorKind {
     Namespaces,
 }
 
-/// Which cgroup hierarchy holds a limit.
+/// Version of the cgroup hierarchy that enforces a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupVersion {
-    /// A hierarchy per controller.
+    /// One hierarchy per controller.
     V1,
-    /// The unified hierarchy.
+    /// Unified hierarchy.
     V2,
 }
 
-/// What a driver found when it was made. Shown by `check` and `workspace_info`.
+/// Facts that a driver found when it was made. Shown by `check` and `workspace_info`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Facts {
-    /// What executes the guest.
+    /// Accelerator that executes the guest.
     pub accelerator: AcceleratorKind,
-    /// Why this accelerator.
+    /// Reason for this accelerator.
     pub accelerator_why: String,
-    /// The program and its version, such as "QEMU emulator version 7.2.22".
+    /// Program and its version, such as "QEMU emulator version 7.2.22".
     pub program: String,
-    /// The carrier that a plan without a wish gets.
+    /// Default carrier of plans.
     pub carrier: Carrier,
-    /// The hierarchy that memory limits use, if any.
+    /// Version of the hierarchy that limits memory, if any.
     pub cgroup: Option<CgroupVersion>,
-    /// What machines of this driver cannot do on this host, each with its reason.
+    /// Limitations of this driver's machines on this host, each with its reason.
     pub cannot: Vec<String>,
-    /// Only of sandboxes.
+    /// Confinement; only of sandboxes.
     pub confinement: Option<Confinement>,
 }
 
@@ -93,8 +93,8 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// What this daemon's sandboxes have on this host. `subordinates` are users that it may give
-    /// them, or why it has none.
+    /// Confinement of this daemon's sandboxes on this host. `subordinates` are the users that it
+    /// may give them, or the reason why it has none.
     pub(super) fn with(subordinates: &Result<Subordinates, String>) -> Self {
         let own = rustix::process::geteuid();
         let user = match subordinates {
@@ -109,7 +109,7 @@ impl Confinement {
     }
 }
 
-/// Whether something is possible, and if not, why not.
+/// Support of a capability, or the reason why it is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "support", rename_all = "snake_case")]
 pub enum Support {
@@ -117,13 +117,13 @@ pub enum Support {
     Yes,
     /// Refused by name.
     No {
-        /// For the caller who asked.
+        /// Reason for the caller.
         why: String,
     },
 }
 
 impl Support {
-    /// A refusal.
+    /// Makes a refusal.
     pub fn no(why: impl Into<String>) -> Self {
         Self::No { why: why.into() }
     }
@@ -134,17 +134,17 @@ impl Support {
     }
 }
 
-/// What machines of a kind can do in principle. The owner asks here before it tries, and passes
-/// the refusal on to its caller.
+/// Capabilities of machines of a kind. The owner checks here before it tries, and passes the
+/// refusal on to its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// RAM and device state can be saved and resumed.
+    /// Support for saving and resuming RAM and device state.
     pub memory_snapshots: Support,
-    /// The guest runs a kernel of its own.
+    /// Support for a kernel of the guest's own.
     pub own_kernel: Support,
-    /// `disk_gb` is a hard limit.
+    /// Support for `disk_gb` as a hard limit.
     pub disk_limit: Support,
-    /// The guest has users besides root.
+    /// Support for users besides root.
     pub several_users: Support,
 }
 

@@ -1,4 +1,4 @@
-//! The one fake driver, for every test that needs machines but no processes.
+//! Fake driver, for every test that needs machines but no processes.
 
 mod snapshots;
 
@@ -20,7 +20,7 @@ use super::{
     MachineHandle, Memory, Plan, Ram, Snapshots, Support,
 };
 
-/// The images that `TEST_HIVEKEEP_IMAGES` names, or why there are none.
+/// Images that `TEST_HIVEKEEP_IMAGES` names, or the reason why there are none.
 #[cfg(test)]
 pub(super) fn images() -> Result<hivekeep_image::ImageStore, String> {
     let root = std::env::var_os("TEST_HIVEKEEP_IMAGES");
@@ -28,14 +28,14 @@ pub(super) fn images() -> Result<hivekeep_image::ImageStore, String> {
     hivekeep_image::ImageStore::open(root.into()).map_err(|error| error.to_string())
 }
 
-/// The image `base` of [`images`].
+/// Image `base` of [`images`].
 #[cfg(test)]
 pub(super) async fn image() -> Result<hivekeep_image::VerifiedImage, String> {
     let image = images()?.resolve(hivekeep_image::ImageName::Base).await;
     image.map_err(|error| error.to_string())
 }
 
-/// Ends a real machine when its test ends, however that is.
+/// Drop guard that kills a real machine when its test ends.
 #[cfg(test)]
 pub(super) struct EndsWithTest(Vec<ProcessId>);
 
@@ -50,7 +50,7 @@ impl EndsWithTest {
 impl Drop for EndsWithTest {
     fn drop(&mut self) {
         for process in &self.0 {
-            // Only the very process: its pid may be another's by now.
+            // Kills only the very process: its pid may be another's by now.
             if let Ok(process) = super::process::Pinned::open(*process) {
                 let _gone_already = process.signal(rustix::process::Signal::KILL);
             }
@@ -58,7 +58,7 @@ impl Drop for EndsWithTest {
     }
 }
 
-/// A small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
+/// Makes a small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
 pub fn plan(workspace: &str, root: &Path) -> Plan {
     Plan {
         workspace: workspace.to_owned(),
@@ -84,16 +84,16 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
     }
 }
 
-/// What a test can see of, and do to, machines that do not exist.
+/// Driver of machines that do not exist, with controls for tests.
 pub struct FakeDriver {
     isolation: Isolation,
     facts: Facts,
     capabilities: Capabilities,
     state: Mutex<State>,
     guest: Option<FakeGuest>,
-    /// Calls that wait.
+    /// Names of calls that are blocked.
     held: watch::Sender<HashSet<&'static str>>,
-    /// How many calls there were.
+    /// Number of calls so far.
     count: watch::Sender<usize>,
 }
 
@@ -108,14 +108,14 @@ struct State {
     save_failures: Vec<Error>,
     forward_failures: Vec<Error>,
     paused: HashSet<String>,
-    /// Whether there is room by now.
+    /// Stopped machines, and whether there is room by now.
     starved: HashMap<String, bool>,
     tops: HashMap<String, PathBuf>,
     next_pid: i32,
 }
 
 impl FakeDriver {
-    /// Machines of the given isolation, none running.
+    /// Makes a driver of the given isolation, with no machine running.
     pub fn new(isolation: Isolation) -> Self {
         let support = match isolation {
             Isolation::Vm => Support::Yes,
@@ -140,7 +140,7 @@ impl FakeDriver {
         Self { isolation, facts, capabilities, state: Mutex::default(), guest: None, held, count }
     }
 
-    /// The same with this guest behind each machine's socket.
+    /// Puts this guest behind each machine's socket.
     pub fn with_guests(mut self, guest: FakeGuest) -> Self {
         self.guest = Some(guest);
         self
@@ -150,42 +150,41 @@ impl FakeDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every call so far, such as `launch ws_1`.
+    /// Calls so far, such as `launch ws_1`.
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// The next launch fails with this.
+    /// Makes the next launch fail with this.
     pub fn fail_next_launch(&self, error: Error) {
         self.state().failures.push(error);
     }
 
-    /// The next re-attachment fails with this, whether or not the machine runs.
+    /// Makes the next re-attachment fail with this, whether or not the machine runs.
     pub fn fail_next_reattach(&self, gone: Gone) {
         self.state().reattach_failures.push(gone);
     }
 
-    /// The next change of forwards fails with this.
+    /// Makes the next change of forwards fail with this.
     pub fn fail_next_forwards(&self, error: Error) {
         self.state().forward_failures.push(error);
     }
 
-    /// Calls of this name, such as `launch`, wait until they are let go on.
+    /// Blocks calls of this name, such as `launch`, until they are unblocked.
     pub fn hold(&self, call: &'static str, hold: bool) {
         self.held.send_modify(|held| {
             let _was_so = if hold { held.insert(call) } else { held.remove(call) };
         });
     }
 
-    /// Returns once there was such a call, as [`FakeDriver::calls`] names it, after the first
-    /// `seen` ones.
+    /// Waits for such a call, as [`FakeDriver::calls`] names it, after the first `seen` ones.
     pub async fn called(&self, call: &str, seen: usize) {
         let mut count = self.count.subscribe();
         let there = count.wait_for(|_| self.calls().iter().skip(seen).any(|is| is == call));
         let _the_driver_is_here = there.await.is_ok();
     }
 
-    /// Whether machines that run withstand a kill.
+    /// Makes running machines withstand a kill.
     pub fn refuse_kills(&self, refuse: bool) {
         self.state().kills_refused = refuse;
     }
@@ -207,12 +206,13 @@ impl FakeDriver {
         }
     }
 
-    /// Whether the machine runs.
+    /// True while the machine runs.
     pub fn is_running(&self, workspace: &str) -> bool {
         self.state().machines.get(workspace).is_some_and(|machine| machine.borrow().is_none())
     }
 
-    /// Stops a machine at a write that finds no room: whoever connects to its guest is refused.
+    /// Stops a machine at a write that does not fit on the disk: connections to its guest are
+    /// refused.
     pub fn starve(&self, workspace: &str) {
         let mut state = self.state();
         state.starved.insert(workspace.to_owned(), false);
@@ -221,12 +221,12 @@ impl FakeDriver {
         }
     }
 
-    /// There is room again: the machine goes on when it is told to.
+    /// Makes room again: the machine continues when it is resumed.
     pub fn make_room(&self, workspace: &str) {
         self.state().starved.insert(workspace.to_owned(), true);
     }
 
-    /// Has the guest behind a machine's socket, if there are guests.
+    /// Starts the guest behind a machine's socket, if there are guests.
     fn serve(&self, workspace: &str, socket: &Path) -> Result<(), Error> {
         let Some(guest) = &self.guest else { return Ok(()) };
         let _there_was_none = std::fs::remove_file(socket);
@@ -245,7 +245,7 @@ impl FakeDriver {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// Waits while calls of this name are held.
+    /// Waits while calls of this name are blocked.
     async fn held(&self, call: &'static str) {
         let mut held = self.held.subscribe();
         let _the_driver_is_here = held.wait_for(|held| !held.contains(call)).await.is_ok();
@@ -292,7 +292,7 @@ impl Driver for FakeDriver {
         state.starved.remove(&plan.workspace);
         state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
         state.next_pid += 1;
-        // Beyond the kernel's largest pid: never a real process.
+        // Pid beyond the kernel's largest: never a real process.
         let process = ProcessId { pid: 0x4000_0000 + state.next_pid, start_ticks: 1 };
         let path = plan.folders.link_socket();
         let handle = MachineHandle {

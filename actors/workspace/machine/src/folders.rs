@@ -1,4 +1,4 @@
-//! The three folders of a workspace: for the time it runs, for its disk, and for its logs.
+//! Folders of a workspace: one for the time it runs, one for its disk, and one for its logs.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,77 +12,80 @@ use uuid::Uuid;
 use super::plan::Plan;
 use super::{Error, console};
 
-/// Says whose folder it is; only a folder that holds it is ever removed. A link to the machine's
-/// uuid: made whole or not at all, also where the host crashes. Earlier daemons made a file.
+/// Name of the marker that says whose folder it is; only a marked folder is ever removed. A
+/// symbolic link to the machine's uuid, which is made atomically even if the host crashes. Earlier
+/// daemons made a file.
 const MARKER: &str = ".hivekeep-machine";
-/// How much of a log is read back at most.
+/// Maximum number of bytes of a log that are read back.
 const LOG_READ_BYTES: u64 = 2 * console::KEEP_BYTES;
 
-/// Each is named after the workspace and stands in a root that holds nothing else.
+/// Folders of one workspace. Each is named after the workspace and lies in a root that contains
+/// nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Folders {
-    /// Sockets; gone with the machine.
+    /// Folder of sockets; removed with the machine.
     pub run_dir: PathBuf,
-    /// The overlay; gone with the workspace.
+    /// Folder of the overlay; removed with the workspace.
     pub disk_dir: PathBuf,
-    /// Console and stderr; may outlive both.
+    /// Folder of console and stderr; may outlive both.
     pub log_dir: PathBuf,
 }
 
-/// Whether discarding a workspace takes its logs too.
+/// Fate of the logs when a workspace is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogsOnDiscard {
-    /// A failed creation can still be looked into.
+    /// Keep them, so that a failed creation can be examined.
     Keep,
-    /// Nothing stays.
+    /// Remove them.
     Remove,
 }
 
-/// What was kept of a machine's output, oldest first, at most 2 MiB each.
+/// Kept output of a machine, oldest first, at most 2 MiB each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Logs {
-    /// What the guest printed on its console.
+    /// Output of the guest's console.
     pub console: String,
-    /// What the machine's program itself complained of.
+    /// Error output of the machine's program.
     pub stderr: String,
 }
 
 impl Folders {
-    /// QEMU's control socket.
+    /// Path of QEMU's control socket.
     pub fn qmp(&self) -> PathBuf {
         self.run_dir.join("qmp")
     }
-    /// The console's socket.
+    /// Path of the console's socket.
     pub(super) fn console_socket(&self) -> PathBuf {
         self.run_dir.join("console")
     }
-    /// A sandbox's console: a FIFO.
+    /// Path of a sandbox's console, a FIFO.
     pub(super) fn console_pipe(&self) -> PathBuf {
         self.run_dir.join("console.fifo")
     }
-    /// The link's socket (virtio-serial, sandbox).
+    /// Path of the link's socket (virtio-serial, sandbox).
     pub(super) fn link_socket(&self) -> PathBuf {
         self.run_dir.join("link")
     }
-    /// Belongs to the machine's user, for `vhost-device-vsock` makes its sockets itself.
+    /// Folder of the vsock sockets. Belongs to the machine's user, because `vhost-device-vsock`
+    /// makes its sockets itself.
     pub(super) fn vsock_dir(&self) -> PathBuf {
         self.run_dir.join("vsock")
     }
-    /// The VM's overlay.
+    /// Path of the VM's overlay.
     pub fn disk(&self) -> PathBuf {
         self.disk_dir.join("disk.qcow2")
     }
-    /// The console's rolling log.
+    /// Path of the console's rolling log.
     pub fn console_log(&self) -> PathBuf {
         self.log_dir.join("console.log")
     }
-    /// The program's stderr.
+    /// Path of the program's stderr.
     pub fn stderr_log(&self) -> PathBuf {
         self.log_dir.join("stderr.log")
     }
 }
 
-/// Makes the folder where it is missing, and marks it as this plan's.
+/// Makes the folder if it is missing, and marks it as this plan's.
 pub(super) fn make(dir: &Path, mode: u32, plan: &Plan) -> Result<(), Error> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -100,7 +103,7 @@ pub(super) fn make(dir: &Path, mode: u32, plan: &Plan) -> Result<(), Error> {
         .map_err(Error::io("mark", &marker))
 }
 
-/// The machine that a folder belongs to; `None` if it is not a machine's folder.
+/// Machine that a folder belongs to; `None` if it is not a machine's folder.
 pub(super) fn owner(dir: &Path) -> Option<Uuid> {
     let marker = dir.join(MARKER);
     if let Ok(uuid) = fs::read_link(&marker) {
@@ -118,8 +121,8 @@ fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes a marked folder with all it holds; nothing if it is not there. Links are not followed.
-/// The marker goes last, so that an interrupted removal can be taken up again.
+/// Removes a marked folder with its contents; success if it does not exist. Links are not followed.
+/// The marker is removed last, so that an interrupted removal can be resumed.
 pub(super) fn remove(dir: &Path) -> Result<(), Error> {
     if !dir.exists() {
         return Ok(());
@@ -142,7 +145,7 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
     remove_tree(dir).map_err(Error::io("remove", dir))
 }
 
-/// The last `limit` bytes of a file; empty if it is not there. Invalid UTF-8 is replaced.
+/// Last `limit` bytes of a file; empty if it does not exist. Invalid UTF-8 is replaced.
 pub(super) fn tail(path: &Path, limit: u64) -> io::Result<String> {
     let mut file = match fs::File::open(path) {
         Ok(file) => file,
@@ -156,7 +159,7 @@ pub(super) fn tail(path: &Path, limit: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The end of the machine's stderr for an error message, at most 4 KiB.
+/// End of the machine's stderr for an error message, at most 4 KiB.
 pub(super) fn stderr_tail(folders: &Folders) -> String {
     tail(&folders.stderr_log(), 4096).unwrap_or_default().trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The journalled identity of a running machine.
+//! Journalled identity of a running machine.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use super::folders::Folders;
 use super::snapshot::Held;
 pub use hivekeep_link::Endpoint;
 
-/// A process that cannot be mistaken for a later one with the same pid.
+/// Identity of a process that cannot be mistaken for a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// In the daemon's pid namespace.
+    /// Pid in the daemon's pid namespace.
     pub pid: i32,
     /// Clock ticks from the host's boot to the process's start (`/proc/PID/stat`, field 22).
     pub start_ticks: u64,
 }
 
 impl ProcessId {
-    /// The process that has this pid now.
+    /// Identity of the process that has this pid now.
     pub fn of_pid(pid: i32) -> Result<Self, Gone> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .map_err(|_| Gone::Ended { pid })?;
@@ -29,7 +29,7 @@ impl ProcessId {
         Ok(Self { pid, start_ticks })
     }
 
-    /// Whether the pid still is this process. A zombie still is.
+    /// Checks that the pid still is this process. A zombie still is.
     pub fn verify(self) -> Result<(), Gone> {
         if Self::of_pid(self.pid)? == self {
             Ok(())
@@ -39,8 +39,8 @@ impl ProcessId {
     }
 }
 
-/// Field 22 of a `stat` line. The second field is the program's name in parentheses, which may
-/// hold blanks and parentheses of its own, so counting starts after the last one.
+/// Parses field 22 of a `stat` line. The second field is the program's name in parentheses, which
+/// may contain blanks and parentheses of its own, so counting starts after the last one.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -51,62 +51,63 @@ fn is_zombie(pid: i32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Everything a later daemon needs to take the machine up again.
+/// Handle with everything a later daemon needs to reattach the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineHandle {
-    /// The workspace's id.
+    /// Id of the workspace.
     pub workspace: String,
-    /// Which driver made it.
+    /// Isolation, which selects the driver.
     pub isolation: Isolation,
-    /// QEMU, or the first process of the sandbox's pid namespace.
+    /// Process of QEMU, or the first one of the sandbox's pid namespace.
     pub process: ProcessId,
-    /// Processes beside it: bubblewrap's outer half, or `vhost-device-vsock`.
+    /// Helper processes: bubblewrap's outer half, or `vhost-device-vsock`.
     pub helpers: Vec<ProcessId>,
-    /// `/proc/sys/kernel/random/boot_id` at launch.
+    /// Boot id of the host at launch (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
-    /// From the plan; QEMU answers it over QMP.
+    /// Uuid of the plan; QEMU answers it over QMP.
     pub uuid: Uuid,
-    /// The user it runs as.
+    /// User that it runs as.
     pub uid: u32,
-    /// From the plan.
+    /// Folders of the plan.
     pub folders: Folders,
-    /// The cgroup folders that hold it, absolute; empty where there are none.
+    /// Absolute paths of its cgroup folders; empty where there are none.
     pub cgroup_dirs: Vec<PathBuf>,
-    /// How the link reaches it.
+    /// Endpoint of the link.
     pub endpoint: Endpoint,
-    /// How its memory is held; `None` for a sandbox, and for a machine of a daemon that could not
-    /// save machines.
+    /// Description of its memory; `None` for a sandbox, and for a machine of a daemon that could
+    /// not save machines.
     #[serde(default)]
     pub memory: Option<Held>,
-    /// It has a network interface. A machine from a memory image has one if the saved one had.
+    /// True if it has a network interface. A machine from a memory image has one if the saved one
+    /// had.
     #[serde(default)]
     pub nic: bool,
 }
 
 impl MachineHandle {
-    /// Whether the very process is still there.
+    /// Checks that the very process is still there.
     pub(super) fn verify_process(&self) -> Result<(), Gone> {
         if self.boot_id != boot_id() {
             return Err(Gone::HostRebooted);
         }
         self.process.verify()?;
         let pid = self.process.pid;
-        // A zombie still has its pid and start time, until its parent takes notice.
+        // A zombie keeps its pid and start time until its parent reaps it.
         if is_zombie(pid) { Err(Gone::Ended { pid }) } else { Ok(()) }
     }
 
-    /// QEMU's control socket.
+    /// Path of QEMU's control socket.
     pub fn qmp_path(&self) -> PathBuf {
         self.folders.qmp()
     }
 
-    /// The run folder.
+    /// Path of the run folder.
     pub fn run_dir(&self) -> &Path {
         &self.folders.run_dir
     }
 }
 
-/// The id of the host's current boot; empty if the kernel does not tell.
+/// Id of the host's current boot; empty if the kernel does not give one.
 pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())

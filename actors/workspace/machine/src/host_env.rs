@@ -1,4 +1,4 @@
-//! What both drivers do alike: watching, killing and clearing away.
+//! Host environment shared by both drivers: watching, killing and cleaning up.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,26 +17,26 @@ use super::sandbox::Subordinates;
 use super::trash::Trash;
 use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};
 
-/// How long a killed process may take to vanish.
+/// Maximum time for a killed process to vanish.
 const KILL_WAIT: Duration = Duration::from_secs(10);
-/// How long a helper may take to end by itself after its machine.
+/// Maximum time for a helper to end by itself after its machine.
 const HELPER_WAIT: Duration = Duration::from_secs(2);
 
-/// The ground the drivers of one daemon stand on. Cheap to clone; all clones are one.
+/// Environment of one daemon's drivers. Cheap to clone; all clones share one.
 #[derive(Debug, Clone)]
 pub struct HostEnv {
     pub(super) options: Options,
     pub(super) cgroups: Cgroups,
     pub(super) watcher: Watcher,
     pub(super) trash: Trash,
-    /// Users that a daemon of an ordinary user may give to sandboxes, or why it has none.
+    /// Users that an unprivileged daemon may give to sandboxes, or the reason why it has none.
     pub(super) subordinates: Result<Subordinates, String>,
     /// Tasks beside a running machine, by workspace; behind a plain mutex never held across an
     /// await.
     beside: Arc<Mutex<HashMap<String, Beside>>>,
 }
 
-/// What goes on beside a running machine.
+/// Tasks and processes of a running machine.
 #[derive(Debug)]
 struct Beside {
     tasks: Vec<AbortHandle>,
@@ -44,7 +44,7 @@ struct Beside {
 }
 
 impl HostEnv {
-    /// Finds the host's cgroups. `run_root` is the folder of all run folders: it tells this
+    /// Finds the host's cgroups. `run_root` is the folder of all run folders: it distinguishes this
     /// daemon's cgroups from another's. Blocks for some file system calls, and for some short
     /// programs where the daemon is not root. Legal before any machine is started.
     pub fn open(options: Options, run_root: &Path) -> Self {
@@ -55,13 +55,13 @@ impl HostEnv {
         Self { options, cgroups, watcher, trash, subordinates, beside }
     }
 
-    /// Removes the daemon's cgroup folders where no machine is in them. Legal at the very end of a
+    /// Removes the daemon's cgroup folders that hold no machine. Legal at the very end of a
     /// graceful stop.
     pub fn leave(&self) {
         self.cgroups.leave();
     }
 
-    /// Refuses when limits are required and the host lacks a controller. Starts nothing.
+    /// Fails when limits are required and the host lacks a controller. Starts nothing.
     pub(super) fn check_limits(&self) -> Result<(), Error> {
         match self.cgroups.missing() {
             Some((what, why)) if self.options.cgroup_required => {
@@ -82,9 +82,9 @@ impl HostEnv {
         MachineExit { how, at: chrono::Utc::now(), stderr_tail: tail.unwrap_or_default() }
     }
 
-    /// Ends the machine, then its helpers, then whatever is left in its cgroup.
+    /// Kills the machine, then its helpers, then whatever is left in its cgroup.
     pub(super) async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
-        // After a reboot of the host the same pid and start time may be anybody's.
+        // After a reboot of the host the same pid and start time may belong to another process.
         if handle.boot_id != super::handle::boot_id() {
             return Ok(());
         }
@@ -102,8 +102,8 @@ impl HostEnv {
         tokio::task::spawn_blocking(kill).await.map_err(Error::lost_task)
     }
 
-    /// Tasks that run as long as the machine: the trimming of its logs and what the driver adds.
-    /// Replaces those of an earlier call.
+    /// Starts the tasks that run as long as the machine: the trimming of its logs and what the
+    /// driver adds. Replaces those of an earlier call.
     pub(super) fn begin_beside(&self, handle: &MachineHandle, tasks: Vec<AbortHandle>) {
         self.watcher.watch(handle.process);
         for helper in &handle.helpers {
@@ -171,8 +171,8 @@ impl HostEnv {
     }
 }
 
-/// The folders of a plan. The run and disk folders may be passed by the machine's user, who must
-/// reach what lies in them; the logs are the daemon's alone.
+/// Makes the folders of a plan. The machine's user may enter the run and disk folders, because it
+/// must reach their contents; the logs are the daemon's alone.
 pub(super) fn make_folders(plan: &Plan) -> Result<(), Error> {
     folders::make(&plan.folders.run_dir, 0o711, plan)?;
     folders::make(&plan.folders.disk_dir, 0o711, plan)?;
@@ -194,24 +194,25 @@ pub(super) fn tag(run_root: &Path) -> String {
     blake3::hash(run_root.as_os_str().as_bytes()).to_hex()[..8].to_owned()
 }
 
-/// Processes that were started but belong to no handle yet. Dropped without [`Newborn::keep`],
-/// as when a launch fails or is cancelled, it kills them and removes their cgroup.
+/// Drop guard of processes that were started but belong to no handle yet. Dropped without
+/// [`Newborn::keep`], as when a launch fails or is cancelled, it kills them and removes their
+/// cgroup.
 pub(super) struct Newborn {
-    ground: HostEnv,
+    host_env: HostEnv,
     workspace: String,
     processes: Vec<ProcessId>,
 }
 
 impl Newborn {
-    pub(super) fn new(ground: &HostEnv, workspace: &str) -> Self {
-        Self { ground: ground.clone(), workspace: workspace.to_owned(), processes: Vec::new() }
+    pub(super) fn new(host_env: &HostEnv, workspace: &str) -> Self {
+        Self { host_env: host_env.clone(), workspace: workspace.to_owned(), processes: Vec::new() }
     }
 
     pub(super) fn add(&mut self, process: ProcessId) {
         self.processes.push(process);
     }
 
-    /// The machine is up: its life is the handle's from now on.
+    /// Releases the processes: the machine is up and belongs to its handle.
     pub(super) fn keep(mut self) {
         self.processes.clear();
         self.workspace.clear();
@@ -226,14 +227,14 @@ impl Drop for Newborn {
         for process in &self.processes {
             // Watched, so that they are reaped.
             if tokio::runtime::Handle::try_current().is_ok() {
-                self.ground.watcher.watch(*process);
+                self.host_env.watcher.watch(*process);
             }
             if let Ok(pinned) = Pinned::open(*process) {
                 let _ = pinned.signal(rustix::process::Signal::KILL);
             }
         }
-        let (cgroups, workspace) = (self.ground.cgroups.clone(), self.workspace.clone());
-        // A thread of its own: this may run on an async thread, and the removal waits.
+        let (cgroups, workspace) = (self.host_env.cgroups.clone(), self.workspace.clone());
+        // Runs on a thread of its own: this may be an async thread, and the removal waits.
         let removal = std::thread::Builder::new().name("cgroup-removal".into()).spawn(move || {
             if let Err(error) = cgroups.remove(&workspace) {
                 tracing::warn!(workspace, %error, "cgroup of a failed launch");

@@ -1,8 +1,9 @@
-//! Whether KVM is worth using.
+//! Speed probe of KVM.
 //!
 //! On some hosts `/dev/kvm` opens, a VM can be made, and then the kernel interprets the guest
-//! instruction by instruction. So presence says nothing: a small real-mode loop is timed. A forked
-//! child does it, since a hanging `KVM_RUN` must not hang the daemon; it is killed at a deadline.
+//! instruction by instruction. So its presence proves nothing: a small real-mode loop is timed. A
+//! forked child does it, since a hanging `KVM_RUN` must not hang the daemon; it is killed at a
+//! deadline.
 #![allow(unsafe_code)]
 
 use std::io::Read;
@@ -15,26 +16,26 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use serde::Serialize;
 
-/// What hardware reaches by far and interpretation never does: 0.03 to 0.23 million a second were
-/// measured where KVM interprets.
+/// Minimum speed, which hardware exceeds by far and interpretation never reaches: 0.03 to 0.23
+/// million a second were measured where KVM interprets.
 const NEEDED_PER_SEC: u64 = 20_000_000;
-/// How long the loop is timed.
+/// Time for which the loop runs.
 const SPAN: Duration = Duration::from_millis(30);
-/// When the child is given up.
+/// Time after which the child is given up.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// `dec ecx; jnz -4; hlt`, in real mode.
+/// Code of the loop, `dec ecx; jnz -4; hlt`, in real mode.
 const LOOP: [u8; 5] = [0x66, 0x49, 0x75, 0xfc, 0xf4];
 const LOOP_ADDRESS: u64 = 0x1000;
 const PAGE_BYTES: usize = 4096;
 
-/// What the probe found.
+/// Result of the probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KvmVerdict {
-    /// Whether a guest would run at the hardware's speed.
+    /// True if a guest would run at the hardware's speed.
     pub usable: bool,
     /// Speed of the loop; `None` if it did not run.
     pub iterations_per_sec: Option<u64>,
-    /// For people.
+    /// Reason for people.
     pub reason: String,
 }
 
@@ -93,7 +94,7 @@ fn read_answer(reader: OwnedFd) -> Option<u64> {
     Some(u64::from_le_bytes(word))
 }
 
-/// Kills and reaps the child; leaves it behind, as a zombie at worst, if it does not die in time.
+/// Kills and reaps the child; leaves it as a zombie at worst if it does not die in time.
 fn end(pid: libc::pid_t) {
     let Some(pid) = Pid::from_raw(pid) else { return };
     let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
@@ -104,7 +105,7 @@ fn end(pid: libc::pid_t) {
     let _ = rustix::process::waitid(WaitId::PidFd(fd.as_fd()), options);
 }
 
-/// In the child: iterations a second.
+/// Measures iterations per second, in the child.
 fn speed() -> Option<u64> {
     let vm = Kvm::new().ok()?.create_vm().ok()?;
     // SAFETY: a fresh anonymous mapping that nothing else knows; it lives until the child exits.

@@ -1,9 +1,10 @@
-//! What of Landlock this host's kernel has, by its ABI version.
+//! Landlock support of this host's kernel, by its ABI version.
 #![allow(unsafe_code)]
 
 use serde::Serialize;
 
-/// What sandboxes ask for (`hivekeep-guest`, `sandbox/confine.rs`), with the first ABI that has it.
+/// Features that sandboxes ask for (`hivekeep-guest`, `sandbox/confine.rs`), with the first ABI
+/// that has each.
 const ASKED: [(u32, &str); 3] = [
     (1, "the denial of every mount operation"),
     (5, "the denial of device ioctls"),
@@ -37,7 +38,7 @@ pub struct Landlock {
 }
 
 impl Landlock {
-    /// Of the kernel that runs.
+    /// Support of the running kernel.
     pub fn here() -> Self {
         // SAFETY: a null attribute of size 0 with this flag only asks for the version.
         let abi = unsafe {

@@ -1,8 +1,8 @@
-//! The qcow2 files that a disk is made of.
+//! Disk layers: the qcow2 files that a disk is made of.
 //!
-//! A layer holds only what differs from what it stands on; which file that is, is told to QEMU
-//! with each start ([`super::Disk`]) and written nowhere in the file. A new layer is therefore
-//! nothing but its size: 256 KiB of address space of which three pages are written.
+//! A layer contains only what differs from the file below it; that file is given to QEMU at each
+//! start ([`super::Disk`]) and not recorded in the layer. A new layer is therefore nothing but its
+//! size: 256 KiB of address space of which three pages are written.
 
 pub mod header;
 mod merge;
@@ -15,21 +15,22 @@ use std::path::Path;
 use super::Error;
 pub use merge::merge;
 
-/// QEMU's default.
+/// Cluster size, QEMU's default.
 const CLUSTER_BYTES: u64 = 64 << 10;
-/// What one entry of the first-level table covers: a second-level table's 8192 clusters.
+/// Bytes covered by one entry of the first-level table: a second-level table's 8192 clusters.
 const L1_COVERS_BYTES: u64 = CLUSTER_BYTES * (CLUSTER_BYTES / 8);
-/// Header, reference count table and reference count block: a cluster each, before the L1 table.
+/// Offset of the L1 table, after header, reference count table and reference count block of one
+/// cluster each.
 const L1_AT: u64 = 3 * CLUSTER_BYTES;
 
-/// The name of a layer's node in QEMU: at most 31 characters, of which the file's node needs five.
+/// Name of a layer's node in QEMU: at most 31 characters, of which the file's node needs five.
 pub(super) fn node(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     format!("l{}", &blake3::hash(path.as_os_str().as_bytes()).to_hex()[..24])
 }
 
-/// Makes an empty layer: complete and synced under its name, or not there. Does nothing if it is
-/// there already. Blocks.
+/// Makes an empty layer: complete and synced under its name, or absent. Does nothing if it exists
+/// already. Blocks.
 pub fn make_top(path: &Path, size_bytes: u64) -> Result<(), Error> {
     if path.exists() {
         return Ok(());
@@ -37,13 +38,13 @@ pub fn make_top(path: &Path, size_bytes: u64) -> Result<(), Error> {
     publish(path, |fresh| write_empty(fresh, size_bytes))
 }
 
-/// Bytes that a layer takes on the disk. Blocks.
+/// Size of a layer on the disk in bytes. Blocks.
 pub fn layer_bytes(path: &Path) -> Result<u64, Error> {
     let meta = fs::metadata(path).map_err(Error::io("look at", path))?;
     Ok(meta.blocks() * 512)
 }
 
-/// Lets `make` write a file beside `path`, syncs it and renames it.
+/// Publishes atomically: lets `make` write a file beside `path`, syncs it and renames it.
 pub(super) fn publish(
     path: &Path,
     make: impl FnOnce(&Path) -> io::Result<()>,
@@ -61,7 +62,7 @@ pub(super) fn publish(
     made.map_err(Error::io("make the disk layer", path))
 }
 
-/// An image in which every cluster is unallocated. Version 3, as `qemu-img create` makes it.
+/// Writes an image in which every cluster is unallocated, version 3, as `qemu-img create` makes it.
 fn write_empty(path: &Path, size_bytes: u64) -> io::Result<()> {
     let l1_entries = size_bytes.div_ceil(L1_COVERS_BYTES);
     let l1_clusters = (l1_entries * 8).div_ceil(CLUSTER_BYTES);
@@ -70,18 +71,18 @@ fn write_empty(path: &Path, size_bytes: u64) -> io::Result<()> {
     let mut put = |bytes: &[u8]| header.extend_from_slice(bytes);
     put(b"QFI\xfb");
     put(&3_u32.to_be_bytes());
-    // No backing file is named.
+    // Backing file: none.
     put(&[0; 12]);
     put(&CLUSTER_BYTES.ilog2().to_be_bytes());
     put(&size_bytes.to_be_bytes());
-    // No encryption.
+    // Encryption: none.
     put(&0_u32.to_be_bytes());
     put(&u32::try_from(l1_entries).map_err(io::Error::other)?.to_be_bytes());
     put(&L1_AT.to_be_bytes());
-    // The reference count table: where, and how many clusters.
+    // Reference count table: offset, and number of clusters.
     put(&CLUSTER_BYTES.to_be_bytes());
     put(&1_u32.to_be_bytes());
-    // No internal snapshots, no feature bits.
+    // Internal snapshots and feature bits: none.
     put(&[0; 4 + 8 + 24]);
     // Reference counts of 2^4 bits, the header's length, and compression by deflate.
     put(&4_u32.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Machine drivers: what starts, watches and ends the process behind a workspace.
+//! Machine drivers: they start, watch and end the process behind a workspace.
 //!
 //! ```text
 //!  owner ── Plan ──► prepare ──► launch ──► MachineHandle ──► journal
@@ -9,12 +9,12 @@
 //!  release (run folder, sockets, cgroup) ◄─────┘      discard (the disk too)
 //! ```
 //!
-//! Two real drivers stand behind [`Driver`]: [`vm::VmDriver`] runs QEMU, [`sandbox::SandboxDriver`]
+//! Two real drivers implement [`Driver`]: [`vm::VmDriver`] runs QEMU, [`sandbox::SandboxDriver`]
 //! runs bubblewrap. A machine is its own session, outlives the daemon, and is only ever addressed
 //! through a pidfd whose start time was checked, so a recycled pid is never touched.
 //!
-//! The owner journals its intent (the [`Plan`]) before `launch` and the handle after it. What lies
-//! between is found by [`sweep::Sweeper`] at the next start.
+//! The owner journals its intent (the [`Plan`]) before `launch` and the handle after it. At the
+//! next start [`sweep::Sweeper`] finds machines that were started in between.
 
 pub mod cgroup;
 pub mod codes;
@@ -72,27 +72,27 @@ pub use snapshot::{
 };
 pub use spawn::raise_open_files;
 
-/// A started machine.
+/// Started machine.
 #[derive(Debug, Clone)]
 pub struct Launched {
-    /// To be journalled by the owner before it answers anyone.
+    /// Handle, to be journalled by the owner before it answers anyone.
     pub handle: MachineHandle,
-    /// Which of the asked limits hold, and how.
+    /// Limits that are enforced, and by which mechanism.
     pub limits: AppliedLimits,
 }
 
-/// What every kind of machine can be asked. Object safe: owners hold an `Arc<dyn Driver>`.
+/// Driver of one kind of machine. Object safe: owners hold an `Arc<dyn Driver>`.
 ///
 /// No method blocks the calling thread, and each bounds its own waiting.
 #[async_trait]
 pub trait Driver: Send + Sync {
-    /// The isolation this driver gives.
+    /// Isolation of this driver's machines.
     fn isolation(&self) -> Isolation;
 
-    /// What was found at start: accelerator, versions, carrier, what cannot be done.
+    /// Facts found at start: accelerator, versions, carrier, limitations.
     fn facts(&self) -> &Facts;
 
-    /// What a machine of this kind can do at all.
+    /// Capabilities of this kind of machine.
     fn capabilities(&self) -> &Capabilities;
 
     /// Makes the run folder, the log folder and the disk where they are missing. Legal to repeat
@@ -103,7 +103,7 @@ pub trait Driver: Send + Sync {
     /// A failure leaves no process and no cgroup; the logs stay.
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error>;
 
-    /// Takes a journalled machine up again, after checking that it is the very process that was
+    /// Reattaches a journalled machine, after checking that it is the very process that was
     /// launched. Starts nothing and ends nothing.
     async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone>;
 
@@ -112,32 +112,33 @@ pub trait Driver: Send + Sync {
     /// future has no effect on the machine.
     async fn watch(&self, handle: &MachineHandle) -> MachineExit;
 
-    /// Asks the machine to shut down by itself; returns when it was asked, not when it is down.
+    /// Asks the machine to shut down by itself; returns once it was asked, not once it is down.
     async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error>;
 
-    /// SIGKILL, then waits until the process and everything in its cgroup is gone. Success if it
-    /// already was.
+    /// Kills the machine with SIGKILL, then waits until the process and everything in its cgroup is
+    /// gone. Success if it already was.
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error>;
 
     /// Removes run folder, sockets and cgroup. Legal once the machine is gone. Logs and disk stay.
     async fn release(&self, plan: &Plan) -> Result<(), Error>;
 
-    /// [`Driver::release`], then removes the disk, and the logs if asked.
+    /// Releases the machine like [`Driver::release`], then removes the disk, and the logs if asked.
     async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error>;
 
-    /// Pausing, saving and forking, where machines of this kind can do it.
+    /// Snapshot operations, where machines of this kind support them.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         None
     }
 
-    /// Lets frames pass between the machine and its cable. A machine that boots is plugged in; one
-    /// from a memory image is not, see [`Snapshots::launch_from`]. Success if it is already.
+    /// Lets frames pass between the machine and the host side of its network card. A machine that
+    /// boots is plugged in; one from a memory image is not, see [`Snapshots::launch_from`]. Success
+    /// if it is plugged in already.
     async fn plug(&self, handle: &MachineHandle) -> Result<(), Error> {
         Err(Error::NoInterface { workspace: handle.workspace.clone() })
     }
 
-    /// Brings the forwards of a running machine whose cable ends in [`NicEnd::User`] to these,
-    /// whatever it has: all others end first. After a failure it can be asked for again.
+    /// Sets the forwards of a running machine with [`NicEnd::User`] to exactly these: all others
+    /// end first. After a failure it can be called again.
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
@@ -147,15 +148,15 @@ pub trait Driver: Send + Sync {
         Err(Error::NoInterface { workspace: handle.workspace.clone() })
     }
 
-    /// How the guest link reaches the machine.
+    /// Endpoint of the guest link.
     fn endpoint(&self, handle: &MachineHandle) -> Endpoint {
         handle.endpoint.clone()
     }
 
-    /// Memory that the machine's processes use now.
+    /// Memory in use by the machine's processes.
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error>;
 
-    /// The kept console and stderr of a machine that runs, stopped, or failed to start.
+    /// Kept console and stderr of a machine that runs, stopped, or failed to start.
     async fn logs(&self, folders: &Folders) -> Result<Logs, Error> {
         folders::read_logs(folders).await
     }

@@ -1,4 +1,4 @@
-//! How much memory a machine uses now.
+//! Memory usage of a machine.
 
 use std::fs;
 
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::handle::MachineHandle;
 
-/// Summed over the machine's processes.
+/// Usage summed over the machine's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Memory {
-    /// Resident, shared pages counted in full.
+    /// Resident bytes, shared pages counted in full.
     pub rss_bytes: u64,
-    /// Resident, shared pages counted by share; `None` where the kernel does not tell.
+    /// Resident bytes, shared pages counted by share; `None` where the kernel does not say.
     pub pss_bytes: Option<u64>,
 }
 
 impl Memory {
-    /// Of the machine and its helpers. `processes` are their pids.
+    /// Usage of the machine and its helpers. `processes` are their pids.
     pub(super) fn of(processes: &[i32]) -> Self {
         let mut total = Self { rss_bytes: 0, pss_bytes: Some(0) };
         for pid in processes {
@@ -42,7 +42,7 @@ fn of_process(pid: i32) -> Option<Memory> {
     Some(Memory { rss_bytes: pages * page_bytes, pss_bytes: None })
 }
 
-/// The machine's process, its helpers, and for a sandbox everything in its pid namespace.
+/// Pids of the machine, its helpers, and for a sandbox everything in its pid namespace.
 pub(super) fn processes(handle: &MachineHandle) -> Vec<i32> {
     let mut pids: Vec<i32> = std::iter::once(&handle.process)
         .chain(&handle.helpers)
@@ -61,7 +61,7 @@ pub(super) fn processes(handle: &MachineHandle) -> Vec<i32> {
     pids
 }
 
-/// Every pid of the host.
+/// Pids of all processes of the host.
 pub(super) fn all_pids() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

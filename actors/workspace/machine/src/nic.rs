@@ -1,4 +1,4 @@
-//! A machine's network interface.
+//! Network card of a machine.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 
 use hivekeep_kernel::ports::{Attachment, PortForward};
 
-/// What the machine has and where its cable ends.
+/// Network card: its MAC address and its host side.
 #[derive(Debug, Clone)]
 pub struct Nic {
-    /// What the device says its address is. A guest from a memory image keeps the one it knows
-    /// until it is told.
+    /// MAC address that the device reports. A guest from a memory image keeps the one it knows
+    /// until it is reconfigured.
     pub mac: [u8; 6],
-    /// The host's end.
+    /// Host side.
     pub end: NicEnd,
 }
 
-/// The host's end of a machine's cable.
+/// Host side of a machine's network card.
 #[derive(Debug, Clone)]
 pub enum NicEnd {
-    /// None: what the guest sends goes nowhere.
+    /// Unplugged: frames of the guest are dropped.
     Unplugged,
-    /// A queue of a tap: non-blocking, with a virtio header before each frame.
+    /// Queue of a tap: non-blocking, with a virtio header before each frame.
     Tap(Arc<OwnedFd>),
-    /// QEMU's own network stack, which needs no rights. It plays the gateway of this place and
-    /// lets nothing through but the forwards.
+    /// Network stack of QEMU, which needs no privileges. It acts as the gateway and lets nothing
+    /// through but the forwards.
     User {
-        /// As the guest is told. Its network has at least eight addresses: QEMU takes one for
-        /// itself.
+        /// Settings that the guest is given. The network has at least eight addresses: QEMU takes
+        /// one for itself.
         attachment: Attachment,
-        /// Ports of the host that lead to the guest.
+        /// Ports of the host that are forwarded to the guest.
         forwards: Vec<PortForward>,
     },
 }
 
 impl Nic {
-    /// What is wrong with it, in words for the plan's owner.
+    /// Checks the settings; the error is for the plan's owner.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.mac[0] & 1 != 0 || self.mac == [0; 6] {
-            return Err(format!("{} is no machine's address", mac_text(self.mac)));
+            return Err(format!("{} is not a valid address of a machine", mac_text(self.mac)));
         }
         let NicEnd::User { attachment, .. } = &self.end else { return Ok(()) };
         let Attachment { address, prefix_len, gateway, .. } = *attachment;
@@ -53,13 +53,13 @@ impl Nic {
     }
 }
 
-/// The first address of the network.
+/// First address of the network.
 pub(super) fn network(address: Ipv4Addr, prefix_len: u8) -> Ipv4Addr {
     let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
     Ipv4Addr::from_bits(address.to_bits() & mask)
 }
 
-/// As QEMU and people write it.
+/// Formats a MAC address as QEMU and people write it.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

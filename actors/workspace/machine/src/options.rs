@@ -1,4 +1,4 @@
-//! The drivers' part of the configuration.
+//! Options of the drivers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Default for Options {
             cgroup_required: false,
             machine_first_uid: 64100,
             machine_uid_count: 900,
-            // 64 MiB of translated code, and what an idle QEMU 7.2 was seen to use, doubled.
+            // Twice the sum of 64 MiB of translated code and the usage of an idle QEMU 7.2.
             vm_memory_overhead_mb: 256,
             sandbox_max_processes: 2048,
             launch_timeout_secs: 20,
@@ -108,7 +108,7 @@ impl Options {
         Duration::from_secs(self.launch_timeout_secs)
     }
 
-    /// The user that machine number `slot` runs as: one of the configured range when the daemon is
+    /// User that machine number `slot` runs as: one of the configured range when the daemon is
     /// root, else the daemon's own.
     pub(super) fn machine_user(&self, slot: u32) -> Result<MachineUser, super::Error> {
         let own = rustix::process::geteuid();
@@ -130,11 +130,11 @@ impl Options {
     }
 }
 
-/// Whom a machine runs as.
+/// User that a machine runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MachineUser {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Whether that is another user than the daemon's.
+    /// True if that is not the daemon's own user.
     pub(super) switch: bool,
 }

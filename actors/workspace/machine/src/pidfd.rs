@@ -1,4 +1,4 @@
-//! Waiting on a pidfd in tokio.
+//! Async wait on a pidfd.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! What the owner wants started, in plain values.
+//! Launch plan: the machine that the owner wants, in plain values.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::Error;
 use super::folders::Folders;
 use super::nic::Nic;
 
-/// How bytes travel between the host and the guest daemon.
+/// Transport between the host and the guest daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
@@ -24,7 +24,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// The word the guest's command line uses.
+    /// Word in the guest's command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Vsock => "vsock",
@@ -39,63 +39,63 @@ impl Carrier {
 /// `rootfs_tree`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Images {
-    /// An ELF kernel with a PVH note.
+    /// ELF kernel with a PVH note.
     pub kernel: Option<PathBuf>,
-    /// Modules and the guest daemon as `/init`.
+    /// Initrd with modules, and the guest daemon as `/init`.
     pub initrd: Option<PathBuf>,
-    /// The read-only base of the disk overlay.
+    /// Read-only base of the disk overlay.
     pub rootfs_ext4: Option<PathBuf>,
-    /// The same files as a folder, for the sandbox's overlay.
+    /// Same file system as a folder, for the sandbox's overlay.
     pub rootfs_tree: Option<PathBuf>,
 }
 
-/// What a VM's disk is made of: qcow2 layers over the image's raw root file system.
+/// Layers of a VM's disk: qcow2 files over the image's raw root file system.
 ///
-/// Which layer stands on which is said here and told to QEMU node by node. No path that a layer's
-/// header may hold is ever followed, so layers can be moved.
+/// The order of layers is given here and passed to QEMU node by node. No path in a layer's header
+/// is ever followed, so layers can be moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Frozen, oldest first. Opened read-only; several machines may stand on one.
+    /// Frozen layers, oldest first. Opened read-only; several machines may use one.
     pub layers: Vec<PathBuf>,
-    /// Written by this machine alone.
+    /// Top layer, written by this machine alone.
     pub top: PathBuf,
 }
 
-/// One machine to be. The owner keeps it in the workspace's record: `slot` and `uuid` must not
+/// Plan of one machine. The owner keeps it in the workspace's record: `slot` and `uuid` must not
 /// change during the workspace's life.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The workspace's id; also the name of its folders and its cgroup.
+    /// Id of the workspace; also the name of its folders and its cgroup.
     pub workspace: String,
-    /// The workspace's name, for people.
+    /// Name of the workspace, for people.
     pub name: String,
-    /// Proves later that a process is this machine; also the guest's machine id.
+    /// Uuid that proves later that a process is this machine; also the guest's machine id.
     pub uuid: Uuid,
-    /// Its disk began as another machine's, whose machine id is on it.
+    /// True if its disk began as another machine's, whose machine id is on it.
     pub is_fork: bool,
-    /// A small number, unique among the workspaces of this host: gives the machine its user.
+    /// Small number, unique among the workspaces of this host: gives the machine its user.
     pub slot: u32,
-    /// Processors.
+    /// Number of processors.
     pub vcpus: u32,
     /// RAM of the guest.
     pub memory_mb: u64,
     /// Size of the disk.
     pub disk_gb: u32,
-    /// What it boots from.
+    /// Images that it boots from.
     pub images: Images,
-    /// Where it lives.
+    /// Folders of the workspace.
     pub folders: Folders,
-    /// The disk; `None` is one layer of the workspace's own, [`Folders::disk`].
+    /// Layers of the disk; `None` is one layer of the workspace's own, [`Folders::disk`].
     pub disk: Option<Disk>,
     /// BLAKE3 of the link token, 64 hex digits.
     pub token_hash_hex: String,
-    /// The guest's host name.
+    /// Host name of the guest.
     pub hostname: String,
-    /// The link's carrier.
+    /// Carrier of the link.
     pub carrier: Carrier,
-    /// The guest's context id, 3 or above; needed by the two vsock carriers.
+    /// Context id of the guest, 3 or above; needed by the two vsock carriers.
     pub cid: Option<u32>,
-    /// The network interface; a machine without one has nothing but loopback.
+    /// Network card; a machine without one has nothing but loopback.
     pub nic: Option<Nic>,
 }
 
@@ -134,13 +134,13 @@ impl Plan {
         Ok(())
     }
 
-    /// The disk, also where the plan leaves it open.
+    /// Layers of the disk, with the default filled in.
     pub fn disk(&self) -> Disk {
         let own = || Disk { layers: Vec::new(), top: self.folders.disk() };
         self.disk.clone().unwrap_or_else(own)
     }
 
-    /// A part of the image that this kind of machine cannot do without.
+    /// Part of the image that this kind of machine requires.
     pub(super) fn image<'a>(
         part: &'a Option<PathBuf>,
         what: &'static str,
@@ -148,7 +148,7 @@ impl Plan {
         part.as_deref().ok_or_else(|| Error::BadPlan(format!("the image has no {what}")))
     }
 
-    /// What marks the machine's processes as this plan's: see [`super::sweep`].
+    /// Tag that marks the machine's processes as this plan's: see [`super::sweep`].
     pub(super) fn tag(&self) -> String {
         format!("hivekeep:{}:{}", self.uuid, self.folders.run_dir.display())
     }

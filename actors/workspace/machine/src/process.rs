@@ -1,5 +1,5 @@
-//! Watching and ending processes by pidfd: works alike for children of this daemon and for machines
-//! that an earlier daemon started.
+//! Process watcher by pidfd: works alike for children of this daemon and for machines that an
+//! earlier daemon started.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +36,7 @@ impl Pinned {
         }
     }
 
-    /// Waits for the end, and reaps the process if it is a child of ours.
+    /// Waits for the end, and reaps the process if it is a child of this daemon.
     async fn ended(self) -> ExitHow {
         let fd = match super::pidfd::register(self.0) {
             Ok(fd) => fd,
@@ -59,31 +59,32 @@ impl Pinned {
     }
 }
 
-/// One task per watched process: reaps it, and keeps its exit for everyone who asks.
+/// Watcher with one task per process: reaps it, and keeps its exit for everyone who asks.
 ///
-/// The table is behind a plain mutex, held for a lookup and never across an await.
+/// The table is behind a plain mutex, locked for a lookup and never across an await.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Watcher {
     exits: Arc<Mutex<HashMap<ProcessId, watch::Receiver<Option<ExitHow>>>>>,
 }
 
 impl Watcher {
-    /// Begins to watch; at once `Unknown` if the process is not there. Must run in a tokio runtime.
+    /// Begins to watch; at once `Unknown` if the process does not exist. Must run in a tokio
+    /// runtime.
     pub(super) fn watch(&self, process: ProcessId) -> watch::Receiver<Option<ExitHow>> {
         let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(exit) = exits.get(&process) {
             return exit.clone();
         }
-        let (told, exit) = watch::channel(None);
+        let (sender, exit) = watch::channel(None);
         match Pinned::open(process) {
             Ok(pinned) => {
                 tokio::spawn(async move {
                     let how = pinned.ended().await;
-                    told.send_replace(Some(how));
+                    sender.send_replace(Some(how));
                 });
             }
             Err(_) => {
-                told.send_replace(Some(ExitHow::Unknown));
+                sender.send_replace(Some(ExitHow::Unknown));
             }
         }
         exits.insert(process, exit.clone());
@@ -107,7 +108,7 @@ impl Watcher {
         }
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub(super) async fn kill(&self, process: ProcessId, wait: Duration) -> Result<(), Error> {
         let exit = self.exited(process);
         match Pinned::open(process) {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exits_of_children_are_told_to_everyone_and_reaped() {
+    async fn exits_of_children_are_reported_to_everyone_and_reaped() {
         let watcher = Watcher::default();
         let process = spawn("sleep 0.1; exit 7");
         let (one, two) = tokio::join!(watcher.exited(process), watcher.exited(process));

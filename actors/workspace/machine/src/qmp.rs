@@ -1,7 +1,7 @@
-//! QEMU's control protocol: one JSON object a line over a Unix socket.
+//! QMP client: QEMU's control protocol, one JSON object per line over a Unix socket.
 //!
-//! QEMU serves one client at a time and a second one waits, so the drivers connect for each
-//! request and close again; that is also why a later daemon finds the socket free.
+//! QEMU serves one client at a time and a second one waits, so the drivers connect for each request
+//! and close again; that is also why a later daemon finds the socket free.
 
 mod wire;
 
@@ -24,15 +24,15 @@ use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 pub use wire::Event;
 use wire::Incoming;
 
-/// Longest line accepted. What QEMU says of a disk names, for each layer, all layers below it: with
-/// eighty that is more than 1 MiB, and a disk has up to a hundred.
+/// Maximum length of a line. QEMU's description of a disk names, for each layer, all layers below
+/// it: with eighty that is more than 1 MiB, and a disk has up to a hundred.
 const LINE_BYTES: usize = 8 * 1024 * 1024;
-/// Commands that wait to be written.
+/// Maximum number of commands that wait to be written.
 const QUEUE: usize = 16;
-/// Events that wait to be read; more are dropped and counted.
+/// Maximum number of events that wait to be read; more are dropped and counted.
 const EVENT_QUEUE: usize = 64;
 
-/// What can go wrong with a control socket.
+/// Failure of a control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody listens.
@@ -41,17 +41,17 @@ pub enum Error {
     /// No answer in time. The connection stays usable.
     #[error("no answer to {what} within {} ms", after.as_millis())]
     Timeout {
-        /// The command, or "the greeting".
+        /// Name of the command, or "the greeting".
         what: String,
-        /// The deadline.
+        /// Deadline of the answer.
         after: Duration,
     },
     /// QEMU refused the command.
     #[error("{class}: {description}")]
     Refused {
-        /// QEMU's error class, such as `CommandNotFound`.
+        /// Error class of QEMU, such as `CommandNotFound`.
         class: String,
-        /// For people.
+        /// Description for people.
         description: String,
     },
     /// The connection ended.
@@ -62,12 +62,13 @@ pub enum Error {
 struct Command {
     id: u64,
     line: String,
-    /// Travels with the line's first byte; QEMU keeps it under the name that the command gives.
+    /// Descriptor sent with the line's first byte; QEMU keeps it under the name that the command
+    /// gives.
     fd: Option<OwnedFd>,
     reply: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// A connection. Dropping it closes the connection.
+/// Connection to QEMU. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Client {
     commands: mpsc::Sender<Command>,
@@ -75,7 +76,7 @@ pub struct Client {
     dropped_events: Arc<AtomicU64>,
 }
 
-/// QEMU's events in order; the newest are dropped while the queue is full.
+/// Events of QEMU in order; the newest are dropped while the queue is full.
 pub type Events = mpsc::Receiver<Event>;
 
 impl Client {
@@ -89,7 +90,7 @@ impl Client {
         tokio::time::timeout(timeout, connect).await.map_err(late)?
     }
 
-    /// [`Client::connect`] on a stream that is connected already.
+    /// Sets up a client like [`Client::connect`] on a stream that is connected already.
     pub async fn over(stream: UnixStream, timeout: Duration) -> Result<(Self, Events), Error> {
         let connect = async {
             let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(LINE_BYTES));
@@ -116,7 +117,7 @@ impl Client {
         tokio::time::timeout(timeout, connect).await.map_err(late)?
     }
 
-    /// Runs one command. Several may be under way at once. `arguments` is an object or null.
+    /// Runs one command. Several may be in progress at once. `arguments` is an object or null.
     pub async fn execute(
         &self,
         command: &str,
@@ -126,7 +127,7 @@ impl Client {
         self.run(command, arguments, None, timeout).await
     }
 
-    /// [`Client::execute`] for `getfd` and `add-fd`: the descriptor travels with the command.
+    /// Runs `getfd` or `add-fd` like [`Client::execute`]: the descriptor is sent with the command.
     pub async fn execute_with(
         &self,
         command: &str,
@@ -156,13 +157,13 @@ impl Client {
         tokio::time::timeout(timeout, ask).await.map_err(late)?
     }
 
-    /// How many events were dropped because nobody read them.
+    /// Number of events dropped because nobody read them.
     pub fn dropped_events(&self) -> u64 {
         self.dropped_events.load(Ordering::Relaxed)
     }
 }
 
-/// Sends the beginning of a line together with a descriptor; returns how much of it went. The
+/// Sends the beginning of a line together with a descriptor; returns the number of bytes sent. The
 /// codec's own buffer is empty between two commands, so nothing is overtaken.
 async fn send_with(stream: &UnixStream, line: &[u8], fd: &OwnedFd) -> std::io::Result<usize> {
     let send = || {
@@ -171,7 +172,8 @@ async fn send_with(stream: &UnixStream, line: &[u8], fd: &OwnedFd) -> std::io::R
         let fds = [fd.as_fd()];
         // One descriptor fits the space that was made for one.
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        // A single byte is either sent or not, which leaves a boundary of UTF-8: lines begin `{`.
+        // A single byte is either sent or not, and leaves a boundary of UTF-8, because lines begin
+        // with `{`.
         let first = [IoSlice::new(&line[..1])];
         Ok(rustix::net::sendmsg(stream, &first, &mut control, SendFlags::NOSIGNAL)?)
     };
@@ -191,7 +193,7 @@ async fn next(lines: &mut Lines) -> Result<Incoming, Error> {
     }
 }
 
-/// Owns the socket; ends with the client or with the connection.
+/// Task that owns the socket; ends with the client or with the connection.
 struct Pump {
     lines: Lines,
     queued: mpsc::Receiver<Command>,
@@ -206,7 +208,7 @@ impl Pump {
             tokio::select! {
                 command = self.queued.recv() => {
                     let Some(command) = command else { return };
-                    // Those whose asker gave up need no answer any more.
+                    // Callers that gave up need no answer any more.
                     self.waiting.retain(|_, reply| !reply.is_closed());
                     self.waiting.insert(command.id, command.reply);
                     if let Err(error) = self.write(command.line, command.fd).await {

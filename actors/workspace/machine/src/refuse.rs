@@ -1,4 +1,4 @@
-//! A driver's failures as callers see them.
+//! Conversion of driver errors to [`ToolError`].
 
 use hivekeep_kernel::{Layer, ToolError};
 
@@ -74,7 +74,7 @@ impl From<Error> for ToolError {
     }
 }
 
-/// What is asked of a machine that stands still since it cannot write.
+/// Refusal of requests to a machine that is stopped because it cannot write.
 pub fn host_disk_full() -> ToolError {
     let message = "the machine stands still: the host's disk has no room for what it writes";
     ToolError::new(Layer::Machine, codes::HOST_DISK_FULL, message)

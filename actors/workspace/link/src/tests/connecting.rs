@@ -169,8 +169,8 @@ async fn dropping_the_last_handle_closes() {
     while seen.recv().await.expect("the guest sees the end") != Seen::Gone {}
 }
 
-/// What a vhost-user-vsock device does for each of three dials: closes without a
-/// reply (port not open), says nothing, then connects.
+/// Fake vhost-user-vsock device: for three dials it closes without a reply (port not open), sends
+/// nothing, then connects.
 #[tokio::test]
 async fn a_vhost_user_device_is_asked_for_the_port() {
     let folder = TempDir::new().unwrap();

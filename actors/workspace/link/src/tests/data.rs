@@ -98,7 +98,7 @@ async fn small_calls_pass_a_download_whose_sink_is_blocked() {
         let link = link.clone();
         async move { link.download("/big", 0, None, sink, wait(), |_| {}).await }
     });
-    // Something has arrived, so the sink is full and stays so.
+    // Something has arrived, so the sink is full and stays full.
     slow.read_u8().await.unwrap();
     for _ in 0..100 {
         link.ping(wait()).await.unwrap();

@@ -16,7 +16,7 @@ fn pong(payload: &[u8]) -> FromGuest {
     FromGuest::Ping(Pong { payload: payload.to_vec() })
 }
 
-/// The reason for which a link ends whose guest answers an exec with such bytes.
+/// Reason with which a link ends whose guest answers an exec with these bytes.
 async fn ended_by(bytes: impl Fn(u32) -> Vec<u8> + Clone + Send + Sync + 'static) -> LinkDown {
     let (link, _seen) = link_to(move |_| Act::raw(bytes.clone())).await;
     let outcome = link.exec(shell("x", 10), wait(), |_, _| {}).await;
@@ -24,7 +24,7 @@ async fn ended_by(bytes: impl Fn(u32) -> Vec<u8> + Clone + Send + Sync + 'static
     link.closed().await
 }
 
-/// The same for one frame, of a call `away` from the one that is open.
+/// Reason for one frame, of a call `away` from the one that is open.
 async fn violation(kind: Kind, away: u32, payload: Vec<u8>) -> Violation {
     let bytes = move |id: u32| frame(kind, id.wrapping_add(away), payload.clone());
     match ended_by(bytes).await {
@@ -107,7 +107,7 @@ async fn late_data_of_a_cancelled_call_is_dropped() {
         link.exec(shell("x", 10), Wait::at_most(Duration::from_millis(10)), |_, _| {}).await;
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");
     cancel_seen(&mut seen).await;
-    // The guest now sends data for the call before.
+    // The guest now sends data for the previous call.
     let _ = link.ask(hivekeep_protocol::JobList, Wait::at_most(Duration::from_millis(10))).await;
     link.ping(wait()).await.unwrap();
 }
@@ -187,8 +187,8 @@ async fn results_that_are_told_in_numbers_are_kept_as_a_hint() {
     assert_eq!(events.recv().await, Some(told(1)));
 }
 
-/// What a hostile guest sends when the last of three calls comes in: rubbish, or
-/// frames that are sound in form, for ids that are open or nearly.
+/// Bytes that a hostile guest sends when the last of three calls comes in: garbage, or well-formed
+/// frames for ids that are open or nearly.
 #[derive(Debug, Clone)]
 enum Attack {
     Rubbish(Vec<u8>),

@@ -1,4 +1,4 @@
-//! Where a controller's groups can be made.
+//! Detection of the folders where a controller's groups can be made.
 
 use std::fs;
 use std::io;
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use super::{Controller, Place};
 use crate::facts::CgroupVersion;
 
-/// The leaf that systemd's `DelegateSubgroup=daemon` puts the daemon into.
+/// Name of the leaf that systemd's `DelegateSubgroup=daemon` puts the daemon into.
 const DAEMON_LEAF: &str = "daemon";
 
-/// What the kernel says about mounts and about our own groups.
+/// Kernel's description of mounts and of the daemon's own groups.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// `/proc/self/mountinfo`.
+    /// Contents of `/proc/self/mountinfo`.
     pub mountinfo: String,
-    /// `/proc/self/cgroup`.
+    /// Contents of `/proc/self/cgroup`.
     pub own: String,
-    /// Whether groups may be made at the top of the unified hierarchy.
+    /// True if groups may be made at the top of the unified hierarchy.
     pub root: bool,
 }
 
 impl Host {
-    /// Of this process.
+    /// Reads the description of this process.
     pub fn read() -> Self {
         Self {
             mountinfo: fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
@@ -35,7 +35,7 @@ impl Host {
         self.mountinfo.lines().filter_map(Mount::parse)
     }
 
-    /// Our group in the hierarchy with this controller; `""` means the unified one.
+    /// Own group in the hierarchy with this controller; `""` means the unified one.
     fn own_path(&self, controller: &str) -> Option<&str> {
         self.own.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':');
@@ -45,13 +45,13 @@ impl Host {
     }
 }
 
-/// A cgroup mount.
+/// Mount of a cgroup hierarchy.
 struct Mount<'a> {
-    /// The part of the hierarchy that is mounted.
+    /// Part of the hierarchy that is mounted.
     root: &'a str,
     point: PathBuf,
     unified: bool,
-    /// v1: the controllers are among these.
+    /// Mount options; for v1 the controllers are among these.
     options: &'a str,
 }
 
@@ -71,8 +71,8 @@ impl<'a> Mount<'a> {
         Some(Self { root, point: point.replace("\\040", " ").into(), unified, options })
     }
 
-    /// The folder of a group. A group outside the mounted part (a container's view) is taken as
-    /// the mounted part itself.
+    /// Folder of a group. A group outside the mounted part (a container's view) is taken as the
+    /// mounted part itself.
     fn folder(&self, group: &str) -> PathBuf {
         let inside = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new(""));
         self.point.join(inside.strip_prefix("/").unwrap_or(inside))
@@ -99,7 +99,7 @@ pub(super) fn place(host: &Host, controller: Controller, tag: &str) -> Result<Pl
     Ok(Place { version: CgroupVersion::V1, base })
 }
 
-/// `Ok(None)` if the unified hierarchy does not have the controller at all.
+/// Folder in the unified hierarchy; `Ok(None)` if it does not have the controller at all.
 fn unified(
     host: &Host,
     mount: &Mount<'_>,
@@ -113,8 +113,8 @@ fn unified(
     if !has(&mount.point, "cgroup.controllers") {
         return Ok(None);
     }
-    // Root makes its groups at the top, where processes and sub-groups may stand side by side.
-    // Others need a delegated group, with the daemon in a leaf of it.
+    // Root makes its groups at the top, where processes and sub-groups may coexist. Others need a
+    // delegated group, with the daemon in a leaf of it.
     let parent = match (host.root, host.own_path("")) {
         (true, _) => mount.point.clone(),
         (false, Some(own)) => {

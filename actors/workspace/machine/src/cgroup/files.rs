@@ -1,4 +1,4 @@
-//! The limit files of the two hierarchies.
+//! Limit files of the two hierarchies.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::Path;
 use super::{Controller, Limits};
 use crate::facts::CgroupVersion;
 
-/// The scheduler's accounting period; the kernel's default.
+/// Accounting period of the scheduler; the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// Writes the limit and reads it back; returns how it is enforced.
+/// Writes the limit and reads it back; returns the enforcing setting.
 pub(super) fn set(
     version: CgroupVersion,
     controller: Controller,
@@ -20,7 +20,8 @@ pub(super) fn set(
     let quota_us = u64::from(limits.vcpus) * PERIOD_US;
     let (word, file, value) = match (version, controller) {
         (CgroupVersion::V2, Controller::Memory) => {
-            // Without this the group would go to swap instead of its limit; absent without swap.
+            // Otherwise the group would swap instead of reaching its limit; the file is absent
+            // without swap.
             let _ = fs::write(dir.join("memory.swap.max"), "0");
             ("cgroup v2", "memory.max", limits.memory_bytes.to_string())
         }

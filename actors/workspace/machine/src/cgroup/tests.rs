@@ -70,7 +70,8 @@ fn v1_groups_lie_below_our_own_also_in_a_container() {
     assert!(bases[2].as_ref().unwrap_err().contains("pids"));
 }
 
-/// Whatever this host has: made, joined, limited, emptied and removed.
+/// Exercises the controllers that this host has: groups are made, joined, limited, emptied and
+/// removed.
 #[test]
 fn the_real_hierarchy_holds_and_kills_a_process() {
     let tag = format!("test{}", std::process::id());

@@ -1,5 +1,5 @@
-//! [`Snapshots`] of machines that do not exist. Layers and memory images are small files, so that
-//! what is made, left over and removed can be looked at.
+//! Fake [`Snapshots`]. Layers and memory images are small files, so that tests can inspect what is
+//! made, left over and removed.
 
 use std::fs;
 use std::path::Path;
@@ -28,12 +28,12 @@ pub(super) fn held(plan: &Plan, ram: Ram) -> Held {
 }
 
 impl FakeDriver {
-    /// The layer that a machine writes.
+    /// Path of the layer that a machine writes.
     pub fn top(&self, workspace: &str) -> Option<std::path::PathBuf> {
         self.state().tops.get(workspace).cloned()
     }
 
-    /// The next save fails with this, after the disk was switched.
+    /// Makes the next save fail with this, after the disk was switched.
     pub fn fail_next_save(&self, error: Error) {
         self.state().save_failures.push(error);
     }
@@ -60,7 +60,7 @@ impl FakeDriver {
     }
 }
 
-/// A sound layer, so that it can be merged with others.
+/// Makes a sound layer, which can be merged with others.
 pub(super) fn make_layer(path: &Path, disk_gb: u32) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(Error::io("make the folder", parent))?;

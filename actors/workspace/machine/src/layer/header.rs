@@ -1,8 +1,8 @@
-//! A validator: whether the header of a layer is one that we and our QEMU write.
+//! Header validator: accepts only layers as this program and its QEMU write them.
 //!
 //! QEMU writes a layer while a guest runs in it. A guest that has broken out of its processor can
-//! write there what it likes, and qemu-img, which runs as the daemon, follows what a header names:
-//! a backing file, a data file elsewhere. So nothing that a header can name is let through.
+//! write anything there, and qemu-img, which runs as the daemon, follows what a header names: a
+//! backing file, a data file elsewhere. So a header that names anything is refused.
 //!
 //! The fields are those of QEMU's `docs/interop/qcow2.rst`, version 3.
 
@@ -13,33 +13,34 @@ use std::path::Path;
 
 use super::CLUSTER_BYTES;
 
-/// Bytes of the fixed part, the compression type and its padding included.
+/// Size of the fixed part, including the compression type and its padding.
 pub const HEADER_BYTES: usize = 112;
 const MAGIC: [u8; 4] = *b"QFI\xfb";
-/// The image was not closed: harmless, for its reference counts are written through.
+/// Feature bit of an image that was not closed: harmless, because its reference counts are written
+/// through.
 const DIRTY: u64 = 1;
-/// As large as any disk of a workspace may be, with room.
+/// Maximum size of a disk, with room to spare.
 const MAX_BYTES: u64 = 1 << 50;
 
-/// The size of the disk in bytes, if the layer is one of ours.
+/// Size of the disk in bytes, if the layer is valid.
 pub(super) fn virtual_size(layer: &Path) -> io::Result<u64> {
     let mut bytes = [0; HEADER_BYTES];
     File::open(layer)?.read_exact_at(&mut bytes, 0)?;
     check(&bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// Takes out what a layer names as its backing file. The size of the disk in bytes, if the layer is
-/// one of ours but for that.
+/// Clears the backing file that a layer names, and returns the size of the disk in bytes, if the
+/// layer is otherwise valid.
 pub(super) fn without_backing(layer: &Path) -> io::Result<u64> {
-    // The name's offset and length: no name.
+    // Offset and length of the name: none.
     File::options().write(true).open(layer)?.write_all_at(&[0; 12], 8)?;
     virtual_size(layer)
 }
 
-/// The size of the disk in bytes.
+/// Validates a header and returns the size of the disk in bytes.
 ///
 /// # Errors
-/// What is not as we write it.
+/// Reason why the header is refused.
 pub fn check(header: &[u8; HEADER_BYTES]) -> Result<u64, &'static str> {
     let u32_at = |at: usize| header[at..at + 4].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
     let u64_at = |at: usize| u32_at(at) << 32 | u32_at(at + 4);
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(virtual_size(&path).unwrap(), 5 << 30);
         let mut sound = [0; HEADER_BYTES];
         File::open(&path).unwrap().read_exact_at(&mut sound, 0).unwrap();
-        // Magic, version, backing file, clusters, size, encryption, snapshots, data file.
+        // Bytes of magic, version, backing file, clusters, size, encryption, snapshots, data file.
         for at in [0, 7, 15, 19, 23, 24, 35, 63, 79] {
             let mut other = sound;
             other[at] ^= 0x04;

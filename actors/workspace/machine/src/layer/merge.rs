@@ -1,4 +1,4 @@
-//! Two layers become one.
+//! Merge of two adjacent layers into one.
 
 use std::fs;
 use std::io::{self, Read};
@@ -12,20 +12,20 @@ use super::header::{self, virtual_size};
 use super::{Error, publish};
 use crate::tools;
 
-/// For the largest disk on a slow host.
+/// Time limit, for the largest disk on a slow host.
 const WAIT: Duration = Duration::from_secs(1800);
 
-/// How much is copied between two looks at whether it is still wanted.
+/// Number of bytes copied between two checks for cancellation.
 const COPY_BYTES: u64 = 64 << 20;
 
-/// Makes `into` from a frozen layer and the only one above it: on what `frozen` stands on, it
-/// reads as `child` does. It appears complete and synced, or not at all, and neither of the two is
-/// changed; they are the owner's to remove once its record names `into`. No machine may have
-/// `child` as its top meanwhile; below that they may be read. Does nothing if `into` is there.
-/// Blocks, half an hour at most, and ends early once `wanted` says no.
+/// Makes `into` from a frozen layer and the only one above it: on what is below `frozen`, it reads
+/// as `child` does. The result appears complete and synced, or not at all, and the two sources are
+/// unchanged; the owner removes them once its record names `into`. No machine may have `child` as
+/// its top meanwhile; below that they may be read. Does nothing if `into` exists. Blocks, half an
+/// hour at most, and ends early once `wanted` is false.
 ///
 /// # Errors
-/// Also when it was not wanted any more.
+/// Fails also when it was cancelled.
 pub fn merge(
     frozen: &Path,
     child: &Path,
@@ -39,26 +39,27 @@ pub fn merge(
     virtual_size(child).map_err(Error::io("read the header of", child))?;
     publish(into, |fresh| {
         copy(frozen, fresh, wanted)?;
-        // A disk's lowest layer may name its image. What it stands on is told to QEMU.
+        // A disk's lowest layer may name its image. The file below a layer is given to QEMU
+        // instead.
         let size_bytes = header::without_backing(fresh)?;
-        // Something must stand below the copy: where nothing does, qemu-img leaves zeroes out,
-        // and what the copy is put on later would shine through.
+        // Something must be below the copy: where nothing is, qemu-img leaves zeroes out, and the
+        // layer that the copy is put on later would show through.
         let below = json!({ "driver": "null-co", "size": size_bytes, "read-zeroes": true });
         let file = |path: &Path| {
             let path = path.to_str().ok_or_else(|| io::Error::other("a path must be UTF-8"))?;
-            // A frozen layer is opened as if it were to be written, and is not. A lock for that
-            // would keep a machine from starting on it.
+            // A frozen layer is opened as if for writing, but not written. A lock for that would
+            // keep a machine from starting on it.
             Ok::<_, io::Error>(json!({ "driver": "file", "filename": path, "locking": "off" }))
         };
         let copy = json!({ "driver": "qcow2", "file": file(fresh)?, "backing": below });
         let above = json!({ "driver": "qcow2", "file": file(child)?, "backing": copy });
-        // -d: the child is not emptied.
+        // Option -d: the child is not emptied.
         let mut commit = Command::new(qemu_img);
         run(commit.args(["commit", "-q", "-d"]).arg(format!("json:{above}")), wanted)
     })
 }
 
-/// In pieces, so that it ends soon when it is not wanted any more.
+/// Copies in pieces, so that a cancellation takes effect soon.
 fn copy(from: &Path, to: &Path, wanted: &dyn Fn() -> bool) -> io::Result<()> {
     let (mut from, mut to) = (fs::File::open(from)?, fs::File::create_new(to)?);
     while wanted() {
@@ -91,7 +92,7 @@ mod tests {
     use super::super::make_top;
     use super::*;
 
-    /// A layer over another node, as qemu-img and qemu-io name it.
+    /// Describes a layer over another node for qemu-img and qemu-io.
     fn over(layer: &Path, backing: &serde_json::Value) -> serde_json::Value {
         let file = json!({ "driver": "file", "filename": layer.to_str().unwrap() });
         json!({ "driver": "qcow2", "file": file, "backing": backing })
@@ -115,7 +116,7 @@ mod tests {
         let [base, frozen, child, into] =
             ["base", "frozen", "child", "into"].map(|name| dir.path().join(name));
         fs::write(&base, vec![0xab; 32 << 20]).unwrap();
-        // As the disk of a new machine is made: it names its image.
+        // Made like the disk of a new machine, which names its image.
         let made = Command::new("qemu-img")
             .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
             .args([&base, &frozen])

@@ -1,4 +1,4 @@
-//! Against a scripted peer on a real socket.
+//! QMP client against a scripted peer on a real socket.
 
 use std::path::PathBuf;
 

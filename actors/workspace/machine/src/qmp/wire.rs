@@ -1,32 +1,32 @@
-//! The lines of the control protocol.
+//! Line codec of the control protocol.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Something that happened in QEMU.
+/// Event in QEMU.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Event {
-    /// Such as `SHUTDOWN` or `BLOCK_IO_ERROR`.
+    /// Name, such as `SHUTDOWN` or `BLOCK_IO_ERROR`.
     #[serde(rename = "event")]
     pub name: String,
-    /// As QEMU's schema says for this event.
+    /// Data as QEMU's schema says for this event.
     #[serde(default)]
     pub data: Value,
 }
 
-/// One line from QEMU.
+/// Line from QEMU.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
     Greeting,
     Answer {
         id: u64,
-        /// Or the error's class and description.
+        /// Result, or the error's class and description.
         result: Result<Value, (String, String)>,
     },
     Event(Event),
 }
 
-/// A line to QEMU, without its end.
+/// Encodes a line to QEMU, without its end.
 pub(super) fn command(id: u64, name: &str, arguments: Value) -> String {
     let mut object = json!({ "execute": name, "id": id });
     if !arguments.is_null() {
