@@ -126,4 +126,9 @@ crate::codes! {
         cause: "`vault.enabled` is false.",
         next: "Set `vault.enabled` and restart the daemon.",
     }
+    /// Too many calls wait for the same messages or swarm.
+    TOO_MANY_RECEIVERS = "too_many_receivers" {
+        cause: "Calls with `wait_secs` are repeated before the earlier ones have answered.",
+        next: "Wait for one of them to answer, or call without `wait_secs`.",
+    }
 }

@@ -220,9 +220,24 @@ impl<S: Sourced> Log<S> {
         look(self.0.held().durable.as_ref())
     }
 
-    /// Waits until everything decided so far is written, or the log has ended.
-    pub async fn settled(&self) {
-        self.0.settled().await;
+    /// Reads the state with everything decided, and the durable one beside it, as [`Self::view`]
+    /// does.
+    pub fn views<R>(&self, look: impl FnOnce(Option<&S>, Option<&S>) -> R) -> R {
+        let held = self.0.held();
+        look(held.decided.as_ref(), held.durable.as_ref())
+    }
+
+    /// Waits until everything decided so far is durable.
+    ///
+    /// # Errors
+    /// As [`Self::decide_then`].
+    pub async fn settled(&self) -> Result<(), LogError> {
+        self.decide::<LogError>(|_| Ok(Decision::nothing()))?.await
+    }
+
+    /// Waits until nothing is being written or waits to be, or the log has ended.
+    pub async fn idle(&self) {
+        self.0.idle().await;
     }
 
     /// Why nothing can be decided any more: the journal stopped, or the entity was forgotten.
@@ -353,7 +368,7 @@ impl<S: Sourced> Inner<S> {
         Ok(append)
     }
 
-    async fn settled(&self) {
+    async fn idle(&self) {
         // The sender is this log's.
         let _all_written = self.idle.subscribe().wait_for(|idle| *idle).await.is_ok();
     }
@@ -362,7 +377,7 @@ impl<S: Sourced> Inner<S> {
         if let Some(why) = self.held().end("it is removed") {
             return Err(LogError::Ended { stream: self.stream.clone(), why });
         }
-        self.settled().await;
+        self.idle().await;
         self.journal.forget(&self.stream).await.map_err(|error| self.failed(error))?;
         let mut held = self.held();
         (held.durable, held.decided) = (None, None);

@@ -1,7 +1,6 @@
 //! A concurrency limit of calls that wait for something, by the run they wait for and by session.
 //! They hold no place among the calls that those work on, so they are bounded here.
 
-use hivekeep_kernel::codes;
 use std::{
     collections::HashMap,
     fmt::Display,
@@ -9,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_kernel::{Layer, SessionId, ToolError, codes};
 
 /// See the module. One limit serves several kinds of runs, so that a session's calls are counted
 /// together.

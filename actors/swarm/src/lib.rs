@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod codes;
 mod family;
 mod options;
 mod refuse;

@@ -134,7 +134,7 @@ impl Swarms {
             return self.run_swarm(id, handle, None);
         };
         // One whose daemon died before that is folded now.
-        log.settled().await;
+        log.idle().await;
         self.put(id, SwarmMember::finished(&over));
         Ok(())
     }

@@ -14,6 +14,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use hivekeep_kernel::{TeamId, ToolError, WorkspaceId, fault_point};
 use serde::{Deserialize, Serialize};
 
+use crate::codes;
 use crate::{
     api::{TeamCards, TeamMember},
     records::{Member, Plan, State},

@@ -1,4 +1,4 @@
-//! Error codes of teams, their inboxes and tasks, and of swarms.
+//! Error codes of teams, their inboxes and tasks.
 
 pub(crate) use hivekeep_kernel::codes::*;
 
@@ -58,11 +58,6 @@ hivekeep_kernel::codes! {
         cause: "The member has not received its messages, or has too many tasks.",
         next: "Have it receive, or wait for its results; nothing was put in.",
     }
-    /// Too many calls wait for the same messages or swarm.
-    TOO_MANY_RECEIVERS = "too_many_receivers" {
-        cause: "Calls with `wait_secs` are repeated before the earlier ones have answered.",
-        next: "Wait for one of them to answer, or call without `wait_secs`.",
-    }
     /// Too many calls wait for the removal of the team.
     TOO_MANY_WAITING = "too_many_waiting" {
         cause: "`destroy` is repeated before the earlier calls have answered.",
@@ -77,35 +72,5 @@ hivekeep_kernel::codes! {
     TASK_DIFFERS = "task_differs" {
         cause: "An id was used for two tasks.",
         next: "Choose another id; nothing was assigned.",
-    }
-    /// There is no such swarm.
-    SWARM_NOT_FOUND = "swarm_not_found" {
-        cause: "The id is wrong, or its results are not kept any more.",
-        next: "`swarm_status` without `swarm_id` lists the swarms.",
-    }
-    /// The swarm is being written down.
-    SWARM_STATE = "swarm_state" {
-        cause: "The call came right after the one that began the swarm.",
-        next: "Repeat the call after `retry_after_ms`.",
-    }
-    /// As many swarms run as may.
-    TOO_MANY_SWARMS = "too_many_swarms" {
-        cause: "`swarm.max_running` is reached.",
-        next: "Wait for one with `swarm_status`, or raise `swarm.max_running`.",
-    }
-    /// The notes for a swarm's workers are too large.
-    CONTEXT_TOO_LARGE = "context_too_large" {
-        cause: "The queries of `vault_context` find too much.",
-        next: "Ask for less; nothing was forked.",
-    }
-    /// A cancelled task of a swarm may still run.
-    MAY_STILL_RUN = "may_still_run" {
-        cause: "The guest of its fork did not say that the command stopped.",
-        next: "Look into the fork, or remove it with `workspace_destroy`.",
-    }
-    /// The guest told no result of a swarm's task.
-    NO_RESULT = "no_result" {
-        cause: "The guest hangs, or its daemon was replaced.",
-        next: "Look into the fork with `workspace_logs`.",
     }
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
-    codes,
     records::{GoldenSnapshot, Member},
     shared::{OnBehalfOf, TeamShared},
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-use crate::{Options, TeamShared, Teams, TeamsHandle, tools};
+use crate::{Options, TeamShared, Teams, TeamsHandle, codes, tools};
 
 /// Needs workspaces, the network and the vault; offers [`TeamsHandle`] and the limit of calls that
 /// wait.

@@ -1,10 +1,7 @@
 //! Teams: named members, each with a workspace and an inbox, kept by actors.
 //!
 //! ```text
-//! teams ─┬─ team ─┬─ mailbox   a member's inbox
-//!        │        ├─ desk      a member's tasks
-//!        │        ├─ mailbox
-//!        ├─ team …
+//! teams ─── team*      its members' inboxes and tasks are values of it
 //! ```
 //! [`directory`] says what may be added, [`inbox`] what waits for a member, [`tasks::ledger`] what is
 //! known of its tasks; all are pure.
@@ -16,6 +13,7 @@
 
 pub mod api;
 mod cards;
+pub mod codes;
 pub mod directory;
 mod errands;
 mod family;
@@ -27,6 +25,9 @@ mod records;
 mod refuse;
 mod rejections;
 mod shared;
+mod snapshot;
+mod status;
+pub mod tasks;
 mod team;
 mod teams;
 pub mod tools;

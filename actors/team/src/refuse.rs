@@ -1,17 +1,11 @@
 //! What callers are told when something is refused or fails.
 
-use hivekeep_kernel::{Layer, ToolError};
+use std::time::Duration;
 
-use hivekeep_kernel::{Layer, SwarmId, ToolError};
+use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_runtime::log::LogError;
 
-use crate::{directory::Refused, inbox::Full};
-
-pub(crate) fn store(error: &hivekeep_store::Error) -> ToolError {
-    ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
-        .next("`hivekeep logs` says more; whether it took effect is not known")
-        .retryable()
-}
+use crate::{codes, directory::Refused, inbox::Full};
 
 pub(crate) fn unavailable(why: &LogError) -> ToolError {
     ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, format!("it cannot be read: {why}"))

@@ -20,8 +20,6 @@ use crate::codes;
 
 /// Buckets above which the full ones are forgotten: they are of sessions that are gone or behave.
 const MANY: usize = 256;
-/// The code of what was limited already.
-const LIMITED: &str = "rate_limited";
 
 /// Rejected messages, by session.
 pub(crate) struct RejectionLimiter {

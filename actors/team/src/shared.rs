@@ -1,4 +1,4 @@
-//! What the actors of this crate share; it outlives their restarts.
+//! State that the actors of this crate share; it outlives their restarts.
 
 use std::sync::{
     Arc,
@@ -10,10 +10,12 @@ use hivekeep_kernel::{
     ports::{DefaultSize, Network, Sessions, Tasks, Vault},
 };
 pub(crate) use hivekeep_runtime::OnBehalfOf;
-use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters};
+use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::Logs};
 use hivekeep_store::{Events, Journal};
 
-use crate::{Options, rejections::RejectionLimiter, team::Fronts};
+use crate::{
+    Options, inbox::Inbox, records::State, rejections::RejectionLimiter, tasks::ledger::TaskLedger,
+};
 
 /// The state that the actors of this crate share.
 pub struct TeamShared {
@@ -33,10 +35,12 @@ pub struct TeamShared {
     /// Messages that are refused.
     pub(crate) rejections: RejectionLimiter,
     pub(crate) tasks: Arc<dyn Tasks>,
-    pub(crate) fronts: Fronts,
     pub(crate) tools: ToolClient<TeamId>,
-    /// Of inboxes and desks, those that were restarted included.
-    incarnations: AtomicU64,
+    /// The streams of teams, and those of their members.
+    pub(crate) teams: Logs<State>,
+    pub(crate) inboxes: Logs<Inbox>,
+    pub(crate) ledgers: Logs<TaskLedger>,
+    deliveries: AtomicU64,
 }
 
 impl TeamShared {
@@ -61,13 +65,12 @@ impl TeamShared {
             network: ports.need()?,
             vault: ports.need()?,
             tasks: ports.need()?,
-            strikes: RejectionLimiter::new(&options, rate_limits),
+            rejections: RejectionLimiter::new(&options, rate_limits),
             waits: waits.of("team"),
             waiter_limit: waits,
             options,
             tools: ToolClient::new(tools),
-            fronts: Fronts::default(),
-            incarnations: AtomicU64::new(0),
+            deliveries: AtomicU64::new(0),
         }))
     }
 

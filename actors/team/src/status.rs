@@ -3,6 +3,7 @@
 use futures::{StreamExt, stream};
 use hivekeep_kernel::ToolError;
 
+use crate::codes;
 use crate::{
     api::TeamMember,
     errands::Details,

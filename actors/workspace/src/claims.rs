@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 
+use crate::codes;
 use crate::{records::Planned, shared::Shared};
 
 /// Given back when dropped, unless kept.

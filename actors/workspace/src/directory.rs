@@ -7,6 +7,7 @@ use hivekeep_kernel::{
     Address, Layer, SessionId, SnapshotId, Target, ToolError, WorkspaceId, serve,
 };
 
+use crate::codes;
 use crate::{
     name::WorkspaceName,
     phase::{MachineProcess, Phase},

@@ -18,6 +18,7 @@ mod activity;
 pub mod api;
 pub mod backup;
 mod claims;
+pub mod codes;
 mod directory;
 mod family;
 mod folders;

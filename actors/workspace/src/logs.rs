@@ -12,6 +12,7 @@ use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError};
 use hivekeep_store::{Journal, StreamId};
 
+use crate::codes;
 use crate::{
     ledger::{Ledger, MachineFact},
     records::{Planned, Record},

@@ -8,6 +8,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_machine::Isolation;
 
+use crate::codes;
 use crate::{
     api::network::{Forwarded, NetworkKind, NetworkState},
     shared::Shared,

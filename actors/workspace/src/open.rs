@@ -15,6 +15,7 @@ use hivekeep_machine::{
 };
 use hivekeep_runtime::Daemon;
 
+use crate::codes;
 use crate::{
     Options,
     logs::WorkspaceLogs,

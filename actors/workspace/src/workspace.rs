@@ -85,6 +85,7 @@ pub(crate) use fork_source::SnapshotRequest;
 pub(crate) use link_state::{LinkState, usable};
 pub(crate) use tasks::{GuestAccess, TaskMsg};
 
+use crate::codes;
 use crate::{
     activity::{Activity, Situation},
     handle::WorkspaceHandle,

@@ -63,7 +63,7 @@ impl Logs {
     ) -> Result<BTreeMap<WorkspaceId, Member>, LogError> {
         let before = std::mem::take(&mut *self.all());
         for log in before.values() {
-            log.settled().await;
+            log.idle().await;
         }
         let mut members = BTreeMap::new();
         for (id, stream, loaded) in by_id(log::read_all(journal).await?)? {

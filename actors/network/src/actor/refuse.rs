@@ -24,7 +24,11 @@ pub(super) fn unproven(why: String) -> ToolError {
 }
 
 pub(super) fn stranger(id: WorkspaceId) -> ToolError {
-    ToolError::new(Layer::Machine, codes::NOT_IN_NETWORK, format!("{id} has no place in the network"))
+    ToolError::new(
+        Layer::Machine,
+        codes::NOT_IN_NETWORK,
+        format!("{id} has no place in the network"),
+    )
 }
 
 pub(super) fn port(protocol: Protocol, port: u16, by: &str) -> ToolError {
@@ -64,8 +68,10 @@ pub(super) fn host(error: &Error) -> ToolError {
         Error::PortTaken { .. } => ToolError::new(Layer::Machine, codes::PORT_TAKEN, message)
             .next("choose another port, or none to be given a free one")
             .detail("by", "another program"),
-        Error::NotOurAddress(_) => ToolError::new(Layer::Machine, codes::ADDRESS_UNAVAILABLE, message)
-            .next("set `network.forward_host_ip` to an address of this host"),
+        Error::NotOurAddress(_) => {
+            ToolError::new(Layer::Machine, codes::ADDRESS_UNAVAILABLE, message)
+                .next("set `network.forward_host_ip` to an address of this host")
+        }
         Error::TapBusy { .. } => ToolError::new(Layer::Machine, codes::CABLE_TAKEN, message)
             .next("the machine before still holds it; wait for its end")
             .retryable(),

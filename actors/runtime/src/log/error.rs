@@ -57,14 +57,14 @@ impl From<LogError> for ToolError {
         let failed = |code| Self::new(Layer::Store, code, error.to_string());
         match &error {
             LogError::Journal { source: Error::TooLarge { .. }, .. } => {
-                told(codes::TOO_LARGE).next("ask for less, or raise `store.max_record_kb`")
+                failed(codes::TOO_LARGE).next("ask for less, or raise `store.max_record_kb`")
             }
-            LogError::Journal { .. } | LogError::Ended { .. } => told(codes::JOURNAL_FAILED)
+            LogError::Journal { .. } | LogError::Ended { .. } => failed(codes::JOURNAL_FAILED)
                 .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
                 .retryable(),
-            LogError::Unreadable { .. } => told(codes::STATE_UNREADABLE)
+            LogError::Unreadable { .. } => failed(codes::STATE_UNREADABLE)
                 .next("restore the state directory from a backup; nothing was overwritten"),
-            LogError::Busy { .. } => told(codes::BUSY).next("try again soon").retryable(),
+            LogError::Busy { .. } => failed(codes::BUSY).next("try again soon").retryable(),
             LogError::Defect { .. } => Self::internal(error.to_string()),
         }
     }

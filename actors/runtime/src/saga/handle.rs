@@ -104,7 +104,7 @@ impl<G: Saga> SagaHandle<G> {
 
     /// Waits until everything decided is written, and folded.
     pub async fn settled(&self) {
-        self.log.settled().await;
+        self.log.idle().await;
     }
 
     /// Records; everybody sees it when it is durable.
@@ -157,7 +157,7 @@ impl<G: Saga> SagaHandle<G> {
     /// Begins an incarnation, behind everything that was decided for the one before it. False when
     /// the saga is forgotten.
     pub(super) async fn resume(&self) -> bool {
-        self.log.settled().await;
+        self.log.idle().await;
         let Some(state) = self.log.state() else { return false };
         if state.is_cancelled() {
             self.cancelled.cancel();

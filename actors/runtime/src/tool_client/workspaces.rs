@@ -1,6 +1,6 @@
 //! A view of workspaces as their tools answer it: the fields that orchestrators read.
 
-use hivekeep_kernel::{Resources, ToolError, WorkspaceId};
+use hivekeep_kernel::{Resources, ToolError, WorkspaceId, codes};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 
@@ -134,8 +134,7 @@ impl<O: Origin> ToolClient<O> {
                     (error, true)
                 }
                 Err(error) => {
-                    let changing =
-                        matches!(error.code.as_ref(), "workspace_busy" | "workspace_state");
+                    let changing = error.is_any(&[codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE]);
                     (error, changing)
                 }
             };

@@ -16,6 +16,7 @@ use super::{
     records::{Record, TaskEnd},
     state::SwarmState,
 };
+use crate::codes;
 use crate::tools::{SwarmWorkerKept, SwarmWorkerLeft};
 
 /// For removing all forks: a machine may be starting, or stopping, and others come first.

@@ -1,5 +1,6 @@
 //! A machine that is asked something while it may be down.
 
+use crate::codes;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -50,12 +51,11 @@ impl<'r> Fork<'r> {
                 self.revive().await?
             } else if error.is(codes::WORKSPACE_NOT_FOUND) {
                 // Only of a list it is believed that a workspace is not there.
-                "workspace_not_found" => {
-                    let rows = self.run.shared.tools.workspaces(self.run.id, whom).await?;
-                    rows.iter().any(|row| row.workspace_id == self.worker)
-                }
-                "guest_unreachable" | "actor_unavailable" | "busy" => true,
-                _ => error.retryable,
+                let rows = self.run.shared.tools.workspaces(self.run.id, whom).await?;
+                rows.iter().any(|row| row.workspace_id == self.worker)
+            } else {
+                let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
+                error.retryable || error.is_any(&soon)
             };
             whom.wait_or(error, passing).await?;
         }

@@ -11,6 +11,7 @@ use super::{
     records::{TaskEnd, TaskPlan},
     state::{FinishedSwarm, RunningSwarm, SwarmState, Task},
 };
+use crate::codes;
 use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
 /// How far a swarm is.

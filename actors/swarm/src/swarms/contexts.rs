@@ -5,6 +5,7 @@ use hivekeep_runtime::OnBehalfOf;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::codes;
 use crate::{
     shared::SwarmShared,
     swarm::records::ContextFile,

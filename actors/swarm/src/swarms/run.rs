@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Inner, Msg, Swarms, plan::SwarmRequest};
+use crate::codes;
 use crate::{
     shared::SwarmShared,
     swarm::{
@@ -98,7 +99,7 @@ async fn start(
             Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &why))
         }
         // It is in the manager's mailbox, or was read by a manager after that one.
-        Err(error) => Err(goes_on(id, "actor_unavailable", &error.to_string())),
+        Err(error) => Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &error.to_string())),
     }
 }
 
@@ -143,7 +144,11 @@ async fn follow(
                 }
                 SwarmState::Finished(over) => return Ok(over.result.clone()),
                 SwarmState::Running(_) if view.given_up.is_some() => {
-                    return Err(goes_on(id, "deadline_exceeded", "the swarm's actor was lost"));
+                    return Err(goes_on(
+                        id,
+                        codes::DEADLINE_EXCEEDED,
+                        "the swarm's actor was lost",
+                    ));
                 }
                 SwarmState::Running(state) => reporter.tell(state, &view.live, &cx.progress),
             }

@@ -9,6 +9,7 @@ use super::{
     Swarms,
     member::{self, SwarmMember},
 };
+use crate::codes;
 use crate::{
     refuse,
     shared::SwarmShared,

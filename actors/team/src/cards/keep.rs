@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{DISABLED, Known, Loads, outcome, refresh};
+use crate::codes;
 use crate::{
     api::TeamCards,
     records::State,

@@ -13,6 +13,7 @@ use hivekeep_kernel::{
 use hivekeep_runtime::log::Decision;
 
 use super::{Inner, Msg, Teams, missing};
+use crate::codes;
 use crate::{
     api::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
     errands::Row,

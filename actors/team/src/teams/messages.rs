@@ -6,6 +6,7 @@ use hivekeep_kernel::{Address, AskError, CallCx, Layer, MessageId, Reply, ToolEr
 use tokio::sync::oneshot;
 
 use super::{Teams, missing};
+use crate::codes;
 use crate::{
     api::{Confirm, TaskReport, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
     inbox::Message,

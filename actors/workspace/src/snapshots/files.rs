@@ -12,6 +12,7 @@ use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
 use super::{Artifact, Merge, RefCounts, SnapshotNode};
+use crate::codes;
 use crate::folders::WorkspaceFolders;
 
 /// Bytes that a file, or the files of a folder, take on the host's disk. Blocks.

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{LinkState, Msg, Workspace, identity, network};
+use crate::codes;
 use crate::{
     api::lifecycle::WorkspaceStarted,
     handle::WorkspaceHandle,

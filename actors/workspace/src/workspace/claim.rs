@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{LinkState, Msg, Workspace, identity};
+use crate::codes;
 use crate::{
     activity::Activity,
     claims::Claims,

@@ -7,6 +7,7 @@ use hivekeep_link::Wait;
 use hivekeep_protocol::Usage;
 
 use super::{LinkState, Workspace, take_down};
+use crate::codes;
 use crate::{
     api::{
         diagnostics::{LogType, Logs},

@@ -9,6 +9,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, link_state};
 use crate::api::execution::{Exec, ExecResult};
+use crate::codes;
 use crate::phase::Want;
 
 /// Longest command.

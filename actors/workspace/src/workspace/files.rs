@@ -12,6 +12,7 @@ use crate::api::files::{
     FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
     FileWritten, MAX_TEXT_BYTES,
 };
+use crate::codes;
 use crate::phase::Want;
 
 impl Workspace {

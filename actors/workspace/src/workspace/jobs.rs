@@ -11,6 +11,7 @@ use hivekeep_protocol::{
 use serde_json::json;
 
 use super::{Workspace, exec::exit_code, link_state};
+use crate::codes;
 use crate::{
     api::execution::JobView,
     job::{self, Job},

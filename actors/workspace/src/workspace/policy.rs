@@ -9,6 +9,7 @@ use hivekeep_kernel::{
 use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
+use crate::codes;
 use crate::{
     api::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
     handle::WorkspaceHandle,

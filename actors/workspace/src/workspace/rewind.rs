@@ -12,6 +12,7 @@ use super::{
     snapshot::no_snapshots,
     take_down,
 };
+use crate::codes;
 use crate::{
     api::snapshots::SnapshotResult,
     handle::WorkspaceHandle,

@@ -18,6 +18,7 @@ use super::{
 };
 use quiet::{MAX_FREEZE, Quiet};
 
+use crate::codes;
 use crate::{
     activity::Activity,
     api::snapshots::SnapshotResult,

@@ -6,6 +6,7 @@ use hivekeep_git::merge::{self, GuestRepository, Repository, Side, Wish, api::Me
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
+use crate::codes;
 use crate::{
     api::merge::{MAX_SOURCES, WorkspaceMerge},
     directory::Card,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
+use crate::codes;
 use crate::{
     api::{
         execution::{Exec, ExecResult},

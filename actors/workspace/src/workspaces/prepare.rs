@@ -8,6 +8,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Isolation, Support};
 
 use super::{Workspaces, adopt, create};
+use crate::codes;
 use crate::{
     api::{
         lifecycle::WorkspaceCreate,

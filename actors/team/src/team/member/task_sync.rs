@@ -330,7 +330,8 @@ impl Member {
         self.sync.held_up = true;
         self.sync.running = 0;
         self.sync.trouble = Some(error.to_text());
-        if error.is(codes::WORKSPACE_NOT_FOUND) && !std::mem::replace(&mut self.sync.looking, true) {
+        if error.is(codes::WORKSPACE_NOT_FOUND) && !std::mem::replace(&mut self.sync.looking, true)
+        {
             let (shared, id, workspace) = (self.shared.clone(), self.id, self.workspace);
             let owner = self.team.view(|team| team.map(|team| team.owner));
             self.begin(async move {
@@ -384,7 +385,7 @@ fn assignment(task: &Task) -> TaskAssignment {
 
 /// Whether a task will be refused whenever it is put.
 fn is_final(error: &ToolError) -> bool {
-    matches!(error.code.as_ref(), "invalid_input" | "too_large")
+    error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE])
 }
 
 async fn read(

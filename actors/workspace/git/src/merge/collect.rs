@@ -250,7 +250,7 @@ async fn unpack(
     }
 }
 
-fn refused(message: &str, said: &str) -> ToolError {
+fn refused(message: &str, output: &str) -> ToolError {
     ToolError::new(Layer::Guest, codes::BUNDLE_REFUSED, message)
         .next("look at the source with `git fsck`")
         .detail("output", shown(output))

@@ -222,7 +222,7 @@ fn not_a_repository(path: &str) -> ToolError {
 /// Error of a run of git that was expected to succeed.
 pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
     let command = args.iter().find(|word| !word.starts_with('-')).unwrap_or(&"");
-    let said = if done.stderr.is_empty() { &done.stdout } else { &done.stderr };
+    let output = if done.stderr.is_empty() { &done.stdout } else { &done.stderr };
     let what = if done.truncated { "said too much" } else { "failed" };
     ToolError::new(Layer::Guest, codes::GIT_FAILED, format!("git {command} {what}"))
         .next("git's output says why")
@@ -233,7 +233,7 @@ pub(super) fn failed(args: &[&str], done: &GitDone) -> ToolError {
 pub(super) fn nonsense(args: &[&str], output: &str) -> ToolError {
     let command = args.first().unwrap_or(&"");
     let message = format!("git {command} said something else than expected");
-    ToolError::new(Layer::Guest, codes::GIT_FAILED, message).detail("output", shown(said))
+    ToolError::new(Layer::Guest, codes::GIT_FAILED, message).detail("output", shown(output))
 }
 
 /// True if the word is an object id.

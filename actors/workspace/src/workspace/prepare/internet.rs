@@ -6,6 +6,7 @@ use hivekeep_kernel::{
 };
 
 use crate::api::prepare::Internet;
+use crate::codes;
 
 /// What a setup has of the internet, and what the policy said before.
 pub(super) struct Opened {

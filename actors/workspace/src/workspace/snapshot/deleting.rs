@@ -3,6 +3,7 @@
 use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
 
+use crate::codes;
 use crate::{
     activity::Activity,
     api::snapshots::SnapshotResult,
