@@ -107,8 +107,10 @@ impl Client {
                 text: text.to_owned(),
             }
         };
-        let arguments = arguments.as_object().cloned().unwrap_or_default();
-        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let Value::Object(arguments) = arguments else {
+            return Err(refused("arguments are an object"));
+        };
+        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments.clone());
         let called = timeout(PATIENCE, self.service.call_tool(request)).await;
         let result = match called.map_err(|_| Error::Silent)? {
             Err(ServiceError::McpError(error)) => return Err(refused(&error.to_string())),
