@@ -193,6 +193,11 @@ async fn one_session_leaves_half_of_what_is_shared_to_others() {
         assert!(busy.message.contains("this session's half"), "{}", busy.message);
         let rows = stage.dispatcher.targets().await.expect("answers");
         assert_eq!((rows[0].in_flight, rows[0].queued), (4, 4));
+        let shown = "running, 4 in flight (4 of work), 4 waiting, 2 parked";
+        eventually("ps shows it", || {
+            stage.census.rows().iter().any(|row| row.path == "registry" && row.state == shown)
+        })
+        .await;
         let other = opened(&stage, 1).await;
         let request = stage.request("toy_wait", json!({ "ms": 1 }));
         let served = CallRequest { session: other[0].session, ..request };
