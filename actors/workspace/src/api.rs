@@ -1,4 +1,4 @@
-//! What tools take and answer: plain types, which their rows and the engines import.
+//! Plain types that tools take and answer, for their rows and for the engines behind them.
 
 pub mod diagnostics;
 pub mod execution;

@@ -1,4 +1,4 @@
-//! What a creation holds before it is durable: a name, a slot, the session's quota.
+//! Reservations of a creation before it is durable: a name, a slot, the session's quota.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which workspaces there are, readable without asking an actor.
+//! A directory of all workspaces, readable without asking an actor.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What the records of a workspace add up to. Pure.
+//! The state that the records of a workspace add up to. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

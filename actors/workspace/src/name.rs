@@ -3,6 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
+use hivekeep_kernel::ToolError;
 use serde::{Deserialize, Serialize, de};
 
 /// A workspace's unique name: 1 to 63 of `a-z`, `0-9` and `-`, with a letter or
@@ -13,9 +14,15 @@ pub struct WorkspaceName(String);
 /// A text that is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no workspace name: use 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
+    "`{0}` is not a valid workspace name: use 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit"
 )]
 pub struct NameError(String);
+
+impl From<NameError> for ToolError {
+    fn from(error: NameError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
 
 impl WorkspaceName {
     /// The name as text.

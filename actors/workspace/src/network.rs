@@ -1,4 +1,4 @@
-//! Which workspaces have a network, and how each is told apart in it.
+//! The network as workspaces see it: who has one, and the wishes that creations and forks make.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! From configuration to everything workspaces work with.
+//! Assembly of the shared state from the configuration.
 
 use std::{
     path::{Path, PathBuf},

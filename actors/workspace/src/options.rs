@@ -1,4 +1,4 @@
-//! What can be configured about workspaces.
+//! Options of workspaces.
 
 mod pool;
 

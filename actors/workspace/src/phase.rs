@@ -1,4 +1,4 @@
-//! What a workspace is doing now, and what may be asked of it then. Pure.
+//! The phases of a workspace as a state machine: what may be asked in each. Pure.
 //!
 //! ```text
 //!            ┌──────────────── start ───────────────┐

@@ -1,4 +1,4 @@
-//! What is written about a workspace, in the order in which it happened.
+//! Records of a workspace, as its log has them.
 //!
 //! A record is an intent (`…Wanted`, `Planned`) made before the world is
 //! touched, or a fact learnt after. Records are JSON; new kinds and new optional

@@ -1,4 +1,4 @@
-//! What all workspaces of a daemon share.
+//! State that all workspaces of a daemon share, and that outlives their actors.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Tasks of the guests: put, read, acknowledged.
 //!
 //! [`hivekeep_link::tasks`] speaks with one guest; [`result_cache`] keeps what a guest told before it
-//! was asked, [`progress`] makes events of what running tasks write; [`TasksHandle`] is the port through which other actors reach every workspace's guest.
+//! was asked, [`progress`] makes events of what running tasks write; [`TasksHandle`] is the port through
+//! which other actors reach every workspace's guest.
 
 mod handle;
 mod progress;

@@ -415,6 +415,24 @@ impl Workspace {
         self.situation().on(want)
     }
 
+    /// Starts work that goes on to its end, whether or not this actor does and anybody waits.
+    fn to_its_end<T, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, ToolError>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, ToolError>> + Send + 'static,
+    {
+        let (done, outcome) = oneshot::channel();
+        let ops = self.ops.clone();
+        let _detached = self.ops.spawn(async move {
+            let _keeps_the_work_alive = ops;
+            let _asker_gone = done.send(work.await);
+        });
+        async move { outcome.await.map_err(|_| ToolError::internal("the work ended"))? }
+    }
+
     /// Ends an activity, unless another one goes on by now.
     fn finished(&mut self, activity: Activity) {
         if self.activity == activity {

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{
-    Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, SessionId, ToolCall,
+    Address, CallCx, ChildNews, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolCall,
     ToolError, WorkspaceId, children::Outcome, serve,
 };
 use serde_json::json;
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 pub(crate) use create::make_one;
 
 use crate::{
-    api::lifecycle::{Size, WorkspaceRow},
+    api::lifecycle::{Size, WorkspaceList, WorkspaceListed, WorkspaceRow},
     phase::Phase,
     pool::{self, Pool},
     records::Planned,
@@ -159,22 +159,30 @@ impl Entity for Workspaces {
 
 impl Workspaces {
     /// `workspace_list`.
-    pub(crate) fn rows(&self, session: SessionId, state: Option<Phase>) -> Vec<WorkspaceRow> {
+    ///
+    /// # Errors
+    /// None: it shows what there is.
+    pub(crate) fn list(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceList,
+    ) -> Result<Reply<WorkspaceListed>, ToolError> {
         let cards = self.shared.directory.cards().into_iter();
-        cards
-            .filter(|card| state.is_none_or(|state| card.phase == state))
+        let workspaces: Vec<_> = cards
+            .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
             .map(|card| WorkspaceRow {
                 workspace_id: card.id,
                 name: card.name.to_string(),
                 state: card.phase,
                 process: card.process,
                 ip: self.shared.ip(card.id),
-                owned: card.owner == Some(session),
+                owned: card.owner == Some(cx.session),
                 orphaned: card.owner.is_none(),
                 resources: Size::of(&card.spec),
                 isolation: card.spec.isolation,
             })
-            .collect()
+            .collect();
+        Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))
     }
 
     fn stop_all(&self, done: oneshot::Sender<()>) {

@@ -1,4 +1,4 @@
-//! What a machine printed.
+//! Logs of a machine.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

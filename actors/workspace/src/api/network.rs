@@ -1,4 +1,4 @@
-//! What a workspace may reach, who may reach it, and ports of the host that lead to it.
+//! Policies of the network, and ports of the host that lead to a workspace.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! What workspaces need on a host: a hypervisor, programs, the guest's daemon, images.
+//! Findings of what workspaces need on a host: a hypervisor, programs, the guest's daemon, images.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the pool is configured to keep.
+//! Options of the pool.
 
 use hivekeep_image::ImageName;
 use hivekeep_machine::Isolation;

@@ -1,4 +1,4 @@
-//! What a machine of the pool was made from.
+//! A digest of what a machine of the pool would be made from now.
 
 use hivekeep_image::ImageName;
 use hivekeep_kernel::{ToolError, ports::NetworkMode};

@@ -1,4 +1,4 @@
-//! What a prepared workspace is made from.
+//! The recipe of a prepared workspace.
 
 use serde::{Deserialize, Serialize};
 

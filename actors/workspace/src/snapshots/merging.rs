@@ -1,4 +1,4 @@
-//! Which layers nothing tells apart. Pure.
+//! Choice of two layers that nothing tells apart. Pure.
 //!
 //! ```text
 //!  image ◄── a ◄── b ◄── c ◄── top      b ended a snapshot that was deleted: whoever stands

@@ -1,4 +1,4 @@
-//! Which files of snapshots somebody needs.
+//! Reference counts of the files that disks and snapshots are made of.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -28,7 +28,7 @@ impl Artifact {
 
 /// Counts who needs what. Only kept in memory: the workspaces' records say it again at each start.
 ///
-/// A artifact is taken for a new workspace while the one that it comes from still holds it, so a count
+/// An artifact is taken for a new workspace while the one that it comes from still holds it, so a count
 /// that fell to zero never rises again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefCounts(Arc<Inner>);

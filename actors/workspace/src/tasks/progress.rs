@@ -1,4 +1,4 @@
-//! What is passed on of a guest's words about running tasks.
+//! Events of running tasks, at a bounded pace.
 
 use std::{
     collections::HashMap,

@@ -2,9 +2,10 @@
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 
-use crate::workspace::Workspace;
-
-use crate::api::execution::{EnvSet, Exec, ExecBackground, ExecResult, JobAction, JobView, SetEnv};
+use crate::{
+    api::execution::{EnvSet, Exec, ExecBackground, ExecResult, JobAction, JobView, SetEnv},
+    workspace::Workspace,
+};
 
 tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace_id;
     exec: Exec => ExecResult = Workspace::exec {
@@ -14,7 +15,7 @@ tools! { pub FAMILY: "execution" for Workspace, addressed workspace by workspace
     exec_background: ExecBackground => JobView = Workspace::on_exec_background {
         title: "Background jobs", rate: RateClass::Exec, open_world: true, weight: start_takes_one,
     };
-    set_env: SetEnv => EnvSet = Workspace::on_set_env {
+    set_env: SetEnv => EnvSet = Workspace::set_env {
         title: "Set environment variables", effect: Idempotent,
     };
 }
@@ -50,9 +51,5 @@ impl Workspace {
                 self.job_kill(cx, job, input.signal.unwrap_or(9))
             }
         }
-    }
-
-    fn on_set_env(&mut self, _: &CallCx, input: SetEnv) -> Result<Reply<EnvSet>, ToolError> {
-        self.set_env(input.vars)
     }
 }

@@ -2,11 +2,12 @@
 
 use hivekeep_kernel::tools;
 
-use crate::workspace::Workspace;
-
-use crate::api::files::{
-    FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileTransfer,
-    FileTransferred, FileWrite, FileWritten,
+use crate::{
+    api::files::{
+        FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileTransfer,
+        FileTransferred, FileWrite, FileWritten,
+    },
+    workspace::Workspace,
 };
 
 tools! { pub FAMILY: "file operations" for Workspace, addressed workspace by workspace_id;

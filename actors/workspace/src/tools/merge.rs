@@ -3,9 +3,10 @@
 use hivekeep_git::merge::api::MergeResult;
 use hivekeep_kernel::tools;
 
-use crate::workspaces::Workspaces;
-
-use crate::api::merge::{MAX_SOURCES, WorkspaceMerge};
+use crate::{
+    api::merge::{MAX_SOURCES, WorkspaceMerge},
+    workspaces::Workspaces,
+};
 
 tools! { pub FAMILY: "git" for Workspaces, singleton workspaces;
     workspace_merge: WorkspaceMerge => MergeResult = Workspaces::merge {

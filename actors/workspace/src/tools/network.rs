@@ -1,16 +1,17 @@
-//! What a workspace may reach, who may reach it, and ports of the host that lead to it.
+//! Policies of the network, and ports of the host that lead to a workspace.
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, ports::NetworkWish, tools};
 
-use crate::workspace::Workspace;
-
-use crate::api::network::{ForwardResult, NetworkPolicy, PolicyInForce, PortForward};
+use crate::{
+    api::network::{ForwardResult, NetworkPolicy, PolicyInForce, PortForward},
+    workspace::Workspace,
+};
 
 tools! { pub FAMILY: "networking" for Workspace, addressed workspace by workspace_id;
     network_policy: NetworkPolicy => PolicyInForce = Workspace::on_network_policy {
         title: "Network policy of a workspace", effect: Idempotent, risk: Risk::Medium,
     };
-    port_forward: PortForward => ForwardResult = Workspace::on_port_forward {
+    port_forward: PortForward => ForwardResult = Workspace::port_forward {
         title: "Port forwards to a workspace", effect: Destroy, risk: Risk::Medium,
     };
 }
@@ -33,13 +34,5 @@ impl Workspace {
             egress_allow,
             group: None,
         })
-    }
-
-    fn on_port_forward(
-        &mut self,
-        _: &CallCx,
-        input: PortForward,
-    ) -> Result<Reply<ForwardResult>, ToolError> {
-        self.port_forward(input)
     }
 }

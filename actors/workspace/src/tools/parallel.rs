@@ -2,9 +2,10 @@
 
 use hivekeep_kernel::tools;
 
-use crate::workspaces::Workspaces;
-
-use crate::api::parallel::{ExecParallel, MAX_WORKSPACES, ParallelResult};
+use crate::{
+    api::parallel::{ExecParallel, MAX_WORKSPACES, ParallelResult},
+    workspaces::Workspaces,
+};
 
 tools! { pub FAMILY: "execution" for Workspaces, singleton workspaces;
     exec_parallel: ExecParallel => ParallelResult = Workspaces::exec_parallel {

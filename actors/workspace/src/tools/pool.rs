@@ -1,23 +1,14 @@
 //! Looking at the warm pool. hivekeep's own.
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
+use hivekeep_kernel::tools;
 
-use crate::workspaces::Workspaces;
-
-use crate::api::pool::{PoolReport, PoolStatus};
+use crate::{
+    api::pool::{PoolReport, PoolStatus},
+    workspaces::Workspaces,
+};
 
 tools! { pub FAMILY: "warm pool" for Workspaces, singleton workspaces;
-    pool_status: PoolStatus => PoolReport = Workspaces::on_pool_status {
+    pool_status: PoolStatus => PoolReport = Workspaces::pool_report {
         title: "Show the warm pool", effect: Read,
     };
-}
-
-impl Workspaces {
-    fn on_pool_status(
-        &mut self,
-        _: &CallCx,
-        _: PoolStatus,
-    ) -> Result<Reply<PoolReport>, ToolError> {
-        Ok(self.pool_report())
-    }
 }

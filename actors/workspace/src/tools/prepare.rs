@@ -2,9 +2,10 @@
 
 use hivekeep_kernel::tools;
 
-use crate::workspaces::Workspaces;
-
-use crate::api::prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare};
+use crate::{
+    api::prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
+    workspaces::Workspaces,
+};
 
 /// Most time for the start, the snapshot, and undoing both.
 const AROUND_SECS: u64 = 600;

@@ -1,23 +1,14 @@
 //! Taking over workspaces that nobody holds.
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
+use hivekeep_kernel::tools;
 
-use crate::workspaces::Workspaces;
-
-use crate::api::session::{Adoption, WorkspaceAdopt};
+use crate::{
+    api::session::{Adoption, WorkspaceAdopt},
+    workspaces::Workspaces,
+};
 
 tools! { pub FAMILY: "session management" for Workspaces, singleton workspaces;
-    workspace_adopt: WorkspaceAdopt => Adoption = Workspaces::on_workspace_adopt {
+    workspace_adopt: WorkspaceAdopt => Adoption = Workspaces::adopt {
         title: "Adopt workspaces", effect: Idempotent, risk: Risk::High,
     };
-}
-
-impl Workspaces {
-    fn on_workspace_adopt(
-        &mut self,
-        cx: &CallCx,
-        input: WorkspaceAdopt,
-    ) -> Result<Reply<Adoption>, ToolError> {
-        Ok(self.adopt(cx, input))
-    }
 }

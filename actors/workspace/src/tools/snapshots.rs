@@ -2,21 +2,23 @@
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 
-use crate::{workspace::Workspace, workspaces::Workspaces};
-
-use crate::api::snapshots::{
-    Forked, Halted, Snapshot, SnapshotAction, SnapshotResult, WorkspaceBranch, WorkspaceFork,
-    WorkspacePause, WorkspaceResume,
+use crate::{
+    api::snapshots::{
+        Forked, Halted, Snapshot, SnapshotAction, SnapshotResult, WorkspaceBranch, WorkspaceFork,
+        WorkspacePause, WorkspaceResume,
+    },
+    workspace::Workspace,
+    workspaces::Workspaces,
 };
 
 tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by workspace_id;
     snapshot: Snapshot => SnapshotResult = Workspace::on_snapshot {
         title: "Snapshots of a workspace", effect: Destroy, risk: Risk::Medium, timeout_secs: 600,
     };
-    workspace_pause: WorkspacePause => Halted = Workspace::on_workspace_pause {
+    workspace_pause: WorkspacePause => Halted = Workspace::pause {
         title: "Pause a workspace",
     };
-    workspace_resume: WorkspaceResume => Halted = Workspace::on_workspace_resume {
+    workspace_resume: WorkspaceResume => Halted = Workspace::resume {
         title: "Resume a workspace",
     };
 }
@@ -47,21 +49,5 @@ impl Workspace {
             SnapshotAction::List => Ok(self.snapshot_list()),
             SnapshotAction::Delete => self.snapshot_delete(&name()?),
         }
-    }
-
-    fn on_workspace_pause(
-        &mut self,
-        _: &CallCx,
-        _: WorkspacePause,
-    ) -> Result<Reply<Halted>, ToolError> {
-        self.halt()
-    }
-
-    fn on_workspace_resume(
-        &mut self,
-        _: &CallCx,
-        _: WorkspaceResume,
-    ) -> Result<Reply<Halted>, ToolError> {
-        self.unhalt()
     }
 }

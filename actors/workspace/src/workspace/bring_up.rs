@@ -1,4 +1,4 @@
-//! From a plan to a guest that answers, one journalled step after the other.
+//! Starting a machine: from a plan to a guest that answers, one recorded step after the other.
 
 use std::{
     path::PathBuf,
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::{LinkState, Msg, Workspace, identity, network};
 use crate::codes;
 use crate::{
-    api::lifecycle::WorkspaceStarted,
+    api::lifecycle::{WorkspaceStart, WorkspaceStarted},
     handle::WorkspaceHandle,
     ledger::DiskChange,
     phase::{Phase, Want},
@@ -73,11 +73,20 @@ impl Workspace {
     }
 
     /// `workspace_start`.
-    pub(crate) fn start_again(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceStarted> {
+    ///
+    /// # Errors
+    /// When it runs, or something goes on that must end first; `daemon_stopping`.
+    pub(crate) fn start_again(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceStart,
+    ) -> Result<Reply<WorkspaceStarted>, ToolError> {
+        let next = self.on(Want::Start)?;
+        self.may_start()?;
         self.set_phase(next);
         let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let (start, change) = (self.start_point(), self.ledger.change.clone());
-        Reply::later(async move {
+        Ok(Reply::later(async move {
             match cx.guard(bring_up_again(&workspace, &plan, start, change, &cx)).await {
                 Ok(boot_time_ms) => {
                     workspace.publish(
@@ -98,7 +107,7 @@ impl Workspace {
                     Err(error)
                 }
             }
-        })
+        }))
     }
 
     /// A crashed machine's restart is due by policy.

@@ -10,8 +10,8 @@ use super::{LinkState, Workspace, take_down};
 use crate::codes;
 use crate::{
     api::{
-        diagnostics::{LogType, Logs},
-        lifecycle::{MachineDetails, Size, WorkspaceDetails},
+        diagnostics::{LogType, Logs, WorkspaceLogs},
+        lifecycle::{MachineDetails, Size, WorkspaceDetails, WorkspaceInfo},
         network::NetworkState,
         snapshots::ForkedFrom,
     },
@@ -23,7 +23,14 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Workspace {
     /// `workspace_info`.
-    pub(crate) fn describe(&mut self, cx: &CallCx) -> Reply<WorkspaceDetails> {
+    ///
+    /// # Errors
+    /// None: it answers in every state.
+    pub(crate) fn describe(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceInfo,
+    ) -> Result<Reply<WorkspaceDetails>, ToolError> {
         let ledger = &self.ledger;
         let plan = ledger.plan.clone();
         let mut details = WorkspaceDetails {
@@ -52,7 +59,7 @@ impl Workspace {
         };
         let (link_state, workspace) = (self.link_state.borrow().clone(), self.handle.clone());
         let machine = ledger.machine.clone();
-        Reply::later(async move {
+        Ok(Reply::later(async move {
             let (id, isolation) = (plan.id, plan.spec.isolation);
             details.network = workspace.shared.network_state(id, isolation).await;
             let MachineFact::Launched { handle, limits, .. } = machine else {
@@ -83,13 +90,24 @@ impl Workspace {
                 }
             }
             Ok(details)
-        })
+        }))
     }
 
     /// `workspace_logs`, in every state.
-    pub(crate) fn logs(&self, which: LogType, max_lines: usize) -> Reply<Logs> {
+    ///
+    /// # Errors
+    /// `invalid_input` for `max_lines`.
+    pub(crate) fn logs(
+        &mut self,
+        _: &CallCx,
+        input: WorkspaceLogs,
+    ) -> Result<Reply<Logs>, ToolError> {
+        let WorkspaceLogs { log_type: which, max_lines, .. } = input;
+        if !(1..=10_000).contains(&max_lines) {
+            return Err(ToolError::invalid("max_lines must be 1 to 10000"));
+        }
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        Reply::later(async move {
+        Ok(Reply::later(async move {
             let driver = workspace.shared.driver(plan.spec.isolation)?;
             let folders = take_down::folders(&workspace);
             let logs = driver.logs(&folders).await.map_err(|error| {
@@ -103,6 +121,6 @@ impl Workspace {
                 console: (which != LogType::Stderr).then(|| tail(logs.console)),
                 stderr: (which != LogType::Console).then(|| tail(logs.stderr)),
             })
-        })
+        }))
     }
 }

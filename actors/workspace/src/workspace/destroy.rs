@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{Workspace, take_down};
 use crate::{
-    api::lifecycle::WorkspaceDestroyed,
+    api::lifecycle::{WorkspaceDestroy, WorkspaceDestroyed},
     handle::WorkspaceHandle,
-    phase::Phase,
+    phase::{Phase, Want},
     records::{Planned, Record},
     snapshots::files,
 };
@@ -18,18 +18,26 @@ use crate::{
 impl Workspace {
     /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The quota goes into
     /// what the call brings, if it brings any.
-    pub(crate) fn destroy(&mut self, cx: &CallCx, next: Phase) -> Reply<WorkspaceDestroyed> {
+    ///
+    /// # Errors
+    /// When it is being removed already, or something goes on that must end first.
+    pub(crate) fn destroy(
+        &mut self,
+        cx: &CallCx,
+        _: WorkspaceDestroy,
+    ) -> Result<Reply<WorkspaceDestroyed>, ToolError> {
+        let next = self.on(Want::Destroy)?;
         self.set_phase(next);
         let work = self.destruction_into("workspace.destroyed", cx.reserved.clone());
         let plan = self.ledger.plan.clone();
-        Reply::later(async move {
+        Ok(Reply::later(async move {
             work.await?;
             Ok(WorkspaceDestroyed {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
                 destroyed: true,
             })
-        })
+        }))
     }
 
     /// The work of removing; ends with the manager stopping this actor.

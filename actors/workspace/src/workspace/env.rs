@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::{Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Workspace;
-use crate::{api::execution::EnvSet, records::Record};
+use crate::{
+    api::execution::{EnvSet, SetEnv},
+    records::Record,
+};
 
 /// Most bytes of names and values together; they travel with every command.
 const MAX_ENV_BYTES: usize = 256 * 1024;
@@ -17,8 +20,10 @@ impl Workspace {
     /// `invalid_input` for a refused name; then nothing is set.
     pub(crate) fn set_env(
         &mut self,
-        vars: BTreeMap<String, Option<String>>,
+        _: &CallCx,
+        input: SetEnv,
     ) -> Result<Reply<EnvSet>, ToolError> {
+        let vars = input.vars;
         vars.iter().try_for_each(|(name, value)| check(name, value.as_deref()))?;
         let mut after = self.ledger.env.clone();
         for (name, value) in &vars {

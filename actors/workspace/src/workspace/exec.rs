@@ -8,9 +8,10 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, link_state};
-use crate::api::execution::{Exec, ExecResult};
-use crate::codes;
-use crate::phase::Want;
+use crate::{
+    api::execution::{Exec, ExecResult},
+    phase::Want,
+};
 
 /// Longest command.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;

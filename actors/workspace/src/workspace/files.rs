@@ -8,12 +8,13 @@ use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
 use super::{Workspace, link_state};
-use crate::api::files::{
-    FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
-    FileWritten, MAX_TEXT_BYTES,
+use crate::{
+    api::files::{
+        FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
+        FileWritten, MAX_TEXT_BYTES,
+    },
+    phase::Want,
 };
-use crate::codes;
-use crate::phase::Want;
 
 impl Workspace {
     /// A link, once there is one, for a call that may be made now.

@@ -1,11 +1,11 @@
-//! What forks of a snapshot of this workspace begin from, and snapshots made to be forked.
+//! Sources of forks, and snapshots that are made to be forked.
 
 use hivekeep_kernel::{CallCx, SessionId, ToolError};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspace, snapshot};
-use crate::activity::Activity;
 use crate::{
+    activity::Activity,
     fork_source::{ForkSource, PinnedFiles},
     network::inherited,
 };

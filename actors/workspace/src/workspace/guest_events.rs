@@ -1,4 +1,4 @@
-//! What the guest tells without being asked, on its way into the mailbox.
+//! Flow control of the guest's events on their way into the mailbox.
 //!
 //! A guest can tell any number of things as fast as it likes, and a mailbox takes all it is given.
 //! So only a few wait there at a time, and they come at a pace. What is told beyond that is lost in

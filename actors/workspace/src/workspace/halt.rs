@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError};
 use serde_json::json;
 
 use super::{Workspace, bring_up::settle, identity, link_state, snapshot::no_snapshots};
 use crate::{
     activity::Activity,
-    api::snapshots::Halted,
+    api::snapshots::{Halted, WorkspacePause, WorkspaceResume},
     phase::{Phase, Want},
 };
 
@@ -20,7 +20,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When it does not run, or its kind cannot be paused.
-    pub(crate) fn halt(&mut self) -> Result<Reply<Halted>, ToolError> {
+    pub(crate) fn pause(
+        &mut self,
+        _: &CallCx,
+        _: WorkspacePause,
+    ) -> Result<Reply<Halted>, ToolError> {
         self.turn(Want::Pause, Phase::Paused)
     }
 
@@ -28,7 +32,11 @@ impl Workspace {
     ///
     /// # Errors
     /// When it is not paused.
-    pub(crate) fn unhalt(&mut self) -> Result<Reply<Halted>, ToolError> {
+    pub(crate) fn resume(
+        &mut self,
+        _: &CallCx,
+        _: WorkspaceResume,
+    ) -> Result<Reply<Halted>, ToolError> {
         self.turn(Want::Resume, Phase::Running)
     }
 
@@ -38,46 +46,40 @@ impl Workspace {
         let driver = self.handle.shared.driver(self.ledger.plan.spec.isolation)?;
         driver.snapshots().ok_or_else(no_snapshots)?;
         self.activity = Activity::Pausing;
-        let (workspace, plan, ops) =
-            (self.handle.clone(), self.ledger.plan.clone(), self.ops.clone());
+        let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let (from, planned) = (self.phase, plan.clone());
         let mut link_state = self.link_state.subscribe();
-        Ok(Reply::later(async move {
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let _detached = ops.spawn(async move {
-                let snapshots = driver.snapshots().ok_or_else(no_snapshots);
-                let turned = match (snapshots, to) {
-                    (Ok(snapshots), Phase::Paused) => {
-                        snapshots.pause(&handle).await.map_err(ToolError::from)
-                    }
-                    (Ok(snapshots), _) => snapshots.resume(&handle).await.map_err(ToolError::from),
-                    (Err(error), _) => Err(error),
-                };
-                let now = if turned.is_ok() { to } else { from };
-                settle(&workspace, now, None).await;
-                let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Pausing));
-                if turned.is_ok() {
-                    workspace.publish(
-                        if to == Phase::Paused { "workspace.paused" } else { "workspace.resumed" },
-                        json!({}),
-                    );
+        let turned = self.to_its_end(async move {
+            let snapshots = driver.snapshots().ok_or_else(no_snapshots);
+            let turned = match (snapshots, to) {
+                (Ok(snapshots), Phase::Paused) => {
+                    snapshots.pause(&handle).await.map_err(ToolError::from)
                 }
-                let clock = async {
-                    let link = link_state::usable(&mut link_state, GUEST_PATIENCE).await?;
-                    identity::configure(&link, &planned, false).await
-                };
-                let clock_error = match (&turned, to) {
-                    (Ok(()), Phase::Running) => clock.await.err().map(|error| error.to_text()),
-                    _ => None,
-                };
-                let _caller_gone = reply.send(turned.map(|()| clock_error));
-            });
-            let answer = answer.await.map_err(|_| ToolError::internal("the pause's work ended"))?;
+                (Ok(snapshots), _) => snapshots.resume(&handle).await.map_err(ToolError::from),
+                (Err(error), _) => Err(error),
+            };
+            settle(&workspace, if turned.is_ok() { to } else { from }, None).await;
+            let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Pausing));
+            turned?;
+            let paused = to == Phase::Paused;
+            let event = if paused { "workspace.paused" } else { "workspace.resumed" };
+            workspace.publish(event, json!({}));
+            if paused {
+                return Ok(None);
+            }
+            let clock = async {
+                let link = link_state::usable(&mut link_state, GUEST_PATIENCE).await?;
+                identity::configure(&link, &planned, false).await
+            };
+            Ok(clock.await.err().map(|error| error.to_text()))
+        });
+        Ok(Reply::later(async move {
+            let clock_error = turned.await?;
             Ok(Halted {
                 workspace_id: plan.id,
                 name: plan.name.to_string(),
                 state: to,
-                clock_error: answer?,
+                clock_error,
             })
         }))
     }

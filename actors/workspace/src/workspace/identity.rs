@@ -1,4 +1,4 @@
-//! What a guest is told of itself at its start, and how a copy of another one becomes itself.
+//! The guest's identity: given at its start, and changed in a copy of another one.
 
 use std::time::Duration;
 

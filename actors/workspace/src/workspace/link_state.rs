@@ -1,4 +1,4 @@
-//! Whether the guest can be reached now, as those see it who want to.
+//! The state of the link into the guest, as those watch it who want to reach it.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{
-    Layer, Reply, ToolError, WorkspaceId,
+    CallCx, Layer, Reply, ToolError, WorkspaceId,
     ports::{NetworkMode, NetworkView, NetworkWish},
 };
 use hivekeep_machine::{Driver, MachineHandle};
@@ -62,6 +62,7 @@ impl Workspace {
     /// When the workspace is on its way somewhere, has no network, or the ports make no sense.
     pub(crate) fn port_forward(
         &mut self,
+        _: &CallCx,
         input: PortForward,
     ) -> Result<Reply<ForwardResult>, ToolError> {
         if input.action == ForwardAction::List {

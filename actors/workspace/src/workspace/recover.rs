@@ -1,4 +1,4 @@
-//! Where a workspace goes on after its actor, or the daemon, was gone.
+//! Recovery of a workspace whose actor, or whose daemon, was gone.
 //!
 //! What was acknowledged is made true again; what was not is undone. A machine
 //! that runs is attached, never killed first.

@@ -42,28 +42,21 @@ impl Workspace {
         self.set_phase(next);
         let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
         let base = self.ledger.base.clone();
-        let ops = self.ops.clone();
-        Ok(Reply::later(async move {
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let _detached = ops.spawn(async move {
-                let (top, folders) = (LayerId::new(), &workspace.shared.folders);
-                if let Err(error) = files::whole(folders, &node, node.memory.is_some()).await {
-                    settle(&workspace, was, None).await;
-                    return drop(reply.send(Err(error)));
-                }
-                let wanted = Record::RestoreWanted { snapshot: node.id, top };
-                let restored = match workspace.note(wanted).await {
-                    Ok(()) => restore(&workspace, &plan, &node, (base, top), newer, &cx).await,
-                    Err(error) => {
-                        // Nothing was touched.
-                        settle(&workspace, was, None).await;
-                        Err(error)
-                    }
-                };
-                let _caller_gone = reply.send(restored);
-            });
-            answer.await.map_err(|_| ToolError::internal("the restore's work ended"))?
-        }))
+        Ok(Reply::later(self.to_its_end(async move {
+            let (top, folders) = (LayerId::new(), &workspace.shared.folders);
+            let whole = files::whole(folders, &node, node.memory.is_some());
+            let wanted = Record::RestoreWanted { snapshot: node.id, top };
+            let begun = async {
+                whole.await?;
+                workspace.note(wanted).await
+            };
+            if let Err(error) = begun.await {
+                // Nothing was touched.
+                settle(&workspace, was, None).await;
+                return Err(error);
+            }
+            restore(&workspace, &plan, &node, (base, top), newer, &cx).await
+        })))
     }
 
     /// Names of the snapshots that `discard_newer` removes.

@@ -71,19 +71,14 @@ impl Workspace {
         // A machine that crashed left what it had written, as a power cut does.
         let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
         let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
-        let ops = self.ops.clone();
         self.activity = Activity::Snapshotting;
+        let made = self.to_its_end(async move {
+            let made = make(&workspace, &plan, making, &cx).await;
+            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
+            made
+        });
         Ok(Reply::later(async move {
-            // Goes on to its end whether or not the caller waits.
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let _detached = ops.spawn(async move {
-                let made = make(&workspace, &plan, making, &cx).await;
-                let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Snapshotting));
-                let _caller_gone = reply.send(made);
-            });
-            let made =
-                answer.await.map_err(|_| ToolError::internal("the snapshot's work ended"))??;
-            let Made { node, pause_ms } = made;
+            let Made { node, pause_ms } = made.await?;
             Ok(SnapshotResult {
                 snapshot_id: Some(node.id),
                 name: Some(node.name),

@@ -1,6 +1,7 @@
-//! What the workspace says of itself: its phase, and whether a process of its
-//! machine is left. A start, stop or re-attachment that fails can leave one; the
-//! workspace is `crashed` then, but no word of it says that nothing runs.
+//! The status of a workspace: its phase, and whether a process of its machine is left.
+//!
+//! A start, stop or re-attachment that fails can leave one. The workspace is `crashed` then, and
+//! nothing says of it that no process runs.
 
 use hivekeep_kernel::Fault;
 use hivekeep_machine::{MachineExit, ProcessId};

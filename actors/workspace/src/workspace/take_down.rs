@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Reply, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
 use hivekeep_link::Wait;
 use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use hivekeep_protocol::Shutdown;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{LinkState, Msg, Workspace, bring_up::settle};
 use crate::{
-    api::lifecycle::WorkspaceStopped,
+    api::lifecycle::{WorkspaceStop, WorkspaceStopped},
     handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record, StopHow},
@@ -18,17 +18,33 @@ use crate::{
 };
 
 impl Workspace {
-    /// `workspace_stop`. Goes on to the end whether or not the caller waits.
-    pub(crate) fn stop_machine(&mut self, next: Phase) -> Reply<WorkspaceStopped> {
+    /// `workspace_stop`.
+    ///
+    /// # Errors
+    /// When no machine runs, or something goes on that must end first.
+    pub(crate) fn stop_in_order(
+        &mut self,
+        _: &CallCx,
+        _: WorkspaceStop,
+    ) -> Result<Reply<WorkspaceStopped>, ToolError> {
+        let next = self.on(Want::Stop)?;
+        Ok(Reply::later(self.stop_machine(next)))
+    }
+
+    /// Stops the machine, to the end whether or not anybody waits.
+    fn stop_machine(
+        &mut self,
+        next: Phase,
+    ) -> impl Future<Output = Result<WorkspaceStopped, ToolError>> + Send + use<> {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // From the records, not from the manager of the machine: a stop that failed
+        // From the records, not from the child that watches the machine: a stop that failed
         // let go of it and can be tried again.
         let handle = self.ledger.handle().cloned();
         let link_state = self.link_state.borrow().clone();
         let paused = self.phase() == Phase::Paused;
         self.set_phase(next);
         let ops = self.ops.clone();
-        Reply::later(async move {
+        async move {
             let _keeps_the_work_alive = ops;
             if let (true, Some(handle)) = (paused, &handle) {
                 // A guest that stands still cannot shut down.
@@ -48,25 +64,22 @@ impl Workspace {
                 state: Phase::Stopped,
                 how,
             })
-        })
+        }
     }
-}
 
-impl Workspace {
     /// The daemon stops and takes the machines with it.
     pub(super) fn stop_for_daemon(&mut self, done: tokio::sync::oneshot::Sender<()>) {
         let Ok(next) = self.on(Want::StopForDaemon) else {
             let _asker_gone = done.send(());
             return;
         };
-        if let Reply::Later(work) = self.stop_machine(next) {
-            let _detached = self.ops.spawn(async move {
-                if let Err(error) = work.await {
-                    tracing::error!(%error, "a machine could not be stopped");
-                }
-                let _asker_gone = done.send(());
-            });
-        }
+        let work = self.stop_machine(next);
+        let _detached = self.ops.spawn(async move {
+            if let Err(error) = work.await {
+                tracing::error!(%error, "a machine could not be stopped");
+            }
+            let _asker_gone = done.send(());
+        });
     }
 }
 

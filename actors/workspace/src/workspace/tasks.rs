@@ -1,4 +1,4 @@
-//! The workspace's part in tasks: its environment, its link, and hints.
+//! Tasks of the guest, as far as the workspace has a part in them: environment, link and hints.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -20,9 +20,10 @@ use rustix::{
 
 use self::sink::DiskSink;
 use super::{Workspace, link_state};
-use crate::api::files::{Direction, FileTransfer, FileTransferred};
-use crate::codes;
-use crate::transfer_quota::{self, TransferQuota};
+use crate::{
+    api::files::{Direction, FileTransfer, FileTransferred},
+    transfer_quota::{self, TransferQuota},
+};
 
 impl Workspace {
     /// `file_transfer`.

@@ -16,14 +16,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Workspaces {
     /// `workspace_adopt`.
-    pub(crate) fn adopt(&mut self, cx: &CallCx, input: WorkspaceAdopt) -> Reply<Adoption> {
+    ///
+    /// # Errors
+    /// None: its work brings them.
+    pub(crate) fn adopt(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceAdopt,
+    ) -> Result<Reply<Adoption>, ToolError> {
         let (shared, by) = (self.shared.clone(), cx.session);
-        Reply::later(async move {
+        Ok(Reply::later(async move {
             match input.workspace_id {
                 Some(workspace) => one(&shared, by, &workspace, input.force).await,
                 None => all(&shared, by).await,
             }
-        })
+        }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is there when the manager starts: records first, then the world.
+//! Recovery of all workspaces when the manager starts: records first, then the world.
 
 use std::{collections::HashSet, fmt::Display};
 

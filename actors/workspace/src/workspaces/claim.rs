@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, Reply, ToolError, WorkspaceId, fault_point};
+use hivekeep_kernel::{Address, CallCx, Reply, ToolError, WorkspaceId, fault_point};
 use tokio::sync::oneshot;
 
 use super::{Msg, Workspaces};
 use crate::{
-    api::pool::PoolReport,
+    api::pool::{PoolReport, PoolStatus},
     claims::Claims,
     pool::{self, made_of},
     shared::Shared,
@@ -19,9 +19,16 @@ const DECISION: Duration = Duration::from_secs(2);
 
 impl Workspaces {
     /// `pool_status`.
-    pub(crate) fn pool_report(&self) -> Reply<PoolReport> {
+    ///
+    /// # Errors
+    /// None: its work brings them.
+    pub(crate) fn pool_report(
+        &mut self,
+        _: &CallCx,
+        _: PoolStatus,
+    ) -> Result<Reply<PoolReport>, ToolError> {
         let pool = self.pool.clone();
-        Reply::later(async move { Ok(pool.ask(DECISION, pool::Msg::Report).await?) })
+        Ok(Reply::later(async move { Ok(pool.ask(DECISION, pool::Msg::Report).await?) }))
     }
 }
 

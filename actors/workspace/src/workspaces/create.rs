@@ -42,9 +42,7 @@ impl Workspaces {
         self.shared.driver(spec.isolation)?;
         let id = WorkspaceId::new();
         let name = match input.name {
-            Some(name) => name
-                .parse::<WorkspaceName>()
-                .map_err(|error| ToolError::invalid(error.to_string()))?,
+            Some(name) => name.parse()?,
             None => WorkspaceName::default_for(id),
         };
         let network =

@@ -204,9 +204,7 @@ impl Forking<'_> {
     async fn one(&self, name: Option<String>, common: Forked) -> Result<Forked, ToolError> {
         let id = WorkspaceId::new();
         let name = match name {
-            Some(name) => name
-                .parse::<WorkspaceName>()
-                .map_err(|error| ToolError::invalid(error.to_string()))?,
+            Some(name) => name.parse()?,
             None => WorkspaceName::default_for(id),
         };
         self.make(id, name.clone()).await?;

@@ -63,7 +63,7 @@ impl Workspaces {
         }))
     }
 
-    fn of_caller(&self, cx: &CallCx, named: &str) -> Result<Card, ToolError> {
+    pub(super) fn of_caller(&self, cx: &CallCx, named: &str) -> Result<Card, ToolError> {
         let card = self.shared.directory.card(named)?;
         if card.owner == Some(cx.session) {
             return Ok(card);

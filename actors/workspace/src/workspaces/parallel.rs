@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Workspaces;
 use crate::codes;
@@ -43,12 +43,7 @@ impl Workspaces {
         };
         let mut runs = Vec::with_capacity(count);
         for (workspace_id, command) in input.workspace_ids.into_iter().zip(commands) {
-            let card = self.shared.directory.card(&workspace_id)?;
-            if card.owner != Some(cx.session) {
-                let message = format!("workspace `{}` is not yours", card.name);
-                return Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-                    .next("workspace_adopt takes over a workspace whose session is gone"));
-            }
+            let card = self.of_caller(cx, &workspace_id)?;
             let exec = Exec {
                 workspace_id: workspace_id.clone(),
                 command,

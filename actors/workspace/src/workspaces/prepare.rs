@@ -127,10 +127,7 @@ impl Workspaces {
     }
 
     fn wish(&self, input: WorkspacePrepare) -> Result<Wish, ToolError> {
-        let name = input
-            .name
-            .parse::<WorkspaceName>()
-            .map_err(|error| ToolError::invalid(error.to_string()))?;
+        let name: WorkspaceName = input.name.parse()?;
         let git_url = input.git_url.as_deref().map(GitUrl::parse).transpose()?;
         let login = match &git_url {
             Some(url) => self.shared.git.login_for(url, None)?,

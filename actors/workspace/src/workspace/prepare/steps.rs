@@ -1,4 +1,4 @@
-//! What is run in a guest before its workspace is golden.
+//! Steps of a preparation in the guest: a clone, and the commands of the setup.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -86,23 +86,16 @@ impl Workspace {
         &mut self,
         node: SnapshotNode,
     ) -> impl Future<Output = Result<Result<(), String>, ToolError>> + Send + use<> {
-        let (workspace, ops) = (self.handle.clone(), self.ops.clone());
+        let workspace = self.handle.clone();
         let event = json!({ "snapshot": node.name });
         self.activity = Activity::DeletingSnapshot;
-        async move {
-            let (reply, answer) = tokio::sync::oneshot::channel();
-            let _detached = ops.spawn(async move {
-                let record = Record::SnapshotDeleted { snapshot: node.id };
-                let done = workspace.commit(vec![record], Some(("snapshot.deleted", event))).await;
-                let _actor_gone = workspace.actor.send(Msg::Finished(Activity::DeletingSnapshot));
-                let done = match done {
-                    Ok(()) => Ok(merged(&workspace).await),
-                    Err(error) => Err(error),
-                };
-                let _caller_gone = reply.send(done);
-            });
-            answer.await.map_err(|_| ToolError::internal("the deletion's work ended"))?
-        }
+        self.to_its_end(async move {
+            let record = Record::SnapshotDeleted { snapshot: node.id };
+            let done = workspace.commit(vec![record], Some(("snapshot.deleted", event))).await;
+            let _actor_gone = workspace.actor.send(Msg::Finished(Activity::DeletingSnapshot));
+            done?;
+            Ok(merged(&workspace).await)
+        })
     }
 }
 

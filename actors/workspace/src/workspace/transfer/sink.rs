@@ -1,4 +1,4 @@
-//! Where a download goes: a new file, written while the next part is received.
+//! A sink for downloads: a new file, of which one part is written while the next is received.
 //!
 //! Full parts go past the page cache where the file system takes that: it costs less,
 //! and little is left for the sync at the end.
