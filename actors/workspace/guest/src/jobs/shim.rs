@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hivekeep_protocol::GuestError;
@@ -19,11 +20,13 @@ use rustix::event::{PollFd, PollFlags};
 use super::dir::{Ended, JobDir, Process, unix_ms};
 use super::spool::Spool;
 use super::{disk, end};
+use crate::contain::descend::descendants;
 use crate::contain::{self, raw};
 use crate::exec::command::Prepared;
 use crate::reap::Tree;
 use crate::settings::SHUTDOWN_FILE;
-use crate::sys::spawn::{self, EXTRA_FD, Stdio};
+use crate::sys::kill::kill;
+use crate::sys::spawn::{self, EXTRA_FD, Program, Started, Stdio};
 use crate::sys::{fork, signals, stdio};
 
 /// Signals that do not end a shim.
@@ -102,6 +105,27 @@ fn with_room(mut store: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Starts a program. One that hangs before it executes, as in a working directory that does not
+/// answer, is killed at its limit all the same; then `true` is answered beside.
+fn spawn_within(
+    program: &Program,
+    stdio: &Stdio<'_>,
+    limit: Option<Duration>,
+) -> (Result<Started, spawn::Error>, bool) {
+    let Some(limit) = limit else { return (spawn::spawn(program, stdio), false) };
+    std::thread::scope(|scope| {
+        let (done, started) = mpsc::channel();
+        scope.spawn(move || done.send(spawn::spawn(program, stdio)));
+        if let Ok(started) = started.recv_timeout(limit) {
+            return (started, false);
+        }
+        for pid in descendants(raw(rustix::process::getpid())) {
+            let _ = kill(pid, libc::SIGKILL);
+        }
+        (started.recv().expect("the thread answers before it ends"), true)
+    })
+}
+
 impl Job {
     /// Starts what the folder asks for. The file of the lock gets its mark before the command can
     /// begin, and loses it again if it cannot be executed.
@@ -142,15 +166,16 @@ impl Job {
             cgroup: procs.as_ref().map(AsFd::as_fd),
         };
         lock.write_all(b"1").map_err(failed)?;
-        let leader = match spawn::spawn(&program, &stdio) {
+        let begun = Instant::now();
+        let (started, timed_out) = spawn_within(&program, &stdio, limit);
+        let leader = match started {
             Ok(started) => started.pid,
             Err(error) => {
                 lock.set_len(0).map_err(failed)?;
                 return Err(crate::exec::contained(&contain::Error::Start(error)));
             }
         };
-        let (tree, begun) = (Tree { leader, exit: None }, Instant::now());
-        let (timed_out, leader_ran_for) = (false, None);
+        let (tree, leader_ran_for) = (Tree { leader, exit: None }, None);
         let mut job =
             Self { tree, children, spool, cgroup, begun, limit, timed_out, leader_ran_for };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };
@@ -194,7 +219,7 @@ impl Job {
                 self.leader_ran_for = Some(self.begun.elapsed());
             }
             if any_left && self.due().is_some_and(|due| self.begun.elapsed() >= due) {
-                self.timed_out = self.tree.exit.is_none();
+                self.timed_out |= self.tree.exit.is_none();
                 self.kill_all()?;
                 any_left = false;
             }

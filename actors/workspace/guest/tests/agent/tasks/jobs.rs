@@ -6,7 +6,7 @@ use hivekeep_protocol::*;
 
 use super::{kill_all, ok, results, task};
 use crate::client::Host;
-use crate::guest::{Guest, eventually, runs, ways};
+use crate::guest::{Guest, Way, eventually, runs, ways};
 
 /// Folders of jobs whose end is not written down.
 fn folders(guest: &Guest) -> Vec<PathBuf> {
@@ -126,4 +126,23 @@ async fn a_task_as_large_as_may_be_runs() {
     let result = results(&host, 1).await.remove("large").expect("its result");
     assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(5)));
     assert_eq!(result.stdout.head, b"100000\n");
+}
+
+/// A process that joins a frozen cgroup gets no further, as one does whose working directory is on a
+/// file system that does not answer.
+#[tokio::test]
+async fn the_limit_holds_for_what_hangs_before_it_begins() {
+    if !ways().contains(&Way::Cgroup) {
+        return;
+    }
+    let guest = Guest::start(Way::Cgroup);
+    let host = Host::to(&guest).await;
+    let cgroup = guest.cgroups().join("job-r0000000000000001");
+    std::fs::create_dir(&cgroup).expect("made");
+    std::fs::write(cgroup.join("cgroup.freeze"), "1").expect("written");
+    let effects = guest.dir.path().join("effects");
+    let line = format!("echo x >> {}", effects.display());
+    host.ask(TaskPut { timeout_secs: 1, ..task("hangs", &line) }).await.expect("taken");
+    assert_eq!(results(&host, 1).await["hangs"].outcome, TaskOutcome::TimedOut);
+    assert!(!effects.exists());
 }
