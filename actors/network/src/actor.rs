@@ -7,9 +7,27 @@
 //!       └── answer ───────────┤
 //!                             └── newest plan ──► Worker   then it is in force, and answered
 //! ```
-//! `join`, `leave` are answered when they are durable; a policy and a forward when they are also
-//! in force, and what the kernel does not take is undone. Changes that come while one is written,
-//! or while the kernel follows one, go together in the next turn.
+//! Three plans follow each other. `decided` is with all that was decided; the next
+//! wish is judged by it, at once, in the actor's handler (`decide.rs`). A change in it is written to
+//! its member's log (`commit.rs`, `records.rs`); those of several members are written side by side,
+//! and when all are on the disk they are in `durable`. What is decided meanwhile goes together in the
+//! next turn. Each turn is a generation, of which the worker (`enforce.rs`) is told the newest, and it brings the kernel from
+//! whatever it finds to that one: generations between are skipped. `in_force` is the
+//! last one it has reached.
+//!
+//! What may fail, and who says so:
+//!
+//! - a wish that contradicts the plan, or that this host cannot promise (`backend.rs`), is refused
+//!   before anything is written;
+//! - a write that fails ends the incarnation, since only the journal knows what is durable; the next
+//!   one reads it, and whoever waited is told `journal_failed`;
+//! - a plan that the kernel does not take is tried again by the worker; changes that wait for it are
+//!   undone, unless there is a later decision, and their callers told so. The state is `degraded`;
+//! - what others change in our tables is mended by the worker and told as `network.repaired`.
+//!
+//! How machines are connected at all (a bridge, QEMU's own network, not at all) is found once
+//! (`start.rs`, `verdict.rs`) and holds for the daemon's life; until then callers wait. What outlives
+//! a restart of the actor is in [`NetworkShared`].
 
 mod backend;
 mod change;
@@ -28,14 +46,14 @@ mod shared;
 mod start;
 mod verdict;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
-use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
-use hivekeep_runtime::log::LogError;
+use hivekeep_kernel::{Address, Context, Entity, Fault, ToolError, WorkspaceId};
+use hivekeep_store::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
@@ -46,7 +64,6 @@ use crate::selftest::Report;
 use crate::{Applied, Error};
 use backend::Backend;
 use change::Change;
-use commit::Undurable;
 use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
 use held::Held;
@@ -92,8 +109,7 @@ enum Inner {
     Found(Result<Backend, Error>),
     /// What could not be checked was tried again, after such a pause.
     Tested(Result<Report, Error>, Duration),
-    /// A change of this number was written, or could not be.
-    Written(u64, Result<(), LogError>),
+    Written(Vec<Change>, Result<(), ToolError>),
     Followed(Attempt),
     Checked(Applied),
     WorkerEnded,
@@ -115,7 +131,8 @@ pub struct NetworkActor {
     /// The generation of `in_force`.
     applied: u64,
     /// In the order of decisions.
-    undurable: VecDeque<Undurable>,
+    unwritten: Vec<Change>,
+    writing: bool,
     /// Durable, and answered when their generation is in force.
     waiting: Vec<(u64, Change)>,
     settling: Vec<(u64, Reply<()>)>,
@@ -123,6 +140,47 @@ pub struct NetworkActor {
     plan: watch::Sender<Plan>,
     orders: Option<mpsc::Sender<Order>>,
     condition: Condition,
+}
+
+/// What an incarnation of the actor is made from.
+#[derive(Clone)]
+pub struct Seed(Arc<NetworkShared>);
+
+/// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
+/// whether there can be one.
+///
+/// # Errors
+/// What a bridge needs and this host lacks, if there has to be one.
+pub async fn open(
+    options: Options,
+    state_dir: PathBuf,
+    journal: Journal,
+    address: Address<Msg>,
+) -> Result<(NetworkHandle, Seed), Error> {
+    let (backend, _) = watch::channel(None);
+    let tag = options.tag(&state_dir);
+    let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
+    let shared = NetworkShared {
+        tag,
+        subnet,
+        chosen,
+        options,
+        state_dir,
+        events: journal.events(),
+        journal,
+        logs: Logs::default(),
+        address,
+        backend,
+        views: ArcSwap::default(),
+        newest: AtomicU64::new(0),
+        under_way: watch::channel(None).0,
+        lock: OnceLock::new(),
+    };
+    if shared.options.mode == Mode::Bridge {
+        start::possible(&shared).await?;
+    }
+    let shared = Arc::new(shared);
+    Ok((NetworkHandle(shared.clone()), Seed(shared)))
 }
 
 impl Entity for NetworkActor {
@@ -142,7 +200,8 @@ impl Entity for NetworkActor {
             in_force,
             generation: 1,
             applied: 0,
-            undurable: VecDeque::new(),
+            unwritten: Vec::new(),
+            writing: false,
             waiting: Vec::new(),
             settling: Vec::new(),
             held: Held::default(),
@@ -180,7 +239,7 @@ impl Entity for NetworkActor {
                 self.stand(Arc::new(backend))?;
             }
             Inner::Tested(report, pause) => self.tested(report, pause),
-            Inner::Written(number, outcome) => self.written(number, outcome)?,
+            Inner::Written(changes, outcome) => self.written(changes, outcome)?,
             Inner::Followed(attempt) => self.followed(attempt),
             Inner::Checked(applied) => self.checked(applied),
             // After an order to take everything down it is meant.

@@ -60,10 +60,6 @@ impl Change {
         self.before != self.after
     }
 
-    pub(super) fn is_removal(&self) -> bool {
-        self.is_any() && self.after.is_none()
-    }
-
     /// The change back, which answers with the error that made it necessary.
     pub(super) fn undone(self, error: ToolError) -> Self {
         let Self { id, before, after, answer, .. } = self;

@@ -1,115 +1,54 @@
 //! A change's way from the decision to the journal, to the kernel, to the answer.
-//!
-//! Each member has a log of its own, so changes of several are written side by side; they become
-//! durable, and are answered, in the order in which they were decided, since one may need what
-//! another gave up.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use hivekeep_kernel::ports::NetworkView;
 use hivekeep_kernel::{Fault, ToolError, fault_point};
-use hivekeep_runtime::log::{Decision, LogError};
 use serde_json::json;
 
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
-use super::records::Record;
 use super::{Inner, Msg, NetworkActor, convert, refuse};
 use crate::Applied;
 use crate::plan::{Network, Refused};
 
-/// A change that was decided and is not known to be durable.
-pub(super) struct Undurable {
-    /// Never used again, also by no later incarnation: outcomes name it.
-    number: u64,
-    change: Change,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Waiting,
-    Writing,
-    Written,
-}
-
 impl NetworkActor {
     /// Has a change written that `decided` has already.
     pub(super) fn enact(&mut self, change: Change) {
-        let number = self.shared.changes.fetch_add(1, SeqCst);
-        self.undurable.push_back(Undurable { number, change, stage: Stage::Waiting });
+        self.unwritten.push(change);
         self.write();
     }
 
-    /// Begins to write what can be written: all but changes of a member whose removal is under way.
+    /// Begins to write what waits, unless something is being written: what comes meanwhile goes
+    /// together.
     fn write(&mut self) {
-        let mut leaving = HashSet::new();
-        for at in 0..self.undurable.len() {
-            let Undurable { change, stage, .. } = &self.undurable[at];
-            let (id, removal) = (change.id, change.is_removal());
-            if *stage == Stage::Waiting && !leaving.contains(&id) {
-                self.begin(at);
-            }
-            if removal && self.undurable[at].stage != Stage::Written {
-                leaving.insert(id);
-            }
-        }
-    }
-
-    fn begin(&mut self, at: usize) {
-        let Undurable { number, change, stage } = &mut self.undurable[at];
-        *stage = Stage::Writing;
-        let (number, id, actor) = (*number, change.id, self.me.address.clone());
-        // An actor that is gone is followed by one that reads the journal.
-        let written = move |outcome| drop(actor.send(Msg(Inner::Written(number, outcome))));
-        if !change.is_any() {
-            return written(Ok(()));
-        }
-        let log = self.shared.logs.of(&self.shared.journal, id);
-        let Some(member) = change.after.clone() else {
-            let shared = self.shared.clone();
-            let _detached = self.me.workers.spawn(async move {
-                let outcome = log.forget().await;
-                shared.logs.drop(id);
-                written(outcome);
-            });
+        if self.writing || self.unwritten.is_empty() {
             return;
-        };
-        let decision = Decision::record(Record::Member(member));
-        let decision = change.event().into_iter().fold(decision, Decision::event);
-        let later = written.clone();
-        if let Err(refused) = log.decide_then(|_| Ok::<_, LogError>(decision), later) {
-            written(Err(refused));
         }
+        self.writing = true;
+        let changes = std::mem::take(&mut self.unwritten);
+        let (shared, actor) = (self.shared.clone(), self.me.address.clone());
+        let _detached = self.me.workers.spawn(async move {
+            let outcome = shared.logs.write(&shared.journal, &changes).await;
+            let outcome = outcome.map_err(ToolError::from);
+            // A actor that is gone is followed by one that reads the journal.
+            let _ = actor.send(Msg(Inner::Written(changes, outcome)));
+        });
     }
 
     /// After a failure only the journal knows what is durable, so the next incarnation asks it.
     pub(super) fn written(
         &mut self,
-        number: u64,
-        outcome: Result<(), LogError>,
+        changes: Vec<Change>,
+        outcome: Result<(), ToolError>,
     ) -> Result<(), Fault> {
-        // One that nobody knows was decided by an incarnation before.
-        let known = self.undurable.iter_mut().find(|undurable| undurable.number == number);
-        let Some(undurable) = known else { return Ok(()) };
         if let Err(error) = outcome {
-            let told = ToolError::from(error.clone());
-            self.undurable.drain(..).for_each(|one| one.change.done(Err(told.clone())));
+            let waiting = changes.into_iter().chain(std::mem::take(&mut self.unwritten));
+            waiting.for_each(|change| change.done(Err(error.clone())));
             return Err(Fault::new(format!("the network could not be recorded: {error}")));
         }
-        undurable.stage = Stage::Written;
-        self.write();
-        let whole = self.undurable.iter().take_while(|one| one.stage == Stage::Written).count();
-        let changes = self.undurable.drain(..whole).map(|one| one.change).collect();
-        self.durable(changes)
-    }
-
-    fn durable(&mut self, changes: Vec<Change>) -> Result<(), Fault> {
-        if changes.is_empty() {
-            return Ok(());
-        }
+        self.writing = false;
         let mut changed = false;
         for change in changes.iter().filter(|change| change.is_any()) {
             changed = true;
@@ -138,6 +77,7 @@ impl NetworkActor {
                 change.done(Ok(()));
             }
         }
+        self.write();
         Ok(())
     }
 
@@ -221,7 +161,7 @@ impl NetworkActor {
 
     /// Lets go of the ports of forwards that are over, in the kernel too.
     fn let_go(&mut self) {
-        if self.applied == self.generation && self.undurable.is_empty() {
+        if self.applied == self.generation && self.unwritten.is_empty() && !self.writing {
             self.held.keep_only(&self.decided);
         }
     }

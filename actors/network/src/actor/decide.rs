@@ -208,7 +208,7 @@ impl NetworkActor {
         for id in &gone {
             tracing::info!(workspace = %id, "no workspace has this place in the network any more");
             let before = self.decided.dismiss(*id);
-            self.enact(Change::quiet(*id, before, None));
+            self.unwritten.push(Change::quiet(*id, before, None));
         }
         // Behind them, in the same turn.
         let last = gone.first().copied().unwrap_or_else(WorkspaceId::new);

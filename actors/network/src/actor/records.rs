@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_runtime::log::{self, Loaded, Log, LogError, LogRecord, Sourced, Streams};
-use hivekeep_store::{Journal, StreamId};
+use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError, LogRecord, Sourced, Streams};
+use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
 
+use super::change::Change;
 use crate::plan::Member;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,17 +74,42 @@ impl Logs {
         Ok(members)
     }
 
+    /// Makes changes durable, those of several members side by side; all of them when it returns.
+    ///
+    /// # Errors
+    /// When one could not be written; which of them are durable is then for the journal to say.
+    pub(super) async fn write(
+        &self,
+        journal: &Journal,
+        changes: &[Change],
+    ) -> Result<(), LogError> {
+        // What changes come to for one member, however many they are.
+        let mut sums: BTreeMap<WorkspaceId, (Option<&Member>, Vec<NewEvent>)> = BTreeMap::new();
+        for change in changes.iter().filter(|change| change.is_any()) {
+            let (member, events) = sums.entry(change.id).or_default();
+            *member = change.after.as_ref();
+            events.extend(change.event());
+        }
+        let writes = sums.into_iter().map(async |(id, (member, events))| {
+            let log = self.of(journal, id);
+            let Some(member) = member.cloned() else {
+                log.forget().await?;
+                self.all().remove(&id);
+                return Ok(());
+            };
+            let decision = Decision::record(Record::Member(member));
+            let decision = events.into_iter().fold(decision, Decision::event);
+            log.decide(|_| Ok::<_, LogError>(decision))?.await
+        });
+        futures::future::try_join_all(writes).await.map(drop)
+    }
+
     /// The log of a member, or of one that is going to be.
-    pub(super) fn of(&self, journal: &Journal, id: WorkspaceId) -> Log<Recorded> {
+    fn of(&self, journal: &Journal, id: WorkspaceId) -> Log<Recorded> {
         let stream =
             || log::stream::<Recorded>(id).expect("an id has only letters, digits and `_`");
         let new = || Log::of(journal.clone(), stream(), None);
         self.all().entry(id).or_insert_with(new).clone()
-    }
-
-    /// The member has gone, and its stream.
-    pub(super) fn drop(&self, id: WorkspaceId) {
-        self.all().remove(&id);
     }
 
     /// Held for a look, never across an await.

@@ -34,8 +34,6 @@ pub(super) struct NetworkShared {
     pub(super) state_dir: PathBuf,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
-    /// Numbers of changes.
-    pub(super) changes: AtomicU64,
     pub(super) events: Events,
     pub(super) address: Address<Msg>,
     /// Decided once, when the self-test is over.

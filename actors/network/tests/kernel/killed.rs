@@ -103,8 +103,9 @@ pub(super) fn rules(stage: &Stage) -> BTreeSet<String> {
     blocks.into_iter().collect()
 }
 
-/// The names and flags of the interfaces, whose indices differ.
+/// The names and flags of the interfaces, whose indices differ. A carrier comes a moment after the
+/// interface.
 pub(super) fn interfaces(stage: &Stage) -> BTreeSet<String> {
-    let listed = links(stage);
-    listed.lines().filter_map(|line| Some(line.split_once(": ")?.1.replace("@if2", ""))).collect()
+    let listed = links(stage).replace("@if2", "").replace("NO-CARRIER,", "");
+    listed.lines().filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect()
 }

@@ -186,7 +186,7 @@ fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..5u64 {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "keeper::flow::hammer", "--nocapture"]).env(HAMMER, folder.path());
+        command.args(["--exact", "actor::flow::hammer", "--nocapture"]).env(HAMMER, folder.path());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let acknowledged = folder.path().join("acknowledged");
         let lines = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();

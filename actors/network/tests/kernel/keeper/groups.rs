@@ -126,7 +126,7 @@ fn a_change_of_a_group_is_whole() {
         deadly_nft(&path);
         let members: [WorkspaceId; 2] = ids();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "keeper::groups::victim", "--nocapture"]);
+        command.args(["--exact", "actor::groups::victim", "--nocapture"]);
         command.env(VICTIM, &path).env(WHEN, when);
         command.env(MEMBERS, members.map(|id| id.to_string()).join(" "));
         if ends_in {
