@@ -34,7 +34,7 @@ pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 pub(super) const BWRAP_REMEDY: &str = "apt-get install bubblewrap";
 const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
 
-/// The driver behind `isolation = "sandbox"`.
+/// Driver for `isolation = "sandbox"`.
 pub struct SandboxDriver {
     ground: HostEnv,
     bwrap: PathBuf,
@@ -44,7 +44,7 @@ pub struct SandboxDriver {
 }
 
 impl SandboxDriver {
-    /// Looks for bubblewrap and the guest daemon. Blocks for some milliseconds.
+    /// Finds bubblewrap and the guest daemon. Blocks for some milliseconds.
     pub fn open(ground: HostEnv) -> Result<Self, Error> {
         let bwrap = tools::find(&ground.options.bwrap_path, BWRAP_REMEDY)?;
         let guest = tools::find(&ground.options.guest_path, GUEST_REMEDY)?;
@@ -74,7 +74,7 @@ impl SandboxDriver {
         Ok(Self { ground, bwrap, guest, facts, capabilities })
     }
 
-    /// Refuses when all of Landlock is required and the kernel lacks some.
+    /// Refuses when all of Landlock is required and the kernel lacks a part.
     fn check_landlock(&self) -> Result<(), Error> {
         let missing = self.facts.confinement.as_ref().map(|walls| &walls.landlock.missing);
         match missing {
@@ -126,11 +126,12 @@ impl Driver for SandboxDriver {
 
     async fn watch(&self, handle: &MachineHandle) -> MachineExit {
         let mut exit = self.ground.watch(handle).await;
-        // Process 1 is no child of ours; bubblewrap's outer half is, and ends with its status.
+        // Process 1 is not a child of the daemon; bubblewrap's outer half is, and ends with its
+        // status.
         if let Some(outer) = handle.helpers.first() {
-            let told = self.ground.watcher.exited(*outer);
-            let told = tokio::time::timeout(launch::OUTER_WAIT, told).await;
-            if let Ok(ExitHow::Exited { code }) = told {
+            let ended = self.ground.watcher.exited(*outer);
+            let ended = tokio::time::timeout(launch::OUTER_WAIT, ended).await;
+            if let Ok(ExitHow::Exited { code }) = ended {
                 exit.how = match code {
                     129..=192 => ExitHow::Signaled { signal: code - 128 },
                     code => ExitHow::Exited { code },
@@ -164,7 +165,8 @@ impl Driver for SandboxDriver {
     }
 }
 
-/// The overlay's upper and work folders, on one file system, the machine's user's own.
+/// Folder of the overlay's upper and work folders, which share one file system and belong to the
+/// machine's user.
 fn overlay_dir(plan: &Plan) -> PathBuf {
     plan.folders.disk_dir.join("overlay")
 }
@@ -183,7 +185,7 @@ fn make_overlay(plan: &Plan, user: &user::User) -> Result<(), Error> {
     };
     make(&overlay, 0o700)?;
     if user.within.is_some() {
-        // Given away at the launch, with what is in it, by who may.
+        // The launch gives it away with its content, from within the subordinate users' namespace.
         return Ok(());
     }
     // The upper folder becomes the guest's root.

@@ -1,4 +1,4 @@
-//! Saving a machine, and starting machines from what was saved.
+//! Snapshots: saving a machine, and starting machines from what was saved.
 //!
 //! ```text
 //!            save                                   launch_from (any number of times)
@@ -29,23 +29,23 @@ use super::{Carrier, Error, Launched, MachineHandle, Plan};
 
 pub use folder::SnapshotFolder;
 
-/// What [`Snapshots::save`] is to make.
+/// Request for [`Snapshots::save`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveRequest {
-    /// The machine goes on with this layer; made if it is missing. Absolute.
+    /// Layer that the machine writes from then on; made if it is missing. Absolute.
     pub new_top: PathBuf,
-    /// Where the memory image goes; `None` saves the disk alone. The folder must not be there,
-    /// its parent must.
+    /// Destination of the memory image; `None` saves the disk alone. The folder must not exist, its
+    /// parent must.
     pub memory_into: Option<SnapshotFolder>,
 }
 
-/// What [`Snapshots::save`] made, durably.
+/// Result of [`Snapshots::save`], durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// How long the guest stood still, rounded up.
+    /// Milliseconds for which the guest was paused, rounded up.
     pub pause_ms: u64,
-    /// The frozen layer is now open read-only in the machine that wrote it. If not, only QEMU's
-    /// own word keeps it from being written.
+    /// True if the frozen layer is now open read-only in the machine that wrote it. Otherwise only
+    /// QEMU's own promise keeps it from being written.
     pub layer_is_read_only: bool,
     /// The memory image, if one was asked for.
     pub memory: Option<SavedMemory>,
@@ -54,29 +54,29 @@ pub struct Saved {
 /// The memory part of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedMemory {
-    /// Pages that are not zero.
+    /// Bytes of the pages that are not zero.
     pub ram_bytes: u64,
-    /// The state of processor and devices.
+    /// Bytes of the state of processor and devices.
     pub device_bytes: u64,
-    /// How much of the memory had to be copied while the guest stood still.
+    /// Bytes of memory that had to be copied while the guest was paused.
     pub copied_in_pause_bytes: u64,
 }
 
-/// What a memory image and a machine must have in common. Both sides are written down when they
-/// are made, so that a daemon with another QEMU refuses instead of failing in the guest.
+/// Properties that a memory image and a machine must have in common. Both sides are recorded when
+/// they are made, so that a daemon with another QEMU refuses instead of failing in the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// The program that runs the machine, with its version.
     pub program: String,
-    /// BLAKE3 of the words of the command line that make the machine.
+    /// BLAKE3 of the command-line words that define the machine.
     pub machine: String,
-    /// Processors.
+    /// Number of virtual processors.
     pub vcpus: u32,
-    /// RAM of the guest.
+    /// RAM of the guest, in MiB.
     pub memory_mb: u64,
     /// The link's carrier.
     pub carrier: Carrier,
-    /// Frequency of the time stamp counter that an emulated guest was told; 0 otherwise.
+    /// Frequency of the time stamp counter that an emulated guest was given, in kHz; 0 otherwise.
     pub tsc_khz: u64,
     /// The network interface.
     #[serde(default)]
@@ -87,12 +87,12 @@ pub struct Shape {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SavedNic {
-    /// There is none, and a machine from the state cannot have one.
+    /// No interface; a machine from this state cannot have one.
     #[default]
     None,
-    /// One that goes with any end of its cable.
+    /// Interface that works with any backend.
     Plain,
-    /// One whose guest leaves checksums and segments to a tap: it goes with a tap only.
+    /// Interface whose guest leaves checksums and segmentation to a tap: works with a tap only.
     Tap,
 }
 
@@ -133,50 +133,50 @@ impl Shape {
     }
 }
 
-/// How a machine's memory is held; part of its handle.
+/// Memory of a running machine; part of its handle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// As it was started.
+    /// Shape of the machine when it started.
     pub shape: Shape,
-    /// Where its memory is.
+    /// Location of its memory.
     pub ram: Ram,
 }
 
-/// Where a machine's memory is.
+/// Location of a machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "held", rename_all = "snake_case")]
 pub enum Ram {
-    /// In a memfd that the machine's process holds under this number: it can be read from outside.
+    /// A memfd that the machine's process has open under this number: readable from outside.
     Shared {
-        /// In the machine's process.
+        /// Descriptor number in the machine's process.
         fd: i32,
     },
-    /// In the machine's own pages above a sealed memory image.
+    /// Private pages of the machine above a sealed memory image.
     Private,
 }
 
 /// Pausing, saving and forking machines: [`super::Driver::snapshots`].
 ///
-/// As with the driver, no method blocks the calling thread and each bounds its own waiting. What
-/// was begun on a machine goes on to its end if the future is dropped.
+/// As with the driver, no method blocks the calling thread and each bounds its own waiting. An
+/// operation that was begun on a machine runs to its end even if the future is dropped.
 #[async_trait]
 pub trait Snapshots: Send + Sync {
-    /// Stops the guest's processors. Success if they stand still already.
+    /// Stops the guest's processors. Succeeds if they are stopped already.
     async fn pause(&self, handle: &MachineHandle) -> Result<(), Error>;
 
-    /// Lets the guest run. Success if it does already.
+    /// Lets the guest run. Succeeds if it runs already.
     async fn resume(&self, handle: &MachineHandle) -> Result<(), Error>;
 
-    /// Whether the guest stands still since it was told to.
+    /// True if the guest is stopped by a pause.
     async fn is_paused(&self, handle: &MachineHandle) -> Result<bool, Error>;
 
-    /// Whether the guest stands still at a write that the host's disk has no room for.
-    /// [`Snapshots::resume`] repeats the write; without room the guest stands still again at once.
+    /// True if the guest is stopped at a write that the host's disk has no room for.
+    /// [`Snapshots::resume`] repeats the write; without room the guest stops again at once.
     async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error>;
 
     /// Freezes the disk's top layer ([`Plan::disk`]) and puts `new_top` above it, which is made if
-    /// it is missing. Success if the machine has it already. Returns whether the frozen layer is
-    /// read-only now, see [`Saved::layer_is_read_only`].
+    /// it is missing. Succeeds if the machine has it already. Returns true if the frozen layer is
+    /// now read-only, see [`Saved::layer_is_read_only`].
     async fn switch_disk(
         &self,
         handle: &MachineHandle,
@@ -184,11 +184,11 @@ pub trait Snapshots: Send + Sync {
         new_top: &Path,
     ) -> Result<bool, Error>;
 
-    /// Saves a machine that runs or is paused, and leaves it so. `plan` is the machine's own, with
-    /// the disk it has now.
+    /// Saves a machine that runs or is paused, and leaves it in that state. `plan` is the machine's
+    /// own, with its current disk.
     ///
-    /// A failure leaves no folder and a guest in the state it was in; the error says so if not, and
-    /// whether the disk has the new top.
+    /// A failure leaves no folder, and the guest in the state it was in; otherwise the error says
+    /// so, and says if the disk has the new top.
     async fn save(
         &self,
         handle: &MachineHandle,
@@ -196,7 +196,7 @@ pub trait Snapshots: Send + Sync {
         request: &SaveRequest,
     ) -> Result<Saved, Error>;
 
-    /// Starts a machine from a memory image, standing still: the caller connects the link, calls
+    /// Starts a machine from a memory image, paused: the caller connects the link, calls
     /// [`Snapshots::resume`] and has the guest given an identity of its own. `plan` names the
     /// snapshot's frozen layers below a top of its own. Legal after [`super::Driver::prepare`].
     ///
@@ -215,8 +215,8 @@ pub trait Snapshots: Send + Sync {
     /// repeats the last two.
     async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error>;
 
-    /// Removes a memory image, complete or not. Success if it is gone. Machines that were started
-    /// from it keep what they have.
+    /// Removes a memory image, complete or not. Succeeds if it does not exist. Machines that were
+    /// started from it keep their memory.
     async fn discard_snapshot(&self, snapshot: &SnapshotFolder) -> Result<(), Error>;
 }
 

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Error;
 
-/// A bound stream socket that only the daemon's user may connect to. Replaces a stale one.
+/// Binds a stream socket that only the daemon's user may connect to. Replaces a stale one.
 pub(super) fn bind(path: &Path) -> Result<OwnedFd, Error> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

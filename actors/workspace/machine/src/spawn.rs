@@ -2,14 +2,14 @@
 //! set of descriptors and nothing else.
 //!
 //! The new process shares the daemon's memory until it executes the program, and the thread that
-//! made it waits for that (`CLONE_VM`, `CLONE_VFORK`). [`std::process::Command`] would copy the page
-//! tables of the whole daemon instead, which takes longer than all the rest of a start and has every
-//! thread of the daemon fault its pages in anew. What happens in between is in [`child`], the making
-//! of the process in [`birth`].
+//! made it waits for that (`CLONE_VM`, `CLONE_VFORK`). [`std::process::Command`] would copy the
+//! page tables of the whole daemon instead, which takes longer than the rest of a start and makes
+//! every thread of the daemon fault its pages in anew. [`child`] has the steps in between,
+//! [`birth`] the creation of the process.
 //!
 //! Where the machine has a user of its own the kernel makes the shared memory "not dumpable" when
-//! the child switches to that user, so that nobody else of that user may look into it. It stays so:
-//! a daemon that has started a machine as another user leaves core dumps only where
+//! the child switches to that user, so that no other process of that user may look into it. It
+//! stays so: a daemon that has started a machine as another user leaves core dumps only where
 //! `fs.suid_dumpable` asks for them.
 //!
 //! Descriptors keep their numbers in the child, but for the three standard streams.
@@ -31,20 +31,20 @@ use super::{Error, Gone};
 
 pub use self::open_files::raise_open_files;
 
-/// Everything about a program to be started.
+/// Parameters of a program to be started.
 pub(super) struct Spawn {
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
-    /// Handed over under the numbers they have here.
+    /// Descriptors that the child gets under the numbers they have here.
     pub(super) fds: Vec<OwnedFd>,
-    /// Those of `fds` that the child begins to listen on, so that peers see its user.
+    /// Sockets among `fds` on which the child begins to listen, so that peers see its user.
     pub(super) listen: Vec<RawFd>,
     pub(super) user: MachineUser,
-    /// Supplementary groups; only given where the user is switched.
+    /// Supplementary groups; set only where the user is switched.
     pub(super) groups: Vec<u32>,
-    /// The groups that the child enters before anything else.
+    /// Groups that the child enters before anything else.
     pub(super) door: Door,
-    /// Mounted in a namespace of the child's own, before it stops being root.
+    /// Mounts made in a namespace of the child's own, before it stops being root.
     pub(super) layout: Option<super::sandbox::Layout>,
     pub(super) stdout: File,
     pub(super) stderr: File,
@@ -63,7 +63,7 @@ impl Spawn {
     }
 }
 
-/// A log that the child appends to.
+/// Opens a log that the child appends to.
 pub(super) fn append_log(path: &Path) -> Result<File, Error> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new()
@@ -74,7 +74,7 @@ pub(super) fn append_log(path: &Path) -> Result<File, Error> {
         .map_err(Error::io("open", path))
 }
 
-/// Opens a file that the machine gets as a descriptor; returns also its number.
+/// Opens a file that the machine gets as a descriptor; returns its number too.
 pub(super) fn open_for(path: &Path, write: bool) -> Result<(OwnedFd, RawFd), Error> {
     let file = std::fs::OpenOptions::new()
         .read(true)
@@ -85,13 +85,13 @@ pub(super) fn open_for(path: &Path, write: bool) -> Result<(OwnedFd, RawFd), Err
     Ok((file.into(), number))
 }
 
-/// Whether the file's file system takes `O_DIRECT`.
+/// True if the file's file system supports `O_DIRECT`.
 pub(super) fn takes_direct(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).is_ok()
 }
 
-/// Whether `user` may pass every folder above `path`.
+/// Refuses when `user` may not pass every folder above `path`.
 pub(super) fn reachable(path: &Path, user: MachineUser) -> Result<(), Error> {
     use std::os::unix::fs::MetadataExt;
     if !user.switch {

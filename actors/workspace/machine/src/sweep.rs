@@ -1,8 +1,9 @@
-//! What an earlier daemon left behind between an intent and its record.
+//! Garbage collection: folders, groups and processes that an earlier daemon left between an intent
+//! and its record.
 //!
-//! Only what is provably ours is touched: a folder that carries our mark, a cgroup below our own
-//! base, a process whose command line or first environment (a sandbox's process 1, of earlier
-//! daemons) holds the tag of a machine in our run root. Anything else is left alone.
+//! Changes are limited to what is provably this daemon's: a folder that carries its mark, a cgroup
+//! below its own base, a process whose command line or first environment (a sandbox's process 1, of
+//! earlier daemons) has the tag of a machine in its run root. Anything else is left alone.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,42 +14,42 @@ use super::handle::ProcessId;
 use super::host_env::HostEnv;
 use super::{Error, folders, memory};
 
-/// Carries the tag into a sandbox's environment.
+/// Variable that carries the tag into a sandbox's environment.
 pub(super) const TAG_VARIABLE: &str = "HIVEKEEP_MACHINE";
 const TAG_PREFIX: &str = "hivekeep:";
-/// A command line is read no further.
+/// Limit of the bytes read of a command line.
 const CMDLINE_BYTES: u64 = 256 * 1024;
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
-/// Something without a record.
+/// Leftover without a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
-    /// A machine or one of its helpers.
+    /// Process of a machine or one of its helpers.
     Process {
-        /// To be ended.
+        /// Process to be ended.
         process: ProcessId,
-        /// From its tag.
+        /// Workspace, from the process's tag.
         workspace: String,
     },
-    /// A marked folder in the run, disk or log root.
+    /// Marked folder in the run, disk or log root.
     Folder {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// The groups of a machine.
+    /// Control groups of a machine.
     Cgroup {
-        /// The machine's name below our base.
+        /// Name of the machine below this daemon's base.
         workspace: String,
     },
 }
 
-/// Knows where this daemon's machines live.
+/// Collector with the roots of this daemon's machines.
 #[derive(Debug, Clone)]
 pub struct Sweeper {
     ground: HostEnv,
-    /// The folder of the run folders, absolute; decides which processes are ours.
+    /// Parent of the run folders, absolute; decides which processes are this daemon's.
     run_root: PathBuf,
-    /// Every root whose marked folders belong to a record.
+    /// Roots whose marked folders each belong to a record.
     roots: Vec<PathBuf>,
 }
 
@@ -60,7 +61,7 @@ impl Sweeper {
         Self { ground, run_root, roots }
     }
 
-    /// What no workspace of `known` accounts for, processes first. Changes nothing.
+    /// Lists what no workspace of `known` accounts for, processes first. Changes nothing.
     ///
     /// Legal at start only, before anything is launched.
     pub async fn find(&self, known: &HashSet<String>) -> Result<Vec<Leftover>, Error> {
@@ -78,7 +79,7 @@ impl Sweeper {
         tokio::task::spawn_blocking(find).await.map_err(Error::lost_task)?
     }
 
-    /// Removes one leftover; success if it is gone already.
+    /// Removes one leftover; succeeds if it is gone already.
     pub async fn remove(&self, leftover: &Leftover) -> Result<(), Error> {
         match leftover.clone() {
             Leftover::Process { process, .. } => self.ground.watcher.kill(process, KILL_WAIT).await,
@@ -96,7 +97,7 @@ impl Sweeper {
         }
     }
 
-    /// Has the disks removed that an earlier daemon had moved aside. Does not wait.
+    /// Starts the removal of disks that an earlier daemon had moved aside. Does not wait.
     pub fn empty_trash(&self) {
         self.roots.iter().for_each(|root| self.ground.trash.empty(root));
     }
@@ -105,7 +106,8 @@ impl Sweeper {
         path.parent() == Some(self.run_root.as_path())
     }
 
-    /// Finds and removes everything; returns what was removed, and what could not be and why.
+    /// Finds and removes every leftover; returns those removed, and those that could not be removed
+    /// with the cause.
     pub async fn sweep(
         &self,
         known: &HashSet<String>,
@@ -164,7 +166,7 @@ fn own_pid() -> i32 {
     std::process::id() as i32
 }
 
-/// The words of a file of `/proc/PID` whose words end with NUL.
+/// Splits a file of `/proc/PID` whose words end with NUL.
 fn read_words(pid: i32, file: &str) -> Vec<String> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -176,7 +178,7 @@ fn read_words(pid: i32, file: &str) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// The workspace, if the word is a tag (`hivekeep:UUID:RUN_ROOT/WORKSPACE`) of our run root.
+/// Parses a tag (`hivekeep:UUID:RUN_ROOT/WORKSPACE`) of this run root; `None` for any other word.
 fn workspace_of(word: &str, run_root: &Path) -> Option<String> {
     let tag = word
         .strip_prefix("guest=")

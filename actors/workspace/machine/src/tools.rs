@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 
-/// Of what a program prints.
+/// Limit of the bytes kept of a program's output.
 const KEPT_BYTES: u64 = 64 * 1024;
 
-/// The absolute path of a configured program; a bare name is looked up in `PATH`.
+/// Resolves a configured program to an absolute path; a bare name is looked up in `PATH`.
 pub(super) fn find(program: &Path, remedy: &str) -> Result<PathBuf, Error> {
     let is_program = |path: &Path| {
         rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
@@ -28,7 +28,7 @@ pub(super) fn find(program: &Path, remedy: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// The first line of `program --version`.
+/// Returns the first line of `program --version`.
 pub(super) fn version(program: &Path) -> Result<String, Error> {
     let output = Command::new(program)
         .arg("--version")
@@ -39,11 +39,11 @@ pub(super) fn version(program: &Path) -> Result<String, Error> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// What a program printed, the first 64 KiB of each stream, and how it ended, if it ends in time;
-/// else it is killed. Blocks.
+/// Runs a program; returns the first 64 KiB of each output stream and the exit status if it ends in
+/// time; otherwise kills it. Blocks.
 ///
 /// # Errors
-/// When it cannot be started, or `TimedOut`.
+/// Fails if the program cannot be started, or with `TimedOut`.
 pub(super) fn output_within(command: &mut Command, limit: Duration) -> std::io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (read_apart(child.stdout.take()), read_apart(child.stderr.take()));
@@ -62,7 +62,7 @@ pub(super) fn output_within(command: &mut Command, limit: Duration) -> std::io::
     }
 }
 
-/// Reads a stream to its end, so that whoever writes there never waits; keeps its beginning.
+/// Reads a stream to its end, so that its writer never waits; keeps its beginning.
 fn read_apart(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! Where the disks of destroyed workspaces wait for their removal.
+//! Trash folder: disks of destroyed workspaces, moved aside to be removed in the background.
 //!
 //! A sandbox's disk is a tree of as many files as its guest made, and removing it takes
 //! as long as the host's disk wants: tens of seconds for 20,000 files that had been
@@ -20,13 +20,13 @@ use uuid::Uuid;
 use super::sandbox::Subordinates;
 use super::{Error, folders};
 
-/// The folder's name; no workspace has one that begins so.
+/// Name of the folder; no workspace has a name that begins like it.
 pub(super) const TRASH: &str = ".hivekeep-trash";
 
-/// Cheap to clone; clones share the threads.
+/// Handle to the removing threads. Cheap to clone; clones share the threads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trash {
-    /// The folders that a thread is emptying.
+    /// Folders that a thread is emptying.
     emptying: Arc<Mutex<HashSet<PathBuf>>>,
     /// Users whose files the daemon may remove only in their namespace.
     subordinates: Option<Subordinates>,
@@ -68,7 +68,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Has everything removed that was moved aside in this root. Does not wait.
+    /// Starts the removal of everything that was moved aside in this root. Does not wait.
     pub(super) fn empty(&self, root: &Path) {
         let trash = root.join(TRASH);
         // Who is at work looks once more before it ends.

@@ -1,4 +1,4 @@
-//! Virtual machines by QEMU.
+//! Virtual machines by QEMU: the driver for `isolation = "vm"`.
 //!
 //! QEMU runs as an unprivileged user with its system call filter on, in a session and a cgroup of
 //! its own. It opens nothing by a path of ours: sockets, disk, base image, kernel and initrd come
@@ -36,11 +36,11 @@ use super::{
 const QMP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const QEMU_REMEDY: &str = "apt-get install qemu-system-x86";
 
-/// Makes an overlay: backing image, size in bytes, path of the new file. Called on a blocking
-/// thread with a temporary path; the driver syncs and renames.
+/// Makes an overlay from backing image, size in bytes and path of the new file. Called on a
+/// blocking thread with a temporary path; the driver syncs and renames.
 pub type OverlayMaker = Arc<dyn Fn(&Path, u64, &Path) -> std::io::Result<()> + Send + Sync>;
 
-/// The driver behind `isolation = "vm"`. Clones are one driver.
+/// Driver for `isolation = "vm"`. Clones share one driver.
 #[derive(Clone)]
 pub struct VmDriver {
     ground: HostEnv,
@@ -54,8 +54,8 @@ pub struct VmDriver {
 }
 
 impl VmDriver {
-    /// Looks the host over: QEMU's version, the time stamp counter, the carrier. `kvm` is
-    /// [`super::probe_kvm`]'s verdict, taken once per daemon. Blocks for some 150 ms.
+    /// Inspects the host: QEMU's version, the time stamp counter, the carrier. `kvm` is the result
+    /// of [`super::probe_kvm`], taken once per daemon. Blocks for some 150 ms.
     pub fn open(
         ground: HostEnv,
         kvm: &KvmVerdict,
@@ -97,7 +97,7 @@ impl VmDriver {
         Ok(Self { ground, qemu, accelerator, tsc_khz, make_overlay, images, facts, capabilities })
     }
 
-    /// Connects, asks one thing, and leaves the socket to the next.
+    /// Connects, sends one command, and leaves the socket to the next.
     async fn ask(&self, handle: &MachineHandle, command: &str) -> Result<Value, qmp::Error> {
         let (client, _events) = qmp::Client::connect(&handle.qmp_path(), QMP_TIMEOUT).await?;
         client.execute(command, Value::Null, QMP_TIMEOUT).await
@@ -208,8 +208,8 @@ impl Driver for VmDriver {
     }
 }
 
-/// Whether QEMU may answer later. Its main loop stands while it empties a disk's queue or the host
-/// swaps; then it takes no connections, and the socket's queue is soon full of those given up.
+/// True if QEMU may answer later. Its main loop pauses while it empties a disk's queue or the host
+/// swaps; then it accepts no connections, and the socket's queue soon fills with abandoned ones.
 fn is_slow(error: &qmp::Error) -> bool {
     match error {
         qmp::Error::Timeout { .. } | qmp::Error::Closed(_) => true,
@@ -251,7 +251,7 @@ fn choose_carrier(options: &Options) -> Result<Carrier, Error> {
     }
 }
 
-/// The writable layer appears under its name complete and synced, or not at all.
+/// Makes the writable layer so that it appears under its name complete and synced, or not at all.
 fn make_disk(plan: &Plan, make_overlay: &OverlayMaker) -> Result<(), Error> {
     let disk = plan.disk();
     let size_bytes = u64::from(plan.disk_gb) << 30;

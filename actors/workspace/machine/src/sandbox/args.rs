@@ -1,4 +1,4 @@
-//! Bubblewrap's command line. Pure.
+//! Bubblewrap's command line, as a pure function of the plan.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -6,33 +6,35 @@ use std::path::Path;
 
 use crate::plan::Plan;
 
-/// What the command line needs besides the plan.
+/// Parameters of the command line besides the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sandbox<'a> {
     pub(super) guest: &'a Path,
     pub(super) tree: &'a Path,
     pub(super) overlay: &'a Path,
-    /// The bound socket that the guest daemon serves.
+    /// Bound socket that the guest daemon serves.
     pub(super) link_fd: RawFd,
-    /// Where bubblewrap tells the pid of process 1.
+    /// Pipe to which bubblewrap reports the pid of process 1.
     pub(super) info_fd: RawFd,
-    /// The pipe that the guest daemon speaks to once it is confined.
+    /// Pipe to which the guest daemon writes once it is confined.
     pub(super) console_fd: RawFd,
-    /// The daemon's uid where bubblewrap is started; the guest daemon translates it into its
+    /// Uid of the daemon where bubblewrap is started; the guest daemon translates it into its
     /// namespace.
     pub(super) peer_uid: u32,
-    /// Processes and threads.
+    /// Limit of processes and threads.
     pub(super) max_processes: u32,
-    /// Most inotify instances; where the user is the sandbox's own, the host's limit does.
+    /// Limit of inotify instances; `None` where the sandbox has a user of its own and the host's
+    /// limit applies.
     pub(super) inotify_instances: Option<u32>,
 }
 
-/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on the last three and it are
-/// counted for the sandbox's user namespace, and so not taken from others of the same user.
+/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on, the last three and the
+/// limit of processes are counted per user namespace, and so do not reduce those of other processes
+/// of the same user.
 const RLIMITS: [(&str, u64); 5] = [
-    // As commands have in a VM.
+    // The value that commands have in a VM.
     ("nofile", 65_536),
-    // No files; and not 0, for which the kernel still runs the host's handler of cores.
+    // No core files; and not 0, for which the kernel still runs the host's core handler.
     ("core", 1),
     // The kernel's own defaults.
     ("memlock", 8 << 20),
@@ -50,7 +52,7 @@ const NAMESPACES: [&str; 6] = [
     "--unshare-cgroup-try",
 ];
 
-/// The whole command line, without the program.
+/// Builds the whole command line, without the program.
 pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = NAMESPACES.iter().map(OsString::from).collect();
     let mut add = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
@@ -71,10 +73,11 @@ pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> 
     add(&[&"--unix-fd", &sandbox.link_fd.to_string()]);
     add(&[&"--token-hash", &plan.token_hash_hex, &"--peer-uid", &sandbox.peer_uid.to_string()]);
     add(&[&"--machine-id", &plan.uuid.simple().to_string()]);
-    // Where its user is another than the daemon's, who is not root, its environment is not read.
+    // Needed where the sandbox's user is not the daemon's and the daemon is not root: it cannot
+    // read the environment then.
     add(&[&"--tag", &plan.tag()]);
     add(&[&"--console-fd", &sandbox.console_fd.to_string()]);
-    // Two of them: together no more than the workspace's memory.
+    // Two tmpfs mounts: together no more than the workspace's memory.
     add(&[&"--tmpfs-mb", &(plan.memory_mb / 2).to_string()]);
     for (name, value) in RLIMITS.into_iter().chain([("nproc", sandbox.max_processes.into())]) {
         add(&[&"--rlimit", &format!("{name}={value}")]);

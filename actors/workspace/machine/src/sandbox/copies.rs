@@ -1,13 +1,14 @@
-//! Copies of an image's tree, one for each subordinate user that has started from it.
+//! Cache of image trees: one copy for each subordinate user that has started from the tree.
 //!
-//! A contained root has rights over files of its own user only, and an ordinary user may not map the
-//! ids of a mount, as [`super::layout`] does for root. So the tree is copied once and given away;
-//! the next sandbox of the same user finds it. What is there is whole: it is made aside, flushed and
-//! renamed. Copies of trees that are gone go when the next is made.
+//! A contained root has rights over files of its own user only, and an ordinary user may not map
+//! the ids of a mount, as [`super::layout`] does for root. So the tree is copied once and given
+//! away; the next sandbox of the same user finds it. An existing copy is complete: it is made
+//! aside, flushed and renamed. Copies of trees that no longer exist are removed when the next copy
+//! is made.
 //!
-//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and what it is one of,
-//! the link `source`. ID is the user's in the namespace, KEY is made of the source's path: a tree's
-//! path is of its content, and is never another's.
+//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its
+//! original, `source`. ID is the user's in the namespace, KEY is made of the source's path: a
+//! tree's path is made of its content, and is never another's.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -21,11 +22,11 @@ use super::subordinates::{Subordinates, Within};
 const COPIES: &str = ".hivekeep-trees";
 const TREE: &str = "tree";
 const SOURCE: &str = "source";
-/// No key has this name.
+/// Name of a copy in the making; not a possible key.
 const FRESH: &str = ".new";
 
-/// The copy that is this user's; makes it where it is missing. Blocks, for as long as copying takes.
-/// Each user has one sandbox, so that nobody else makes the same copy meanwhile.
+/// Returns this user's copy; makes it if it is missing. Blocks for as long as copying takes. Each
+/// user has one sandbox, so that no two callers make the same copy.
 pub(super) fn tree_of(
     users: &Subordinates,
     user: &Within,
@@ -45,7 +46,7 @@ pub(super) fn tree_of(
     symlink(tree, fresh.join(SOURCE))?;
     let copy = fresh.join(TREE);
     users.run(Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(tree).arg(&copy))?;
-    // Takes set-user-id from programs: there is one user to be, and it owns them.
+    // Clears set-user-id of programs: only one user exists there, and it owns them.
     let owner = format!("{0}:{0}", user.id);
     users.run(Command::new("chown").args(["-hR", &owner, "--"]).arg(&copy))?;
     rustix::fs::syncfs(File::open(&own)?)?;
@@ -54,7 +55,7 @@ pub(super) fn tree_of(
     Ok(kept.join(TREE))
 }
 
-/// Removes what a crash left half made, and copies of what is no more.
+/// Removes incomplete copies that a crash left, and copies of trees that no longer exist.
 fn remove_stale(users: &Subordinates, own: &Path) -> io::Result<()> {
     for entry in fs::read_dir(own)? {
         let entry = entry?;

@@ -15,10 +15,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::options::MachineUser;
 
-/// For two system calls, and for a signal handler should one run.
+/// Enough for two system calls, and for a signal handler should one run.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// A user namespace whose map says that root of the disk is the machine's user.
+/// Makes a user namespace that maps root of the disk to the machine's user.
 pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
     namespace_mapped_by(|holder| {
         let map = |file: &str, id: u32| {
@@ -31,7 +31,7 @@ pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
     })
 }
 
-/// A user namespace whose maps `map` writes for the process that has it. Blocks for that.
+/// Makes a user namespace whose maps `map` writes for the process in it. Blocks for that.
 pub(super) fn namespace_mapped_by(
     map: impl FnOnce(libc::pid_t) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
@@ -59,10 +59,10 @@ pub(super) fn namespace_mapped_by(
     mapped
 }
 
-/// Ends when nobody holds the other end of the pipe any more, so also with the daemon. Keeps no
-/// other descriptor: of two holders that were made at once, each would have the other's end, and
-/// both would wait for ever. Runs beside the daemon's threads in their memory: its calls succeed,
-/// or they would write the `errno` of the thread that made it.
+/// Waits until nobody has the other end of the pipe open any more, so it ends with the daemon too.
+/// Keeps no other descriptor: of two such processes made at once, each would have the other's end,
+/// and both would wait for ever. Runs beside the daemon's threads in their memory: its calls
+/// succeed, or they would write the `errno` of the thread that made it.
 extern "C" fn hold(waits_on: *mut libc::c_void) -> libc::c_int {
     let mut byte = 0u8;
     // SAFETY: the pointer is to the number in `user_namespace`; the descriptors are this process's

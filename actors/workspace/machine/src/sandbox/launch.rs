@@ -1,4 +1,4 @@
-//! From a plan to a running sandbox.
+//! Launch of a sandbox from a plan.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,9 +22,9 @@ use crate::{
     folders, sockets,
 };
 
-/// Between the end of process 1 and that of bubblewrap's outer half.
+/// Wait between the end of process 1 and that of bubblewrap's outer half.
 pub(super) const OUTER_WAIT: Duration = Duration::from_secs(2);
-/// Bubblewrap's report is a few hundred bytes.
+/// Limit of bubblewrap's report, which is a few hundred bytes.
 const INFO_BYTES: usize = 16 * 1024;
 
 pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launched, Error> {
@@ -57,7 +57,7 @@ pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launch
     Ok(Launched { handle: started.handle, limits: started.limits })
 }
 
-/// Bubblewrap did not report a process 1: it ended, or hangs.
+/// Explains why bubblewrap did not report a process 1: it ended, or hangs.
 async fn why_silent(
     driver: &SandboxDriver,
     plan: &Plan,
@@ -85,7 +85,7 @@ struct Started {
 
 enum Failure {
     Refused(Error),
-    /// Nothing came over the info descriptor.
+    /// No report came over the info descriptor.
     Silent {
         outer: ProcessId,
         newborn: Box<Newborn>,
@@ -98,7 +98,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The blocking part of a launch.
+/// Blocking part of a launch.
 struct Starter {
     ground: HostEnv,
     bwrap: PathBuf,
@@ -141,7 +141,7 @@ impl Starter {
             link_fd: link.as_raw_fd(),
             info_fd: info_writer.as_raw_fd(),
             console_fd: console.as_raw_fd(),
-            // In the numbers of the namespace that bubblewrap is started in.
+            // Uid in the numbers of the namespace that bubblewrap is started in.
             peer_uid: match &machine.within {
                 Some(_) => 0,
                 None => rustix::process::geteuid().as_raw(),
@@ -158,7 +158,7 @@ impl Starter {
             groups: Vec::new(),
             door: group.door()?,
             layout,
-            // What bubblewrap and the guest daemon say before there is anything to distrust.
+            // Output of bubblewrap and the guest daemon before any untrusted program runs.
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr: spawn::append_log(&plan.folders.stderr_log())?,
         }
@@ -175,7 +175,7 @@ impl Starter {
         Ok(Started { newborn, handle, limits })
     }
 
-    /// The tree's copy that is a subordinate user's.
+    /// Copy of the tree for a subordinate user.
     fn copy_of(&self, tree: &Path, machine: &user::User) -> Result<Option<PathBuf>, Error> {
         let (Some(within), Ok(users)) = (&machine.within, &self.ground.subordinates) else {
             return Ok(None);
@@ -211,7 +211,7 @@ impl Starter {
     }
 }
 
-/// A sandbox's part of the inotify instances that the daemon's user may have, which are not many.
+/// Returns a sandbox's share of the few inotify instances that the daemon's user may have.
 fn inotify_share() -> Option<u32> {
     let most = std::fs::read_to_string("/proc/sys/user/max_inotify_instances").ok()?;
     Some((most.trim().parse::<u32>().ok()? / 4).max(1))
@@ -223,7 +223,8 @@ struct Info {
     child_pid: i32,
 }
 
-/// Process 1 of the sandbox, from bubblewrap's JSON; `None` if it ends or says nothing in time.
+/// Reads the pid of process 1 from bubblewrap's JSON; `None` if bubblewrap ends or reports nothing
+/// in time.
 fn read_info(info: OwnedFd, timeout: Duration) -> Option<ProcessId> {
     let end = Instant::now() + timeout;
     let mut info = File::from(info);

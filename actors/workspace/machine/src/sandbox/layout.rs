@@ -1,14 +1,13 @@
-//! What a sandbox is made of, laid out where its unprivileged user can reach it.
+//! Mount layout of a sandbox: its parts, mounted where its unprivileged user can reach them.
 //!
-//! The image's tree is root's, so that no machine can change it or run its
-//! set-user-id programs. Inside a sandbox's user namespace only the machine's own
-//! user exists, and a contained root has no rights over files of anybody else. So
-//! the tree is mounted with an id map (mount_setattr(2), MOUNT_ATTR_IDMAP) in
-//! which root's files are that user's, read-only. A daemon that is not root has a copy of the tree
-//! for each such user instead, see [`super::copies`]. This, the overlay and the guest
-//! daemon are bound below `/run` of a mount namespace of the sandbox alone:
-//! nothing of it is left on the host when the sandbox ends, however it ends, and
-//! the modes of the daemon's own folders do not matter.
+//! The image's tree is root's, so that no machine can change it or run its set-user-id programs.
+//! Inside a sandbox's user namespace only the machine's own user exists, and a contained root has
+//! no rights over files of anybody else. So the tree is mounted with an id map (mount_setattr(2),
+//! MOUNT_ATTR_IDMAP) in which root's files are that user's, read-only. A daemon that is not root
+//! has a copy of the tree for each such user instead, see [`super::copies`]. The tree, the overlay
+//! and the guest daemon are bound below `/run` of a mount namespace of the sandbox alone: no mount
+//! is left on the host when the sandbox ends, by whatever cause, and the modes of the daemon's own
+//! folders do not matter.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -22,12 +21,13 @@ use super::idmap::user_namespace;
 use super::subordinates::Within;
 use super::user::User;
 
-/// Where the parts are seen.
+/// Mount points of the parts.
 pub(super) const TREE: &str = "/run/lower";
 pub(super) const OVERLAY: &str = "/run/overlay";
 pub(super) const GUEST: &str = "/run/guest";
 
-/// Done between fork and exec, while still root, or its like in the subordinate users' namespace.
+/// Mounts to make between fork and exec, while still root, or root of the subordinate users'
+/// namespace.
 pub(crate) struct Layout {
     tree: CString,
     overlay: CString,
@@ -35,16 +35,16 @@ pub(crate) struct Layout {
     rights: Rights,
 }
 
-/// What gives the machine's user its rights over the tree.
+/// Source of the machine user's rights over the tree.
 enum Rights {
-    /// Root's files are mapped to the user that this namespace maps.
+    /// An id map from root to the user that this namespace maps.
     Mapped(OwnedFd),
-    /// They are the user's.
+    /// Ownership: the files are the user's.
     Own(Within),
 }
 
 impl Layout {
-    /// Blocks for some system calls.
+    /// Prepares the mounts, with an id map where one is needed. Blocks for some system calls.
     pub(super) fn new(tree: &Path, overlay: &Path, guest: &Path, user: &User) -> io::Result<Self> {
         let c_string =
             |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
@@ -56,7 +56,7 @@ impl Layout {
         Ok(Self { tree, overlay, guest, rights })
     }
 
-    /// What the machine's user is called in the namespace that is entered, user and group alike.
+    /// Id of the machine's user in the namespace that is entered, for user and group alike.
     pub(crate) fn id_within(&self) -> Option<u32> {
         match &self.rights {
             Rights::Own(within) => Some(within.id),
@@ -123,8 +123,8 @@ impl Layout {
     }
 }
 
-/// Makes what of the overlay is missing, and gives it to the machine's user: the folder first, so
-/// that what is begun is known to be that user's.
+/// Makes the missing folders of the overlay and gives them to the machine's user: the outer folder
+/// first, so that a folder that was begun is known to be that user's.
 fn give_overlay(id: u32) -> io::Result<()> {
     let folders = [
         (c"/run/overlay", 0o700),

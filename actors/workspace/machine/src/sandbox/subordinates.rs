@@ -1,7 +1,7 @@
 //! Subordinate users (subuid(5)): users of the host that a daemon of an ordinary user may give to
 //! its sandboxes, one to each.
 //!
-//! All that is done for them is done in one user namespace, whose root is the daemon's user and
+//! Operations on their files are run in one user namespace, whose root is the daemon's user and
 //! whose ids from 1 on are the range. newuidmap(1) and newgidmap(1) write its maps: they alone may.
 //! The namespace belongs to the daemon's user, who therefore may signal whatever runs in it and in
 //! the sandboxes' namespaces below.
@@ -19,16 +19,16 @@ use super::idmap::namespace_mapped_by;
 use crate::options::MachineUser;
 use crate::tools;
 
-/// Says where such users come from.
+/// Advice on how to get such users.
 pub(crate) const REMEDY: &str = "run the daemon as root, as docs/hivekeep.service does, \
     or apt-get install uidmap and give the daemon's user a range for each sandbox: \
     usermod --add-subuids 200000-200999 --add-subgids 200000-200999 USER";
-/// For the tools that look up and map ids.
+/// Time limit of the tools that look up and map ids.
 const BRIEF: Duration = Duration::from_secs(10);
-/// For a walk over a tree, on a slow disk.
+/// Time limit of a walk over a tree, on a slow disk.
 const WALK: Duration = Duration::from_mins(10);
 
-/// The range, and the namespace that maps it. Cheap to clone.
+/// Range of ids, and the namespace that maps it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Subordinates {
     namespace: Arc<OwnedFd>,
@@ -37,19 +37,19 @@ pub(crate) struct Subordinates {
     count: u32,
 }
 
-/// A user as its sandbox's program becomes it: in the namespace.
+/// User in the namespace, as its sandbox's program becomes it.
 #[derive(Debug, Clone)]
 pub(super) struct Within {
     pub(super) namespace: Arc<OwnedFd>,
-    /// Of user and group.
+    /// Id of user and group.
     pub(super) id: u32,
 }
 
 impl Subordinates {
-    /// Those of the daemon's user, at most `most`. Blocks for some short programs.
+    /// Finds those of the daemon's user, at most `most`. Blocks for some short programs.
     ///
-    /// Legal before the first machine is started: whoever has switched users is "not dumpable", and
-    /// nobody may map ids for such a process.
+    /// Legal before the first machine is started: a process that has switched users is "not
+    /// dumpable", and nobody may map ids for it.
     ///
     /// # Errors
     /// Why there are none, for people.
@@ -62,9 +62,9 @@ impl Subordinates {
             let found = tools::find(Path::new(program), "package uidmap");
             found.map_err(|error| error.to_string())?;
         }
-        let name = said_by(Command::new("id").arg("-un"))?.trim().to_owned();
-        // It fails where there is none.
-        let listed = |command: &mut Command| said_by(command).ok().and_then(|said| range(&said));
+        let name = output_of(Command::new("id").arg("-un"))?.trim().to_owned();
+        // Fails where there is no entry.
+        let listed = |command: &mut Command| output_of(command).ok().and_then(|said| range(&said));
         let users = listed(Command::new("getsubids").arg(&name));
         let users = users.ok_or_else(|| format!("{name} has no range in /etc/subuid"))?;
         let groups = listed(Command::new("getsubids").args(["-g", &name]));
@@ -75,7 +75,7 @@ impl Subordinates {
             let maps = [("newuidmap", uid, users.first), ("newgidmap", gid, groups.first)];
             for (program, own, first) in maps {
                 let map = format!("{holder} 0 {own} 1 1 {first} {count}");
-                if let Err(why) = said_by(Command::new(program).args(map.split(' '))) {
+                if let Err(why) = output_of(Command::new(program).args(map.split(' '))) {
                     refusal = Some(why);
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
@@ -85,29 +85,29 @@ impl Subordinates {
         let namespace = namespace.map_err(|error| refusal.unwrap_or_else(|| error.to_string()))?;
         let namespace = Arc::new(namespace);
         let found = Self { namespace, first_uid: users.first, first_gid: groups.first, count };
-        // A security module may let namespaces be made and have no rights in them.
+        // A security module may allow namespaces and refuse rights in them.
         let tried = found.run(Command::new("unshare").args(["--mount", "true"]));
         tried.map_err(|error| format!("a namespace of its users has no rights: {error}"))?;
         Ok(found)
     }
 
-    /// How many there are, and the first.
+    /// Number of ids, and the first.
     pub(crate) fn range(&self) -> (u32, u32) {
         (self.count, self.first_uid)
     }
 
-    /// The user of the machine with this number; `None` beyond the range.
+    /// User of the machine with this number; `None` beyond the range.
     pub(super) fn user(&self, slot: u32) -> Option<MachineUser> {
         let (uid, gid) = (self.first_uid.checked_add(slot)?, self.first_gid.checked_add(slot)?);
         (slot < self.count).then_some(MachineUser { uid, gid, switch: true })
     }
 
-    /// The user with this id on the host, if it is of the range.
+    /// User with this id on the host, if it is in the range.
     pub(super) fn user_of(&self, uid: u32) -> Option<MachineUser> {
         self.user(uid.checked_sub(self.first_uid)?)
     }
 
-    /// A user of the range as it is in the namespace.
+    /// Converts a user of the range to its form in the namespace.
     pub(super) fn within(&self, user: MachineUser) -> Option<Within> {
         let slot = user.uid.checked_sub(self.first_uid).filter(|slot| *slot < self.count)?;
         Some(Within { namespace: Arc::clone(&self.namespace), id: slot + 1 })
@@ -136,16 +136,16 @@ impl Subordinates {
         };
         // SAFETY: `enter` makes one system call, and an error from errno: it allocates nothing.
         unsafe { command.pre_exec(enter) };
-        said_within(command, WALK).map(drop).map_err(io::Error::other)
+        output_within(command, WALK).map(drop).map_err(io::Error::other)
     }
 }
 
-/// What a program prints; what it complains of if it fails. Blocks.
-fn said_by(command: &mut Command) -> Result<String, String> {
-    said_within(command, BRIEF)
+/// Runs a program and returns its output; its complaint if it fails. Blocks.
+fn output_of(command: &mut Command) -> Result<String, String> {
+    output_within(command, BRIEF)
 }
 
-fn said_within(command: &mut Command, limit: Duration) -> Result<String, String> {
+fn output_within(command: &mut Command, limit: Duration) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |why: String| format!("{program}: {why}");
     command.stdin(Stdio::null());
@@ -160,14 +160,14 @@ fn said_within(command: &mut Command, limit: Duration) -> Result<String, String>
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Ids that follow each other.
+/// Consecutive ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     first: u32,
     count: u32,
 }
 
-/// The largest of those that getsubids(1) lists: `0: NAME FIRST COUNT`.
+/// Returns the largest of those that getsubids(1) lists: `0: NAME FIRST COUNT`.
 fn range(listed: &str) -> Option<Range> {
     let range = |line: &str| {
         let mut words = line.split_whitespace().skip(2).map(|word| word.parse::<u32>().ok());

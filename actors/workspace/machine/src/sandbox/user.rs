@@ -1,4 +1,4 @@
-//! Whom a sandbox runs as.
+//! User of a sandbox on the host.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -12,12 +12,12 @@ use crate::{Error, Plan};
 #[derive(Debug, Clone)]
 pub(super) struct User {
     pub(super) host: MachineUser,
-    /// Where it is a subordinate of the daemon's.
+    /// Form inside the namespace, where the user is a subordinate of the daemon's.
     pub(super) within: Option<Within>,
 }
 
-/// One of the machine's own where the daemon may give it one: by number when it is root, else a
-/// subordinate. Whoever owns the sandbox's files stays its user.
+/// Returns the machine's own user where the daemon may give it one: by number when it is root, else
+/// a subordinate. A sandbox whose files have an owner already keeps that user.
 ///
 /// # Errors
 /// When its files are those of a user that the daemon has no longer.
@@ -31,7 +31,7 @@ pub(super) fn of(ground: &HostEnv, plan: &Plan) -> Result<User, Error> {
     let owner = std::fs::metadata(&overlay).ok().map(|meta| meta.uid());
     let subordinates = ground.subordinates.as_ref();
     let given = match owner {
-        // Begun when the daemon had no others.
+        // The files were made when the daemon had no other users.
         Some(owner) if owner == own.uid && overlay.join("upper").exists() => return Ok(shared),
         Some(owner) if owner != own.uid => match subordinates.map(|users| users.user_of(owner)) {
             Ok(Some(user)) => user,

@@ -1,4 +1,4 @@
-//! A memory image at rest.
+//! Memory image on disk: a folder that one last file completes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,22 +11,22 @@ use uuid::Uuid;
 use super::{SavedMemory, Shape};
 use crate::Error;
 
-/// Raised when a daemon could not read what another one wrote.
+/// Version of the format; raised when a daemon could not read the files of another one.
 const FORMAT: u32 = 1;
-/// Read no further: a damaged file is not taken into memory.
+/// Limit of a read: a damaged file is not loaded into memory.
 const DESCRIPTION_BYTES: u64 = 64 << 10;
 
-/// A folder with `ram`, `device` and `shape.json`. It is complete once it has the last of them,
-/// which is written when the others are on the disk.
+/// Folder with `ram`, `device` and `shape.json`. `shape.json` makes it complete, and is written
+/// when the others are on the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SnapshotFolder(PathBuf);
 
-/// `shape.json`.
+/// Content of `shape.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Description {
     format: u32,
-    /// Tells a memory image from a later one in a folder of the same name.
+    /// Id that distinguishes a memory image from a later one in a folder of the same name.
     pub(crate) id: Uuid,
     pub(crate) shape: Shape,
     pub(crate) memory: SavedMemory,
@@ -39,22 +39,22 @@ impl Description {
 }
 
 impl SnapshotFolder {
-    /// The folder at this path, which should be absolute.
+    /// Names the folder at this path, which should be absolute.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether everything is there. Blocks.
+    /// True if every file exists with its size. Blocks.
     pub fn is_complete(&self) -> bool {
         self.describe().is_ok()
     }
 
-    /// Bytes that it takes on the disk. Blocks.
+    /// Bytes that the folder takes on the disk. Blocks.
     pub fn bytes(&self) -> Result<u64, Error> {
         let mut sum = 0;
         for entry in fs::read_dir(&self.0).map_err(Error::io("list", &self.0))? {
@@ -64,12 +64,12 @@ impl SnapshotFolder {
         Ok(sum)
     }
 
-    /// The guest's memory, page for page; zero pages are holes.
+    /// Path of the guest's memory, page for page; zero pages are holes.
     pub(crate) fn ram(&self) -> PathBuf {
         self.0.join("ram")
     }
 
-    /// Processor and devices, in QEMU's format.
+    /// Path of the state of processor and devices, in QEMU's format.
     pub(crate) fn device(&self) -> PathBuf {
         self.0.join("device")
     }
@@ -78,13 +78,13 @@ impl SnapshotFolder {
         self.0.join("shape.json")
     }
 
-    /// Makes the folder, for nobody but the daemon.
+    /// Makes the folder with access for the daemon alone.
     pub(crate) fn begin(&self) -> Result<(), Error> {
         let made = fs::DirBuilder::new().mode(0o700).create(&self.0);
         made.map_err(Error::io("make the snapshot", &self.0))
     }
 
-    /// Says that the other files are there, which the caller has synced.
+    /// Completes the folder. The caller has synced the other files.
     pub(crate) fn complete(&self, description: &Description) -> Result<(), Error> {
         let fresh = self.0.join("shape.new");
         let write = || -> io::Result<()> {
@@ -114,13 +114,13 @@ impl SnapshotFolder {
         let size = |path: PathBuf| fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
         let (ram, device) = (description.shape.memory_mb << 20, description.memory.device_bytes);
         if size(self.ram()) != ram || size(self.device()) != device {
-            return Err(damaged("a file has not the size that was written".into()));
+            return Err(damaged("a file does not have the size that was written".into()));
         }
         Ok(description)
     }
 
-    /// Removes the folder. What says that it is complete goes first, so an interrupted removal
-    /// leaves something that is seen to be incomplete. Only files of ours are removed.
+    /// Removes the folder. The description is removed first, so that an interrupted removal leaves
+    /// a folder that is seen to be incomplete. Files that the daemon did not write are not removed.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         let gone_is_fine = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

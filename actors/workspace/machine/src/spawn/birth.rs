@@ -1,4 +1,4 @@
-//! The making of a process that shares this one's memory until it executes.
+//! Creation of a process that shares this one's memory until it executes.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use super::child::Child;
 use crate::cgroup::Unified;
 
-/// As in `linux/sched.h`; `libc` gives it in a type that is too narrow.
+/// Value in `linux/sched.h`; `libc` gives it in a type that is too narrow.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const SHARING: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
-/// 64 KiB of 16 bytes each, as the ABI aligns a stack: for some small frames, and for a signal
-/// handler should the kernel have one run before the child resets it.
+/// Size of the stack: 64 KiB in words of 16 bytes, as the ABI aligns a stack: for some small
+/// frames, and for a signal handler should the kernel have one run before the child resets it.
 const STACK_WORDS: usize = 4096;
 
-/// What the child is given.
+/// Data that the child gets.
 struct Birth<'c> {
     child: &'c Child,
     in_group: bool,
-    /// Written by a child that could not execute.
+    /// Error of a child that could not execute.
     errno: AtomicI32,
 }
 
-/// Makes the process; its pid. Blocks until it executes.
+/// Makes the process and returns its pid. Blocks until it executes.
 ///
 /// # Errors
 /// When no process can be made, or it cannot execute; then none is left.
@@ -59,7 +59,7 @@ pub(super) fn give(child: &Child) -> io::Result<i32> {
     }
 }
 
-/// In the child, on its own stack.
+/// Runs in the child, on its own stack.
 extern "C" fn live(birth: *mut c_void) -> c_int {
     // SAFETY: `give` passes a `Birth` that outlives this process's use of it.
     let birth = unsafe { &*birth.cast::<Birth<'_>>() };
@@ -80,8 +80,8 @@ unsafe fn beside(birth: &Birth<'_>, top: *mut c_void) -> io::Result<i32> {
     }
 }
 
-/// A process that is born in a group of the unified hierarchy, which costs no RCU grace period
-/// (Linux 5.7). `None` where the kernel or a filter does not allow it.
+/// Makes a process in a group of the unified hierarchy, which costs no RCU grace period (Linux
+/// 5.7). `None` where the kernel or a filter does not allow it.
 ///
 /// # Safety
 /// As [`beside`].
@@ -130,10 +130,10 @@ unsafe fn clone3(asked: &libc::clone_args, given: *mut c_void) -> isize {
     returned
 }
 
-/// Elsewhere a child enters its group itself.
+/// Fails with `ENOSYS`: on other architectures a child enters its group itself.
 ///
 /// # Safety
-/// Does nothing.
+/// Needs nothing of the caller.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn clone3(_: &libc::clone_args, _: *mut c_void) -> isize {
     -(libc::ENOSYS as isize)
@@ -148,7 +148,7 @@ pub(super) fn reap(pid: i32) {
     {}
 }
 
-/// Every signal is blocked for this thread while it lives.
+/// Guard that blocks every signal for this thread while it lives.
 struct Blocked(libc::sigset_t);
 
 impl Blocked {

@@ -1,9 +1,9 @@
-//! What a machine's process does before it executes its program.
+//! Steps of a machine's process before it executes its program.
 //!
-//! It shares the daemon's memory meanwhile, and one thread of the daemon stands still. So it makes
-//! system calls on what was laid out before, allocates nothing and takes no lock. Not the C library's
-//! `setuid` and its kin either: those have every thread of the process switch, and the threads that
-//! they would find are the daemon's.
+//! The process shares the daemon's memory meanwhile, and one thread of the daemon waits for it. So
+//! it makes system calls on data prepared before, allocates nothing and takes no lock. The C
+//! library's `setuid` and its relatives are not used either: those have every thread of the process
+//! switch, and the threads that they would find are the daemon's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_long};
@@ -16,13 +16,13 @@ use std::ptr::null;
 use super::{Spawn, open_files};
 use crate::sandbox::Layout;
 
-/// The whole environment of a machine's program.
+/// Environment of a machine's program, complete.
 const ENVIRONMENT: [&str; 2] =
     ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"];
-/// Signals are numbered up to this.
+/// Highest signal number.
 const MAX_SIGNAL: c_int = 64;
 
-/// Laid out for the child, which only reads it.
+/// Data prepared for the child, which only reads it.
 pub(super) struct Child {
     pub(super) spawn: Spawn,
     stdin: File,
@@ -34,7 +34,7 @@ pub(super) struct Child {
 /// Strings as execve(2) takes them.
 struct Strings {
     pointers: Vec<*const c_char>,
-    /// What `pointers` point to.
+    /// Storage that `pointers` point to.
     _strings: Vec<CString>,
 }
 
@@ -106,14 +106,15 @@ impl Child {
         Ok(())
     }
 
-    /// The standard streams, and the descriptors that outlive the exec.
+    /// Sets the standard streams, and the descriptors that outlive the exec.
     fn hand_over(&self) -> io::Result<()> {
         let Spawn { fds, stdout, stderr, .. } = &self.spawn;
         for (stream, number) in [(&self.stdin, 0), (stdout, 1), (stderr, 2)] {
             // SAFETY: takes no pointers; the table of descriptors is the child's own.
             check(unsafe { libc::dup2(stream.as_raw_fd(), number) }.into())?;
         }
-        // Whatever whoever started the daemon left open (kernels before 5.11 refuse; then it stays).
+        // Closes at exec whatever the starter of the daemon left open (kernels before 5.11 refuse;
+        // then it stays).
         let (last, how) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
         // SAFETY: takes no pointers, and changes a flag in the child's own table.
         unsafe { libc::syscall(libc::SYS_close_range, 3, last, how) };
@@ -141,7 +142,8 @@ impl Child {
     }
 }
 
-/// No handler of the daemon's may run in the child, nor may what the daemon ignores stay ignored.
+/// Resets every signal to its default: no handler of the daemon's may run in the child, nor may a
+/// signal that the daemon ignores stay ignored.
 fn default_signals() {
     // All zero is the default action without flags, and an empty set, in every layout.
     let zeroes = [0_u64; 4];

@@ -20,14 +20,14 @@ fn told(program: &str, args: &[&str], out: &Path) -> Spawn {
     }
 }
 
-/// What it printed, once it has ended and is collected.
+/// Runs to the end and returns the output.
 fn said(spawn: Spawn, out: &Path) -> String {
     let process = spawn.start().unwrap();
     birth::reap(process.pid);
     fs::read_to_string(out).unwrap()
 }
 
-/// What of this thread's processes is left, zombies too.
+/// Lists the remaining processes of this thread, zombies too.
 fn children() -> String {
     fs::read_to_string("/proc/thread-self/children").unwrap()
 }

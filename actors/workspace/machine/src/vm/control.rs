@@ -1,4 +1,4 @@
-//! What is asked of a running QEMU for the sake of its disk, memory and processors.
+//! QMP requests that concern a running QEMU's disk, memory and processors.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,31 +12,32 @@ use super::qmp::{self, Client};
 use crate::{Disk, Error, MachineHandle, layer, spawn};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Stopping writes out what the guest's disk still holds back.
+/// Time limit of a stop, which writes out what the guest's disk still buffers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Saving or loading a state with all of a guest's memory.
+/// Time limit of saving or loading a state with all of a guest's memory.
 const STATE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Between two looks at a state on its way.
+/// Interval between two polls of a state in transfer.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// The name under which QEMU is given a state's file.
+/// Name under which QEMU is given a state's file.
 const STATE_FD: &str = "state";
-/// What the guest's processors do.
+/// Status of the guest's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Run {
     Running,
     Paused,
-    /// Stopped by saving its state; its disk is let go of until it ran again.
+    /// Stopped by saving its state; its disk is released until it runs again.
     Saved,
-    /// Stopped by QEMU at a write that found no room on the host; the write is repeated when it
-    /// goes on. Of no other failure of a disk: those are the guest's to see, as on real hardware.
+    /// Stopped by QEMU at a write that found no room on the host; the write is repeated when the
+    /// guest resumes. Other failures of a disk do not stop it: the guest sees them, as on real
+    /// hardware.
     DiskFull,
 }
 
-/// One connection, for several requests.
+/// QMP connection for several requests.
 pub(super) struct Control(Client);
 
 /// Waits for a new QEMU until its guest runs, or has the state that it was started for. A guest
-/// with a state uses another machine's address until it is told its own: its `nic` is cut off.
+/// with a state uses another machine's address until it gets its own: its `nic` is cut off.
 pub(super) async fn come_up(
     socket: &Path,
     origin: Origin,
@@ -71,7 +72,7 @@ impl Control {
         Ok(Self(client))
     }
 
-    /// Whether frames pass between the interface and its cable.
+    /// Switches frames between the interface and its backend on or off.
     pub(super) async fn set_link(&self, up: bool) -> Result<(), qmp::Error> {
         self.ask("set_link", json!({ "name": NIC, "up": up })).await.map(drop)
     }
@@ -99,8 +100,8 @@ impl Control {
         self.0.execute("cont", Value::Null, STOP_TIMEOUT).await.map(drop)
     }
 
-    /// QEMU saves no state twice without having run, and lets go of the disk with a state: it runs
-    /// for a moment if it was saved where it stands.
+    /// Lets the guest run for a moment if a save stopped it: QEMU saves no state twice without
+    /// having run, and releases the disk with a state.
     pub(super) async fn settle(&self) -> Result<Run, Error> {
         match self.run_state().await? {
             Run::Saved => {
@@ -113,7 +114,7 @@ impl Control {
         }
     }
 
-    /// The node that the guest's disk is now.
+    /// Name of the node that is the guest's disk now.
     pub(super) async fn top(&self) -> Result<String, qmp::Error> {
         let blocks = self.ask("query-block", Value::Null).await?;
         let nodes = blocks.as_array().into_iter().flatten();
@@ -121,7 +122,7 @@ impl Control {
         node.map(str::to_owned).ok_or_else(|| qmp::Error::Closed("QEMU has no disk".into()))
     }
 
-    /// Opens a layer in QEMU, above nothing yet. Nothing to do if it is open.
+    /// Opens a layer in QEMU, not yet stacked on any other. Does nothing if it is open.
     pub(super) async fn open_layer(&self, path: &Path) -> Result<(), Error> {
         let node = layer::node(path);
         let file_node = format!("{node}-file");
@@ -149,7 +150,8 @@ impl Control {
         Ok(())
     }
 
-    /// Whether an open layer is still to be put above the present top. Refuses if that is neither.
+    /// True if the disk's top is `old_top`, false if it is `new_top` already. Refuses any other
+    /// top.
     pub(super) async fn is_to_attach(&self, old_top: &Path, new_top: &Path) -> Result<bool, Error> {
         let present = self.top().await?;
         if present == layer::node(new_top) {
@@ -169,8 +171,8 @@ impl Control {
         self.0.execute("blockdev-snapshot", both, STOP_TIMEOUT).await.map(drop)
     }
 
-    /// Takes from QEMU the right to write a frozen layer: it is opened anew, read-only, and the
-    /// descriptor that could write is closed. `disk` is what it was the top of.
+    /// Takes from QEMU the right to write a frozen layer: the layer is opened anew, read-only, and
+    /// the descriptor that could write is closed. `disk` is the disk whose top it was.
     pub(super) async fn freeze(&self, disk: &Disk) -> Result<(), Error> {
         let node = layer::node(&disk.top);
         let file_node = format!("{node}-file");
@@ -197,7 +199,7 @@ impl Control {
         Ok(())
     }
 
-    /// The file of a node; `None` if QEMU has no such node.
+    /// Path of a node's file; `None` if QEMU has no such node.
     async fn file_of(&self, node: &str) -> Result<Option<String>, qmp::Error> {
         let nodes = self.ask("query-named-block-nodes", json!({ "flat": true })).await?;
         let mut nodes = nodes.as_array().into_iter().flatten();
@@ -227,7 +229,7 @@ impl Control {
         Ok(())
     }
 
-    /// Writes the state of a guest that stands still.
+    /// Writes the state of a paused guest.
     pub(super) async fn save(&self) -> Result<(), qmp::Error> {
         self.ask("migrate", json!({ "uri": format!("fd:{STATE_FD}") })).await?;
         let end = Instant::now() + STATE_TIMEOUT;
@@ -261,7 +263,7 @@ impl Control {
     }
 }
 
-/// A pause between two looks at a state on its way.
+/// Waits between two polls of a state in transfer.
 async fn look_again(end: Instant) -> Result<(), qmp::Error> {
     if Instant::now() > end {
         return Err(qmp::Error::Timeout { what: "a machine's state".into(), after: STATE_TIMEOUT });
@@ -270,14 +272,14 @@ async fn look_again(end: Instant) -> Result<(), qmp::Error> {
     Ok(())
 }
 
-/// The descriptors of one set.
+/// Descriptors of one set.
 fn fds_of(sets: &Value, set: i64) -> Vec<i64> {
     let sets = sets.as_array().into_iter().flatten();
     let own = sets.filter(|one| one["fdset-id"] == set).filter_map(|one| one["fds"].as_array());
     own.flatten().filter_map(|fd| fd["fd"].as_i64()).collect()
 }
 
-/// A descriptor that QEMU was given.
+/// Descriptor that QEMU was given.
 struct Passed {
     set: i64,
     fd: i64,

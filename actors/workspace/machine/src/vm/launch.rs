@@ -1,4 +1,4 @@
-//! From a plan to a QEMU that answers.
+//! Launch of QEMU from a plan, up to its first answer.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::{
     MachineHandle, NicEnd, Plan, Ram, Shape, sockets,
 };
 
-/// The kernel's side of AF_VSOCK guests.
+/// Device of the kernel's side of AF_VSOCK guests.
 pub(super) const VHOST_VSOCK: &str = "/dev/vhost-vsock";
-/// Where the guest daemon listens for requests.
+/// Port on which the guest daemon listens for requests.
 const GUEST_PORT: u32 = 5000;
-/// QEMU with its translation and I/O threads stays far below.
+/// Limit of threads; QEMU with its translation and I/O threads stays far below.
 const MAX_THREADS: u32 = 256;
-/// Between a QMP connection that broke and the news that QEMU ended.
+/// Wait between a broken QMP connection and the news that QEMU ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// A running QEMU that did not yet answer.
+/// Running QEMU that has not yet answered.
 struct Started {
     newborn: Newborn,
     process: ProcessId,
@@ -37,19 +37,19 @@ struct Started {
     endpoint: Endpoint,
 }
 
-/// Where a machine's memory and state come from.
+/// Source of a machine's memory and state.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// It boots.
+    /// A boot.
     Boot,
-    /// From a memory image that others share, and the state of its devices.
+    /// A memory image that others share, and the state of its devices.
     Fork { image: Arc<Sealed>, device: OwnedFd },
-    /// From a state that has the memory in it, into memory that is shared with the daemon.
+    /// A state with the memory in it, loaded into memory that is shared with the daemon.
     Full { ram: OwnedFd, state: OwnedFd },
 }
 
 impl Origin {
-    /// The memory to be mapped, and whether it is the machine's to write.
+    /// Returns the memory to be mapped, and true if the machine may write it.
     fn ram(&self, plan: &Plan) -> std::io::Result<(OwnedFd, bool)> {
         match self {
             Self::Boot => Ok((ram::make(plan.memory_mb)?, true)),
@@ -59,7 +59,7 @@ impl Origin {
     }
 }
 
-/// What a machine of this plan has in common with those whose memory it can take.
+/// Shape that a machine of this plan shares with those whose memory it can take.
 pub(super) fn shape(driver: &VmDriver, plan: &Plan, processor: Processor) -> Shape {
     Shape {
         program: driver.facts.program.clone(),
@@ -72,7 +72,7 @@ pub(super) fn shape(driver: &VmDriver, plan: &Plan, processor: Processor) -> Sha
     }
 }
 
-/// A hash of processor and devices.
+/// Hash of processor and devices.
 fn devices(driver: &VmDriver, plan: &Plan, processor: Processor) -> String {
     let mut words = blake3::Hasher::new();
     for word in args::shape_words(plan, driver.accelerator, processor) {
@@ -81,7 +81,7 @@ fn devices(driver: &VmDriver, plan: &Plan, processor: Processor) -> String {
     words.finalize().to_hex().to_string()
 }
 
-/// The processor that saved memory of this shape needs.
+/// Processor that saved memory of this shape needs.
 pub(super) fn processor_of(driver: &VmDriver, plan: &Plan, saved: &Shape) -> Processor {
     match saved.machine == devices(driver, plan, Processor::WithCx16) {
         true => Processor::WithCx16,
@@ -139,7 +139,7 @@ pub(super) async fn launch(
     Ok(Launched { handle, limits })
 }
 
-/// Until QEMU is `up`, or ended.
+/// Waits until QEMU is `up`, or ended.
 async fn await_control(
     driver: &VmDriver,
     plan: &Plan,
@@ -169,7 +169,7 @@ async fn await_control(
     }
 }
 
-/// The blocking part of a launch.
+/// Blocking part of a launch.
 struct Starter {
     ground: HostEnv,
     program: std::path::PathBuf,
@@ -235,7 +235,7 @@ impl Starter {
         Ok(Started { newborn, process, helpers, uid: user.uid, cgroup_dirs, limits, endpoint })
     }
 
-    /// The descriptor of the link's device, and what it takes on the host.
+    /// Makes the link's device: its descriptor, its endpoint and its helpers on the host.
     fn link(
         &self,
         user: MachineUser,
@@ -245,7 +245,7 @@ impl Starter {
         let peer_uid = user.uid;
         let cid = || match plan.cid {
             Some(cid) if cid >= 3 && cid != u32::MAX => Ok(cid),
-            other => Err(Error::BadPlan(format!("{other:?} is no context id of a guest"))),
+            other => Err(Error::BadPlan(format!("{other:?} is not a valid context id of a guest"))),
         };
         match plan.carrier {
             Carrier::VirtioSerial => {
@@ -280,7 +280,7 @@ impl Starter {
     }
 }
 
-/// The descriptors that QEMU gets.
+/// Descriptors that QEMU gets.
 #[derive(Default)]
 struct Inherited(Vec<OwnedFd>);
 
