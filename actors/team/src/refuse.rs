@@ -71,8 +71,7 @@ pub(crate) fn creating(name: &str) -> ToolError {
 }
 
 pub(crate) fn no_team(name: &str) -> ToolError {
-    let shown: String = name.chars().take(80).collect();
-    ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, format!("there is no team `{shown}`"))
+    ToolError::not_found(Layer::Resolve, codes::TEAM_NOT_FOUND, "team", name)
         .next("team with action `list` shows the teams")
 }
 

@@ -176,13 +176,9 @@ impl WorkspaceDirectory {
             self.names.get(&name).map(|id| *id)
         });
         id.and_then(|id| self.any(id)).filter(|card| card.pool.is_none()).ok_or_else(|| {
-            let shown: String = id_or_name.chars().take(80).collect();
-            ToolError::new(
-                Layer::Resolve,
-                codes::WORKSPACE_NOT_FOUND,
-                format!("no workspace `{shown}`"),
-            )
-            .next("workspace_list shows the workspaces there are")
+            let code = codes::WORKSPACE_NOT_FOUND;
+            ToolError::not_found(Layer::Resolve, code, "workspace", id_or_name)
+                .next("workspace_list shows the workspaces there are")
         })
     }
 }

@@ -34,10 +34,11 @@ impl TasksHandle {
     fn address(&self, id: WorkspaceId) -> Result<Address<workspace::Msg>, ToolError> {
         let card = self.0.directory.any(id).filter(|card| card.pool.is_none());
         card.map(|card| card.address).ok_or_else(|| {
-            ToolError::new(
+            ToolError::not_found(
                 Layer::Resolve,
                 codes::WORKSPACE_NOT_FOUND,
-                format!("no workspace `{id}`"),
+                "workspace",
+                &id.to_string(),
             )
             .next("workspace_list shows the workspaces there are")
         })

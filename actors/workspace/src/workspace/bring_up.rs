@@ -363,8 +363,7 @@ async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolErr
 }
 
 pub(crate) fn unknown_image(name: &str) -> ToolError {
-    let shown: String = name.chars().take(80).collect();
-    ToolError::new(Layer::Machine, codes::IMAGE_UNKNOWN, format!("no image `{shown}`"))
+    ToolError::not_found(Layer::Machine, codes::IMAGE_UNKNOWN, "image", name)
         .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
 }
 

@@ -88,16 +88,11 @@ impl Workspace {
     /// `snapshot_not_found`, with the names there are.
     pub(crate) fn snapshot_named(&self, name: &str) -> Result<&SnapshotNode, ToolError> {
         self.ledger.snapshots.find(name).ok_or_else(|| {
-            let shown: String = name.chars().take(MAX_NAME).collect();
             let names: Vec<_> =
                 self.ledger.snapshots.nodes().map(|node| node.name.clone()).collect();
-            ToolError::new(
-                Layer::Actor,
-                codes::SNAPSHOT_NOT_FOUND,
-                format!("no snapshot `{shown}`"),
-            )
-            .next("snapshot with action `list` shows the snapshots there are")
-            .detail("snapshots", names)
+            ToolError::not_found(Layer::Actor, codes::SNAPSHOT_NOT_FOUND, "snapshot", name)
+                .next("snapshot with action `list` shows the snapshots there are")
+                .detail("snapshots", names)
         })
     }
 }
