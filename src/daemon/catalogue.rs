@@ -12,8 +12,78 @@ pub fn catalogue() -> Catalogue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use hivekeep_kernel::MessageId;
     use hivekeep_registry::View;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What only the schemas bound: of each field a value in range, and one that is not.
+    #[test]
+    fn bounds_are_kept_by_the_schemas() {
+        let catalogue = catalogue();
+        let wrong = |tool: &str, field: &str, value: &Value| {
+            let entry = catalogue.find(tool).expect(tool);
+            assert!(entry.input_schema["properties"].get(field).is_some(), "{tool} {field}");
+            let refused = entry.check(&json!({ field: value })).err();
+            let list = refused.map(|error| error.details["violations"].to_string());
+            list.is_some_and(|list| list.contains(&format!("\"/{field}")))
+        };
+        let texts = |count: usize| json!(vec!["x"; count]);
+        let tasks = |count| json!(vec![json!({ "name": "n", "command": "c" }); count]);
+        let query = |text: String| json!([{ "kind": "read", "query": text }]);
+        let queries = |count| json!(vec![json!({ "kind": "read", "query": "q" }); count]);
+        let ids = |count| -> Value { (0..count).map(|_| json!(MessageId::new())).collect() };
+        for (tool, field, good, bad) in [
+            ("exec", "timeout_secs", json!(1), json!(0)),
+            ("exec", "timeout_secs", json!(86_400), json!(86_401)),
+            ("exec", "max_output_bytes", json!(1 << 24), json!((1 << 24) + 1)),
+            ("exec_background", "signal", json!(1), json!(0)),
+            ("exec_background", "signal", json!(64), json!(65)),
+            ("exec_parallel", "workspace_ids", texts(1), texts(0)),
+            ("exec_parallel", "workspace_ids", texts(20), texts(21)),
+            ("exec_parallel", "timeout_secs", json!(86_400), json!(86_401)),
+            ("file_read", "limit", json!(1 << 24), json!((1 << 24) + 1)),
+            ("file_edit", "old_string", json!("x"), json!("")),
+            ("file_list", "limit", json!(1), json!(0)),
+            ("file_list", "limit", json!(2_000), json!(2_001)),
+            ("git_clone", "timeout_secs", json!(86_400), json!(86_401)),
+            ("git_push", "timeout_secs", json!(1), json!(0)),
+            ("workspace_merge", "source_workspaces", texts(1), texts(0)),
+            ("workspace_merge", "source_workspaces", texts(20), texts(21)),
+            ("workspace_prepare", "setup_commands", texts(64), texts(65)),
+            ("workspace_prepare", "timeout_secs", json!(1), json!(0)),
+            ("workspace_fork", "count", json!(1), json!(0)),
+            ("workspace_fork", "count", json!(20), json!(21)),
+            ("team", "roles", json!([{ "name": "n", "role": "r" }]), json!([])),
+            ("team", "message_type", json!("x"), json!("")),
+            ("team", "message_type", json!("x".repeat(64)), json!("x".repeat(65))),
+            ("team", "limit", json!(1), json!(0)),
+            ("team", "limit", json!(100), json!(101)),
+            ("team", "wait_secs", json!(300), json!(301)),
+            ("team", "confirmed", ids(1_000), ids(1_001)),
+            ("swarm_run", "tasks", tasks(1), tasks(0)),
+            ("swarm_run", "tasks", tasks(20), tasks(21)),
+            ("swarm_run", "max_parallel", json!(1), json!(0)),
+            ("swarm_run", "max_parallel", json!(20), json!(21)),
+            ("swarm_run", "timeout_secs", json!(1), json!(0)),
+            ("swarm_run", "timeout_secs", json!(86_400), json!(86_401)),
+            ("swarm_run", "vault_context", queries(20), queries(21)),
+            ("swarm_run", "vault_context", query("q".to_owned()), query(String::new())),
+            ("swarm_run", "vault_context", query("q".repeat(1_024)), query("q".repeat(1_025))),
+            ("swarm_status", "wait_secs", json!(300), json!(301)),
+            ("vault", "context_lines", json!(20), json!(21)),
+            ("vault", "limit", json!(1), json!(0)),
+            ("vault", "limit", json!(10_000), json!(10_001)),
+            ("vault", "recent_count", json!(1_000), json!(1_001)),
+            ("vault", "paths", texts(1), texts(0)),
+            ("vault", "paths", texts(10), texts(11)),
+            ("vault", "old_string", json!("x"), json!("")),
+        ] {
+            assert!(!wrong(tool, field, &good), "{tool}: {field} may be {good}");
+            assert!(wrong(tool, field, &bad), "{tool}: {field} may not be {bad}");
+        }
+    }
 
     #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {

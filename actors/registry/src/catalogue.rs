@@ -1,6 +1,7 @@
 //! What there is to call: every declared tool, its schemas compiled once, found
 //! by each name it answers to.
 
+mod actions;
 mod check;
 mod docs;
 mod listing;
@@ -57,6 +58,8 @@ pub struct Entry {
     /// JSON Schema 2020-12 of a success, an object at the root.
     pub output_schema: Value,
     pub(crate) validator: jsonschema::Validator,
+    /// What each of its actions requires.
+    pub(crate) actions: Option<actions::Actions>,
     /// Its place in [`Catalogue::entries`].
     pub(crate) index: usize,
 }
@@ -71,7 +74,8 @@ impl Entry {
         let tool = info.spec.name;
         let bad = |side, what: String| CatalogueError::BadSchema { tool, side, what };
         let description = info.description();
-        let input_schema = normalise::input((info.input)()).map_err(|what| bad("input", what))?;
+        let (input_schema, actions) =
+            normalise::input((info.input)()).map_err(|what| bad("input", what))?;
         let output_schema =
             normalise::output((info.output)()).map_err(|what| bad("output", what))?;
         check::texts(info, &description, &input_schema)?;
@@ -79,7 +83,7 @@ impl Entry {
             .with_draft(jsonschema::Draft::Draft202012)
             .build(&input_schema)
             .map_err(|error| bad("input", error.to_string()))?;
-        Ok(Self { info, description, input_schema, output_schema, validator, index })
+        Ok(Self { info, description, input_schema, output_schema, validator, actions, index })
     }
 }
 

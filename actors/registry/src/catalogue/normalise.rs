@@ -9,14 +9,17 @@
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
+use super::actions::{self, Actions};
+
 /// An input schema: one object at the root, no alternatives there, because the
-/// model providers' interfaces refuse them.
-pub(super) fn input(schema: Schema) -> Result<Value, String> {
-    let root = tidy(schema)?;
+/// model providers' interfaces refuse them; those of actions become one object.
+pub(super) fn input(schema: Schema) -> Result<(Value, Option<Actions>), String> {
+    let mut root = tidy(schema)?;
+    let actions = actions::flatten(&mut root)?;
     if let Some(key) = ["oneOf", "anyOf", "allOf"].into_iter().find(|key| root.contains_key(*key)) {
         return Err(format!("has `{key}` at its root; clients take one plain object"));
     }
-    finish(root)
+    Ok((finish(root)?, actions))
 }
 
 /// An output schema: alternatives at the root are fine as long as each is an

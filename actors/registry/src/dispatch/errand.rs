@@ -12,7 +12,7 @@ use hivekeep_kernel::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Dispatcher, audit::Trail, limit, resolve, route, schema};
+use super::{Dispatcher, audit::Trail, limit, resolve, route};
 use crate::View;
 
 #[async_trait]
@@ -44,7 +44,7 @@ impl Dispatcher {
         }
         let entry = resolve::pass(&inner.catalogue, &View::default(), tool)?;
         trail.tool(entry);
-        schema::pass(entry, &args)?;
+        entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.
         let live = inner.sessions.begin_call(session).ok();
         let (pad, receipt) = Receipt::pair();

@@ -40,24 +40,44 @@ fn fits(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-pub(super) fn pass(entry: &Entry, args: &Value) -> Result<(), ToolError> {
-    // The usual case allocates nothing.
-    if entry.validator.is_valid(args) {
-        return Ok(());
-    }
-    let mut violations = Vec::new();
-    for error in entry.validator.iter_errors(args) {
-        collect(&error, &mut violations);
-        if violations.len() >= MOST {
-            break;
+impl Entry {
+    /// Whether the input is what the tool declared.
+    ///
+    /// # Errors
+    /// `invalid_input` with everything that is wrong.
+    pub fn check(&self, args: &Value) -> Result<(), ToolError> {
+        // The usual case allocates nothing.
+        if self.validator.is_valid(args) {
+            let missing = self.actions.as_ref().and_then(|actions| actions.missing(args));
+            return missing.map_or(Ok(()), |(action, fields)| Err(lacking(self, action, &fields)));
         }
+        let mut violations = Vec::new();
+        for error in self.validator.iter_errors(args) {
+            collect(&error, &mut violations);
+            if violations.len() >= MOST {
+                break;
+            }
+        }
+        let texts: Vec<_> = violations.iter().map(Violation::text).collect();
+        let list: Vec<_> = violations.into_iter().map(Violation::json).collect();
+        let message = format!("the input of `{}` is invalid: {}", self.name(), texts.join("; "));
+        Err(ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
+            .next(format!("correct the input; properties: {}", properties(self)))
+            .detail("violations", list))
     }
-    let texts: Vec<_> = violations.iter().map(Violation::text).collect();
-    let list: Vec<_> = violations.into_iter().map(Violation::json).collect();
-    let message = format!("the input of `{}` is invalid: {}", entry.name(), texts.join("; "));
-    Err(ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
-        .next(format!("correct the input; properties: {}", properties(entry)))
-        .detail("violations", list))
+}
+
+fn lacking(entry: &Entry, action: &str, fields: &[&str]) -> ToolError {
+    let violation = |field: &&str| Violation {
+        pointer: format!("/{}", escaped(field)),
+        expected: format!("to be there for the action `{action}`"),
+    };
+    let violations: Vec<_> = fields.iter().map(violation).map(Violation::json).collect();
+    let (tool, fields) = (entry.name(), fields.join("`, `"));
+    let message = format!("the action `{action}` of `{tool}` needs `{fields}`");
+    ToolError::new(Layer::Schema, codes::INVALID_INPUT, message)
+        .next(format!("give `{fields}`"))
+        .detail("violations", violations)
 }
 
 struct Violation {
@@ -204,7 +224,7 @@ mod tests {
     fn told(args: Value) -> Vec<(String, String)> {
         let catalogue = catalogue_of(Effect::Read, nested);
         let entry = catalogue.entries().next().expect("one");
-        let error = pass(entry, &args).expect_err("invalid");
+        let error = entry.check(&args).expect_err("invalid");
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let violations = error.details["violations"].as_array().expect("a list");
         violations.iter().map(|one| (text(&one["pointer"]), text(&one["expected"]))).collect()
@@ -251,7 +271,7 @@ mod tests {
         let entry = catalogue.entries().next().expect("one");
         let long: Map<_, _> =
             (0..30).map(|n| ("n".repeat(100_000) + &n.to_string(), json!(n))).collect();
-        let error = pass(entry, &json!({ "env": long })).expect_err("numbers are no texts");
+        let error = entry.check(&json!({ "env": long })).expect_err("numbers are no texts");
         assert_eq!(error.details["violations"].as_array().expect("a list").len(), MOST);
         let bytes = serde_json::to_string(&error).expect("serialises").len();
         assert!(bytes < 3 * MOST * POINTER_CHARS, "{bytes} bytes");

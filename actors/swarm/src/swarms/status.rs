@@ -17,8 +17,6 @@ use crate::{
     tools::{SwarmCancel, SwarmCancelled, SwarmResult, SwarmStatus, SwarmStatusResult},
 };
 
-/// Longest wait of one call.
-const LONGEST_WAIT_SECS: u64 = 300;
 
 impl Swarms {
     pub(crate) fn status(
@@ -27,10 +25,6 @@ impl Swarms {
         input: &SwarmStatus,
     ) -> Result<Reply<SwarmStatusResult>, ToolError> {
         let wait_secs = input.wait_secs.unwrap_or(0);
-        if wait_secs > LONGEST_WAIT_SECS {
-            let message = format!("wait_secs is at most {LONGEST_WAIT_SECS}");
-            return Err(ToolError::invalid(message));
-        }
         // Those that grew too old since anything else happened.
         self.prune();
         let Some(id) = input.swarm_id else {

@@ -71,9 +71,6 @@ impl Wish {
         let name = input.name.ok_or_else(|| missing("name"))?;
         let roles = input.roles.ok_or_else(|| missing("roles"))?;
         sound("name", &name)?;
-        if roles.is_empty() {
-            return Err(ToolError::invalid("roles: one member at least"));
-        }
         let mut names = HashMap::new();
         let mut stems = Vec::new();
         for (at, role) in roles.into_iter().enumerate() {

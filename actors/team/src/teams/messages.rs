@@ -24,15 +24,9 @@ use crate::{
 
 /// The longest content.
 const MAX_CONTENT_BYTES: usize = 256 * 1024;
-/// The longest word for a type.
-const MAX_TYPE_CHARS: usize = 64;
 /// The type of message that is a task.
 const TASK: &str = "task_assignment";
 const DEFAULT_LIMIT: usize = 10;
-const MAX_LIMIT: usize = 100;
-const MAX_WAIT_SECS: u64 = 300;
-/// Ids that one call confirms.
-const MAX_CONFIRMED: usize = 1_000;
 /// For an answer to leave the daemon: a client that does not read keeps nothing from others for
 /// longer.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -55,9 +49,6 @@ impl Teams {
             return Err(ToolError::new(Layer::Actor, codes::MESSAGE_TOO_LARGE, message)
                 .next("write it to a file of a workspace and send its path")
                 .detail("limit_bytes", MAX_CONTENT_BYTES));
-        }
-        if kind.is_empty() || kind.chars().count() > MAX_TYPE_CHARS {
-            return Err(ToolError::invalid("message_type: 1 to 64 characters"));
         }
         let task = (kind == TASK).then(|| Assignment::parse(&content)).transpose()?;
         let session = cx.session;

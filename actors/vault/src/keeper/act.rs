@@ -8,7 +8,9 @@ use super::{Caller, VaultActor};
 use crate::answer::VaultResult;
 use crate::ops::{Mode, Replacement, Tags, Vault};
 use crate::path::{NotePath, Rules};
-use crate::tools::vault::{Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode};
+use crate::tools::vault::{
+    self as call, Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode,
+};
 use crate::{Error, codes, front, part, tags};
 
 /// Maximum length of a key, in bytes.
@@ -23,17 +25,17 @@ impl VaultActor {
         }
         let by = &Caller { cx: cx.clone(), scope: part::of(call.as_member.as_deref())? };
         match call.action {
-            Action::Read => self.read(by, call),
-            Action::Write => self.write(by, call),
-            Action::Search => self.search(by, call),
-            Action::List => self.list(by, call),
-            Action::Delete => self.delete(by, call),
-            Action::Frontmatter => self.frontmatter(by, call),
-            Action::Tags => self.tags(by, call),
-            Action::Replace => self.replace(by, call),
-            Action::Move => self.rename(by, call),
-            Action::BatchRead => self.batch_read(by, call),
-            Action::Stats => self.stats(by, call),
+            Action::Read(call) => self.read(by, call),
+            Action::Write(call) => self.write(by, call),
+            Action::Search(call) => self.search(by, call),
+            Action::List(call) => self.list(by, call),
+            Action::Delete(call) => self.delete(by, call),
+            Action::Frontmatter(call) => self.frontmatter(by, call),
+            Action::Tags(call) => self.tags(by, call),
+            Action::Replace(call) => self.replace(by, call),
+            Action::Move(call) => self.rename(by, call),
+            Action::BatchRead(call) => self.batch_read(by, call),
+            Action::Stats(call) => self.stats(by, &call),
         }
     }
 }
@@ -67,11 +69,9 @@ impl VaultActor {
     fn placed(
         &self,
         by: &Caller,
-        path: Option<String>,
-        name: &str,
+        given: String,
         admit: fn(&Rules, &NotePath) -> Result<(), Error>,
     ) -> Result<(NotePath, String), ToolError> {
-        let given = need(path, name)?;
         let path = by.scope.place(&given)?;
         admit(&self.shared.rules, &path)?;
         Ok((path, given))
@@ -84,8 +84,8 @@ impl VaultActor {
         Ok(path)
     }
 
-    fn read(&self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.readable(by, call.path, "path")?;
+    fn read(&self, by: &Caller, call: call::Read) -> Answer {
+        let (note, given) = self.readable(by, call.path)?;
         let json = call.format.unwrap_or_default() == Format::Json;
         Ok(self.look(by, &self.shared.readers, move |vault, _| {
             let text = vault.read(&note)?.text;
@@ -106,10 +106,9 @@ impl VaultActor {
         }))
     }
 
-    fn write(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.note(by, call.path, "path")?;
-        let content = need(call.content, "content")?;
-        let mode = call.mode.unwrap_or_default();
+    fn write(&mut self, by: &Caller, call: call::Write) -> Answer {
+        let (note, given) = self.note(by, call.path)?;
+        let (content, mode) = (call.content, call.mode.unwrap_or_default());
         Ok(self.change(by, vec![note.clone()], move |vault| {
             let how = match mode {
                 WriteMode::Overwrite => Mode::Overwrite,
@@ -127,8 +126,8 @@ impl VaultActor {
         }))
     }
 
-    fn delete(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.note(by, call.path, "path")?;
+    fn delete(&mut self, by: &Caller, call: call::Delete) -> Answer {
+        let (note, given) = self.note(by, call.path)?;
         if call.confirm != Some(true) {
             let message = format!("`{given}` would be gone for good");
             let refused =
@@ -141,9 +140,9 @@ impl VaultActor {
         }))
     }
 
-    fn frontmatter(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.note(by, call.path, "path")?;
-        let action = need(call.frontmatter_action, "frontmatter_action")?;
+    fn frontmatter(&mut self, by: &Caller, call: call::Frontmatter) -> Answer {
+        let (note, given) = self.note(by, call.path)?;
+        let action = call.frontmatter_action;
         let answer = move |vault: &Vault, note: &NotePath, changed| {
             Ok(VaultResult {
                 path: Some(given),
@@ -174,9 +173,9 @@ impl VaultActor {
         }))
     }
 
-    fn tags(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.note(by, call.path, "path")?;
-        let action = need(call.tags_action, "tags_action")?;
+    fn tags(&mut self, by: &Caller, call: call::Tags) -> Answer {
+        let (note, given) = self.note(by, call.path)?;
+        let action = call.tags_action;
         let answer = move |vault: &Vault, note: &NotePath, changed, stopped: &dyn Fn() -> bool| {
             let Tags { all, inline, more, malformed } = vault.tags(note, stopped)?;
             Ok(VaultResult {
@@ -205,13 +204,9 @@ impl VaultActor {
         }))
     }
 
-    fn replace(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (note, given) = self.note(by, call.path, "path")?;
-        let old = need(call.old_string, "old_string")?;
-        let new = need(call.new_string, "new_string")?;
-        if old.is_empty() {
-            return Err(ToolError::invalid("old_string must not be empty"));
-        }
+    fn replace(&mut self, by: &Caller, call: call::Replace) -> Answer {
+        let (note, given) = self.note(by, call.path)?;
+        let (old, new) = (call.old_string, call.new_string);
         let is_pattern = call.regex.unwrap_or(false);
         Ok(self.change_until(by, vec![note.clone()], is_pattern, move |vault, stopped| {
             let replacement = Replacement::new(&old, &new, is_pattern)?;
@@ -224,9 +219,9 @@ impl VaultActor {
         }))
     }
 
-    fn rename(&mut self, by: &Caller, call: VaultCall) -> Answer {
-        let (from, given) = self.note(by, call.path, "path")?;
-        let (to, new) = self.note(by, call.new_path, "new_path")?;
+    fn rename(&mut self, by: &Caller, call: call::Move) -> Answer {
+        let (from, given) = self.note(by, call.path)?;
+        let (to, new) = self.note(by, call.new_path)?;
         let overwrite = call.overwrite.unwrap_or(false);
         let mut notes = vec![from.clone(), to.clone()];
         notes.dedup();

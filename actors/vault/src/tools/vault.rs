@@ -7,110 +7,178 @@ use serde_json::Value;
 
 use crate::answer::VaultResult;
 use crate::keeper::VaultActor;
+use crate::ops::MOST_ROWS;
 
 /// Read, write, search and organise a shared folder of Markdown notes that outlives workspaces and
 /// sessions. Paths are relative to the vault, as in `projects/plan.md`. Each write is whole and on
 /// the disk when it is answered. Front matter and tags are edited in place: comments, order and
 /// everything else of the note stay as they are.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub struct VaultCall {
-    /// What to do.
-    pub action: Action,
     /// The call is confined to what this member of a team has: `team/member`. Its paths begin at the folder `teams/<team>`, and nothing outside of that is read, found or changed. Default: the whole vault.
     pub as_member: Option<String>,
-    /// read, write, delete, frontmatter, tags, replace, move: the note. read, and paths of batch_read: also a card that the daemon keeps of a team's member, `teams/<team>/cards/<member>.json`. list: the folder; default: the whole vault.
-    pub path: Option<String>,
-    /// read: `markdown`, the default, is the text alone; `json` also answers the parsed front matter.
-    pub format: Option<Format>,
-    /// write: the text. Nothing is added to it, no newline either.
-    pub content: Option<String>,
-    /// write: `overwrite`, the default; `append` at the end; `prepend` before the text, but after the front matter. A note that is not there is made, with its folders.
-    pub mode: Option<WriteMode>,
-    /// search: what a line has to have, 1 to 1024 characters.
-    pub query: Option<String>,
-    /// search: `query` is a regular expression. replace: `old_string` is one, `^` and `$` are the ends of lines, and `$1` or `${name}` in `new_string` its groups. Default: false.
-    pub regex: Option<bool>,
-    /// search: whether capital and small letters differ. Default: true.
-    pub case_sensitive: Option<bool>,
-    /// search: only where the match begins and ends at the edges of words. Default: false.
-    pub whole_word: Option<bool>,
-    /// search: lines shown before and after each match, 0 to 20. Default: 2.
-    pub context_lines: Option<u8>,
-    /// search: only notes in this folder. list: the same as `path`.
-    pub path_prefix: Option<String>,
-    /// search: only notes with this tag, or with one below it (`a` finds `a/b`). tags: the tag to add or remove, with or without `#`.
-    pub tag: Option<String>,
-    /// search: the most matches to answer. 0: as many as the daemon allows. Default: 20.
-    pub max_results: Option<u32>,
-    /// list: also what is in its folders, at any depth. Default: false.
-    pub recursive: Option<bool>,
-    /// list: leave out the folders. Default: false.
-    pub notes_only: Option<bool>,
-    /// list: only what comes after this path, in the order of the paths: the last one of an answer that was truncated goes on there.
-    pub after: Option<String>,
-    /// list: the most entries to answer, 1 to 10000. Default: 10000.
-    pub limit: Option<u32>,
-    /// delete: has to be true. There is no way back.
-    pub confirm: Option<bool>,
-    /// frontmatter: `get` answers all of it, `set` and `delete` change one key.
-    pub frontmatter_action: Option<FrontmatterAction>,
-    /// frontmatter set, delete: the key, one of the outermost.
-    pub key: Option<String>,
-    /// frontmatter set: the new value, any JSON.
+    #[serde(flatten)]
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum Action {
+    /// Show a note.
+    Read(Read),
+    /// Make or change one.
+    Write(Write),
+    /// Find lines in all notes.
+    Search(Search),
+    /// Show what a folder has.
+    List(List),
+    /// Remove a note.
+    Delete(Delete),
+    /// Read or change front matter.
+    Frontmatter(Frontmatter),
+    /// Read or change tags.
+    Tags(Tags),
+    /// Replace text in a note.
+    Replace(Replace),
+    /// Move or rename a note.
+    Move(Move),
+    /// Show several notes.
+    BatchRead(BatchRead),
+    /// Show how much there is, and what changed last.
+    Stats(Stats),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Read {
+    /// The note, or a card that the daemon keeps of a team's member, `teams/<team>/cards/<member>.json`.
+    pub(crate) path: String,
+    /// `markdown`, the default, is the text alone; `json` also answers the parsed front matter.
+    pub(crate) format: Option<Format>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Write {
+    /// The note.
+    pub(crate) path: String,
+    /// The text. Nothing is added to it, no newline either.
+    pub(crate) content: String,
+    /// `overwrite`, the default; `append` at the end; `prepend` before the text, but after the front matter. A note that is not there is made, with its folders.
+    pub(crate) mode: Option<WriteMode>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Search {
+    /// What a line has to have, 1 to 1024 characters.
+    pub(crate) query: String,
+    /// `query` is a regular expression. Default: false.
+    pub(crate) regex: Option<bool>,
+    /// Whether capital and small letters differ. Default: true.
+    pub(crate) case_sensitive: Option<bool>,
+    /// Only where the match begins and ends at the edges of words. Default: false.
+    pub(crate) whole_word: Option<bool>,
+    /// Lines shown before and after each match. Default: 2.
+    #[schemars(range(max = 20))]
+    pub(crate) context_lines: Option<u8>,
+    /// Only notes in this folder.
+    pub(crate) path_prefix: Option<String>,
+    /// Only notes with this tag, or with one below it (`a` finds `a/b`).
+    pub(crate) tag: Option<String>,
+    /// The most matches to answer. 0: as many as the daemon allows. Default: 20.
+    pub(crate) max_results: Option<u32>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct List {
+    /// The folder. Default: the whole vault.
+    pub(crate) path: Option<String>,
+    /// The same as `path`.
+    pub(crate) path_prefix: Option<String>,
+    /// Also what is in its folders, at any depth. Default: false.
+    pub(crate) recursive: Option<bool>,
+    /// Leave out the folders. Default: false.
+    pub(crate) notes_only: Option<bool>,
+    /// Only what comes after this path, in the order of the paths: the last one of an answer that was truncated goes on there.
+    pub(crate) after: Option<String>,
+    /// The most entries to answer. Default: 10000.
+    #[schemars(range(min = 1, max = MOST_ROWS))]
+    pub(crate) limit: Option<u32>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Delete {
+    /// The note.
+    pub(crate) path: String,
+    /// Has to be true. There is no way back.
+    pub(crate) confirm: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Frontmatter {
+    /// The note.
+    pub(crate) path: String,
+    /// `get` answers all of it, `set` and `delete` change one key.
+    pub(crate) frontmatter_action: FrontmatterAction,
+    /// set, delete: the key, one of the outermost.
+    pub(crate) key: Option<String>,
+    /// set: the new value, any JSON.
     #[serde(default, deserialize_with = "given")]
-    pub value: Option<Value>,
-    /// tags: `list` answers those of the front matter and of the text, `add` and `remove` change the front matter.
-    pub tags_action: Option<TagsAction>,
-    /// replace: what to replace, wherever it is.
-    pub old_string: Option<String>,
-    /// replace: what to put there.
-    pub new_string: Option<String>,
-    /// move: where to; folders on the way are made.
-    pub new_path: Option<String>,
-    /// move: replace what is there. Default: false.
-    pub overwrite: Option<bool>,
-    /// batch_read: 1 to 10 notes.
-    pub paths: Option<Vec<String>>,
-    /// batch_read: answer the texts. Default: true.
-    pub include_content: Option<bool>,
-    /// batch_read: answer the parsed front matter. Default: true.
-    pub include_frontmatter: Option<bool>,
-    /// stats: how many of the notes changed last to show, at most 1000. Default: 10.
-    pub recent_count: Option<u32>,
+    pub(crate) value: Option<Value>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Tags {
+    /// The note.
+    pub(crate) path: String,
+    /// `list` answers those of the front matter and of the text, `add` and `remove` change the front matter.
+    pub(crate) tags_action: TagsAction,
+    /// The tag to add or remove, with or without `#`.
+    pub(crate) tag: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Replace {
+    /// The note.
+    pub(crate) path: String,
+    /// What to replace, wherever it is.
+    #[schemars(length(min = 1))]
+    pub(crate) old_string: String,
+    /// What to put there.
+    pub(crate) new_string: String,
+    /// `old_string` is a regular expression, `^` and `$` are the ends of lines, and `$1` or `${name}` in `new_string` its groups. Default: false.
+    pub(crate) regex: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Move {
+    /// The note.
+    pub(crate) path: String,
+    /// Where to; folders on the way are made.
+    pub(crate) new_path: String,
+    /// Replace what is there. Default: false.
+    pub(crate) overwrite: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct BatchRead {
+    /// The notes, and cards as for `read`.
+    #[schemars(length(min = 1, max = 10))]
+    pub(crate) paths: Vec<String>,
+    /// Answer the texts. Default: true.
+    pub(crate) include_content: Option<bool>,
+    /// Answer the parsed front matter. Default: true.
+    pub(crate) include_frontmatter: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Stats {
+    /// How many of the notes changed last to show. Default: 10.
+    #[schemars(range(max = 1000))]
+    pub(crate) recent_count: Option<u32>,
 }
 
 /// Accepts `null` as a value.
 fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(value).map(Some)
-}
-
-/// What to do with the vault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Show a note.
-    Read,
-    /// Make or change one.
-    Write,
-    /// Find lines in all notes.
-    Search,
-    /// Show what a folder has.
-    List,
-    /// Remove a note.
-    Delete,
-    /// Read or change front matter.
-    Frontmatter,
-    /// Read or change tags.
-    Tags,
-    /// Replace text in a note.
-    Replace,
-    /// Move or rename a note.
-    Move,
-    /// Show several notes.
-    BatchRead,
-    /// Show how much there is, and what changed last.
-    Stats,
 }
 
 /// How a note is shown.

@@ -31,25 +31,14 @@ impl Workspace {
         cx: &CallCx,
         input: ExecBackground,
     ) -> Result<Reply<JobView>, ToolError> {
-        let missing = |what: &str| ToolError::invalid(format!("this action needs `{what}`"));
         match input.action {
-            JobAction::Start => {
-                let command = input.command.ok_or_else(|| missing("command"))?;
-                self.job_start(cx, command, input.workdir, input.env.unwrap_or_default())
+            JobAction::Start { command, workdir, env } => {
+                self.job_start(cx, command, workdir, env.unwrap_or_default())
             }
-            JobAction::Poll => {
-                let job = input.job_id.ok_or_else(|| missing("job_id"))?;
-                self.job_poll(
-                    cx,
-                    job,
-                    input.stdout_from.unwrap_or(0),
-                    input.stderr_from.unwrap_or(0),
-                )
+            JobAction::Poll { job_id, stdout_from, stderr_from } => {
+                self.job_poll(cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))
             }
-            JobAction::Kill => {
-                let job = input.job_id.ok_or_else(|| missing("job_id"))?;
-                self.job_kill(cx, job, input.signal.unwrap_or(9))
-            }
+            JobAction::Kill { job_id, signal } => self.job_kill(cx, job_id, signal.unwrap_or(9)),
         }
     }
 }

@@ -11,10 +11,8 @@ use hivekeep_git::{
     api::{GitCloned, GitCommitted, GitDiffed, GitPushed, GitStatusResult},
 };
 
+use super::execution::MAX_TIMEOUT_SECS;
 use crate::workspace::Workspace;
-
-/// Longest that a clone or a push may be given.
-const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 
 /// Clone a repository in a running workspace. A server that asks who one is gets
 /// `credential`, or what the operator configured for it; neither is ever written
@@ -37,6 +35,7 @@ pub struct GitClone {
     /// Who one is for the server, for this clone alone.
     pub credential: Option<Given>,
     /// Wall-clock limit in seconds, 1 to 86400.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "clone_timeout")]
     pub timeout_secs: u64,
 }
@@ -103,6 +102,7 @@ pub struct GitPush {
     #[serde(default)]
     pub set_upstream: bool,
     /// Wall-clock limit in seconds, 1 to 86400.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "push_timeout")]
     pub timeout_secs: u64,
     /// Who one is for the remote's server, for this push alone.
@@ -163,13 +163,6 @@ tools! { pub FAMILY: "git" for Workspace, addressed workspace by workspace_id;
     };
 }
 
-fn limit(timeout_secs: u64) -> Result<Duration, ToolError> {
-    match (1..=MAX_TIMEOUT_SECS).contains(&timeout_secs) {
-        true => Ok(Duration::from_secs(timeout_secs)),
-        false => Err(ToolError::invalid("timeout_secs must be 1 to 86400")),
-    }
-}
-
 impl Workspace {
     fn on_git_clone(
         &mut self,
@@ -184,7 +177,7 @@ impl Workspace {
             path: git::path(input.path.as_deref())?,
             branch: input.branch,
             depth: input.depth,
-            timeout: limit(input.timeout_secs)?,
+            timeout: Duration::from_secs(input.timeout_secs),
         };
         wish.check()?;
         let (git, cx) = (self.git(cx, "/".to_owned())?, cx.clone());
@@ -223,7 +216,7 @@ impl Workspace {
             force: input.force,
             set_upstream: input.set_upstream,
             credential: input.credential,
-            timeout: limit(input.timeout_secs)?,
+            timeout: Duration::from_secs(input.timeout_secs),
         };
         wish.check()?;
         let (git, cx) = (self.git(cx, git::path(Some(&input.path))?)?, cx.clone());

@@ -38,16 +38,15 @@ impl Workspace {
         cx: &CallCx,
         input: Snapshot,
     ) -> Result<Reply<SnapshotResult>, ToolError> {
-        let name = || input.name.clone().ok_or_else(|| ToolError::invalid("name is missing"));
         match input.action {
-            SnapshotAction::Create => {
-                self.snapshot_create(cx, name()?, input.include_memory.unwrap_or(false))
+            SnapshotAction::Create { name, include_memory } => {
+                self.snapshot_create(cx, name, include_memory.unwrap_or(false))
             }
-            SnapshotAction::Restore => {
-                self.snapshot_restore(cx, &name()?, input.discard_newer.unwrap_or(false))
+            SnapshotAction::Restore { name, discard_newer } => {
+                self.snapshot_restore(cx, &name, discard_newer.unwrap_or(false))
             }
             SnapshotAction::List => Ok(self.snapshot_list()),
-            SnapshotAction::Delete => self.snapshot_delete(&name()?),
+            SnapshotAction::Delete { name } => self.snapshot_delete(&name),
         }
     }
 }

@@ -13,12 +13,6 @@ use crate::{
     phase::Want,
 };
 
-/// Longest command.
-const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
-
-/// Most output of one stream that a call returns.
-const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
-
 /// How much longer than the command's own limit the guest's answer is awaited.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 

@@ -82,9 +82,6 @@ impl Workspace {
         cx: &CallCx,
         input: FileRead,
     ) -> Result<Reply<FileContent>, ToolError> {
-        if input.limit.is_some_and(|limit| limit > MAX_TEXT_BYTES) {
-            return Err(ToolError::invalid("limit may be at most 16777216"));
-        }
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let mut bytes = Vec::new();
@@ -121,11 +118,6 @@ impl Workspace {
         cx: &CallCx,
         input: FileEdit,
     ) -> Result<Reply<FileEdited>, ToolError> {
-        if input.old_string.is_empty() {
-            return Err(
-                ToolError::invalid("old_string is empty").next("use file_write to make a file")
-            );
-        }
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let request = hivekeep_protocol::FileEdit {
@@ -154,9 +146,6 @@ impl Workspace {
         cx: &CallCx,
         input: FileList,
     ) -> Result<Reply<FileListed>, ToolError> {
-        if !(1..=2000).contains(&input.limit) {
-            return Err(ToolError::invalid("limit must be 1 to 2000"));
-        }
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let request = hivekeep_protocol::FileList {

@@ -30,8 +30,6 @@ use crate::{
     workspace,
 };
 
-/// Most forks of one call.
-const MAX_COUNT: u32 = 20;
 /// Time for the source's actor to say what it is forked from.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -132,13 +130,12 @@ fn names(
 ) -> Result<Names, ToolError> {
     match (count.unwrap_or(1), name) {
         (1, name) => Ok(Names::One(name)),
-        (2..=MAX_COUNT, None) => {
+        (count, None) => {
             let prefix = prefix.unwrap_or_else(|| "worker".to_owned());
-            Ok(Names::Several { count: count.unwrap_or(1), prefix })
+            Ok(Names::Several { count, prefix })
         }
-        (2..=MAX_COUNT, Some(_)) => Err(ToolError::invalid("new_name names one fork")
+        (_, Some(_)) => Err(ToolError::invalid("new_name names one fork")
             .next("leave new_name out and give name_prefix")),
-        _ => Err(ToolError::invalid(format!("count must be 1 to {MAX_COUNT}"))),
     }
 }
 

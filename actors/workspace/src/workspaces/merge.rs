@@ -32,13 +32,9 @@ impl Workspaces {
         cx: &CallCx,
         input: WorkspaceMerge,
     ) -> Result<Reply<MergeResult>, ToolError> {
-        let count = input.source_workspaces.len();
-        if !(1..=MAX_SOURCES).contains(&count) {
-            return Err(ToolError::invalid("source_workspaces must name 1 to 20 workspaces"));
-        }
         let wish = wish(&input)?;
         let target = self.of_caller(cx, &input.target_workspace)?;
-        let mut sources: Vec<Card> = Vec::with_capacity(count);
+        let mut sources: Vec<Card> = Vec::with_capacity(input.source_workspaces.len());
         for named in &input.source_workspaces {
             let source = self.of_caller(cx, named)?;
             if source.id == target.id {

@@ -9,9 +9,7 @@ use crate::codes;
 use crate::{
     api::{
         execution::{Exec, ExecResult},
-        parallel::{
-            Commands, ExecParallel, MAX_WORKSPACES, ParallelResult, ParallelRow, ParallelSummary,
-        },
+        parallel::{Commands, ExecParallel, ParallelResult, ParallelRow, ParallelSummary},
     },
     directory::Card,
     workspace::{self, ExecRequest},
@@ -28,9 +26,6 @@ impl Workspaces {
         input: ExecParallel,
     ) -> Result<Reply<ParallelResult>, ToolError> {
         let count = input.workspace_ids.len();
-        if !(1..=MAX_WORKSPACES).contains(&count) {
-            return Err(ToolError::invalid("workspace_ids must name 1 to 20 workspaces"));
-        }
         let commands = match input.commands {
             Commands::Same(command) => vec![command; count],
             Commands::Each(commands) if commands.len() == count => commands,

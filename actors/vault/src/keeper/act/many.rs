@@ -5,17 +5,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolError;
 
-use super::{Answer, Caller, VaultActor, need, valid_tag};
+use super::{Answer, Caller, VaultActor, call, valid_tag};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
 use crate::ops::{MOST_ROWS, Vault, Wanted};
 use crate::path::NotePath;
 use crate::search::{Cut, PROGRESS, Request, Watch, search};
-use crate::tools::vault::VaultCall;
 use crate::{Error, front};
 
 const DEFAULT_RESULTS: usize = 20;
 const DEFAULT_CONTEXT: u8 = 2;
-const MOST_CONTEXT: u8 = 20;
 const DEFAULT_RECENT: u32 = 10;
 const MOST_RECENT: u32 = 1_000;
 const MOST_PATHS: usize = 10;
@@ -23,8 +21,8 @@ const MOST_PATHS: usize = 10;
 const BATCH_BYTES: usize = 20 * 1024 * 1024;
 
 impl VaultActor {
-    pub(super) fn search(&self, by: &Caller, call: VaultCall) -> Answer {
-        let query = need(call.query, "query")?;
+    pub(super) fn search(&self, by: &Caller, call: call::Search) -> Answer {
+        let query = call.query;
         let at = self.folder(by, call.path_prefix.as_deref())?;
         let tag = call.tag.map(|tag| valid_tag(&tag)).transpose()?;
         let context = call.context_lines.unwrap_or(DEFAULT_CONTEXT);
@@ -77,13 +75,10 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn list(&self, by: &Caller, call: VaultCall) -> Answer {
+    pub(super) fn list(&self, by: &Caller, call: call::List) -> Answer {
         let given = call.path.or(call.path_prefix).unwrap_or_default();
         let at = self.folder(by, Some(&given))?;
         let limit = call.limit.map_or(MOST_ROWS, |limit| limit as usize);
-        if !(1..=MOST_ROWS).contains(&limit) {
-            return Err(ToolError::invalid(format!("limit must be 1 to {MOST_ROWS}")));
-        }
         let (recursive, notes_only) = (call.recursive.unwrap_or(false), call.notes_only);
         let notes_only = notes_only.unwrap_or(false);
         let wanted = Wanted { recursive, notes_only, after: call.after, limit };
@@ -104,19 +99,13 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn batch_read(&self, by: &Caller, call: VaultCall) -> Answer {
-        let paths = need(call.paths, "paths")?;
-        if paths.is_empty() || paths.len() > MOST_PATHS {
-            return Err(ToolError::invalid(format!("paths must name 1 to {MOST_PATHS} notes")));
-        }
+    pub(super) fn batch_read(&self, by: &Caller, call: call::BatchRead) -> Answer {
         let content = call.include_content.unwrap_or(true);
         let front = call.include_frontmatter.unwrap_or(true);
         // A bad path is an error of its row, like a missing note.
         let asked: Vec<_> = paths
             .into_iter()
-            .map(|path| {
-                (self.readable(by, Some(path.clone()), "paths").map(|(note, _)| note), path)
-            })
+            .map(|path| (self.readable(by, path.clone()).map(|(note, _)| note), path))
             .collect();
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let mut room = BATCH_BYTES;
@@ -132,7 +121,7 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn stats(&self, by: &Caller, call: VaultCall) -> Answer {
+    pub(super) fn stats(&self, by: &Caller, call: &call::Stats) -> Answer {
         let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
         if recent > MOST_RECENT {
             return Err(ToolError::invalid(format!("recent_count must be at most {MOST_RECENT}")));

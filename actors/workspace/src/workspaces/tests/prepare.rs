@@ -204,15 +204,12 @@ async fn a_daemon_that_ends_in_the_middle_leaves_nothing_to_the_next_one() {
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_before_anything_is_made() {
     let stage = Stage::open().await;
-    let too_many = vec!["true"; 65];
     for (field, value, code) in [
         ("name", json!("No WorkspaceName"), "invalid_input"),
         ("git_url", json!("ext::sh -c id"), "invalid_input"),
         ("git_url", json!("--upload-pack=id"), "invalid_input"),
-        ("setup_commands", json!(too_many), "invalid_input"),
         ("setup_commands", json!(["true", " "]), "invalid_input"),
         ("setup_commands", json!(["x".repeat(300_000)]), "invalid_input"),
-        ("timeout_secs", json!(0), "invalid_input"),
         ("base_image", json!("none"), "image_unknown"),
         ("isolation", json!("sandbox"), "snapshot_unsupported"),
     ] {
