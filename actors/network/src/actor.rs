@@ -1,11 +1,12 @@
-//! The actor: the plan as a value, the journal beside it, one worker that the kernel obeys.
+//! The network's actor: the plan as an event-sourced value, and one worker that reconciles the kernel
+//! with it.
 //!
 //! ```text
-//!  NetworkHandle ── ask ──► Keeper ── decide ──► Book      may refuse
+//!  NetworkHandle ── ask ──► actor ── decide ───► decided     may refuse
 //!       ▲                     │
-//!       │                     ├── write ────────► journal  then it is durable, and answered
+//!       │                     ├── Log, each member ► durable     answered: join, leave
 //!       └── answer ───────────┤
-//!                             └── newest plan ──► Worker   then it is in force, and answered
+//!                             └── newest plan ──► worker ──► in_force    answered: policies, forwards
 //! ```
 //! Three plans follow each other. `decided` is with all that was decided; the next
 //! wish is judged by it, at once, in the actor's handler (`decide.rs`). A change in it is written to
@@ -51,22 +52,23 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
 use hivekeep_kernel::{Address, Context, Entity, Fault, ToolError, WorkspaceId};
 use hivekeep_store::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
-pub use shared::{Seed, open};
 
 use crate::plan::{Network, Refused};
 use crate::selftest::Report;
-use crate::{Applied, Error};
+use crate::{Applied, Error, Mode, Options};
 use backend::Backend;
 use change::Change;
 use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
 use held::Held;
+use records::Logs;
 use shared::NetworkShared;
 
 /// Openings that wait for the worker. The resolver's own bound is lower.
@@ -268,7 +270,7 @@ impl Entity for NetworkActor {
 }
 
 impl NetworkActor {
-    /// Takes in what the journal says. A seat of another subnet is exchanged.
+    /// Takes in what the journal says. A lease of another subnet is exchanged.
     fn restore(
         &mut self,
         members: std::collections::BTreeMap<WorkspaceId, crate::plan::Member>,
@@ -277,7 +279,7 @@ impl NetworkActor {
         let mut moved = Vec::new();
         for (id, member) in members {
             match self.durable.admit(id, member.clone()) {
-                Err(Refused::SeatElsewhere { .. } | Refused::SeatTaken { .. }) => {
+                Err(Refused::LeaseElsewhere { .. } | Refused::LeaseTaken { .. }) => {
                     moved.push((id, member));
                 }
                 other => other.map_err(fault)?,
@@ -285,10 +287,10 @@ impl NetworkActor {
         }
         self.decided = self.durable.clone();
         for (id, before) in moved {
-            let seat = self.decided.allot(id).map_err(fault)?;
-            let after = crate::plan::Member { seat, ..before.clone() };
+            let lease = self.decided.allot(id).map_err(fault)?;
+            let after = crate::plan::Member { lease, ..before.clone() };
             self.decided.admit(id, after.clone()).map_err(fault)?;
-            tracing::warn!(workspace = %id, from = %before.seat.address, to = %seat.address,
+            tracing::warn!(workspace = %id, from = %before.lease.address, to = %lease.address,
                 "its address is of another subnet than the configured one: it gets a new one");
             self.enact(Change::quiet(id, Some(before), Some(after)));
         }

@@ -90,7 +90,7 @@ pub struct Enforcer {
 /// [`Error::NoMember`]; [`Error::TapBusy`] while a machine has it.
 pub fn open_tap(network: &Network, id: WorkspaceId) -> Result<OwnedFd, Error> {
     let member = network.member(id).ok_or(Error::NoMember(id))?;
-    tap::open(&network.tap(member.seat))
+    tap::open(&network.tap(member.lease))
 }
 
 impl Drop for Enforcer {

@@ -3,13 +3,12 @@
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
-use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use crate::apply::{Access, Nft};
 use crate::plan::{Forward, Member, Network, Policy, Protocol, Refused, Subnet};
 use crate::rules::Ruleset;
-use crate::{Error, Namespace};
+use crate::{Error, Namespace, netns};
 
 /// How guests can be connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,7 +21,7 @@ pub enum Means {
     UserMode,
 }
 
-/// What [`probe`] found.
+/// What [`detect`] found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capability {
     /// The best that is possible.
@@ -33,17 +32,11 @@ pub struct Capability {
     pub nft: Option<String>,
 }
 
-/// Whether the calling thread may change the network of its namespace.
-pub(crate) fn net_admin() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
-}
-
 /// Looks, and lets the kernel take every kind of rule in a namespace of its own. Leaves
 /// nothing. Whether they hold is for [`crate::selftest`] to say.
-pub async fn probe(options: &Access) -> Capability {
+pub async fn detect(options: &Access) -> Capability {
     let mut missing = Vec::new();
-    if !net_admin() {
+    if !netns::net_admin() {
         missing.push("CAP_NET_ADMIN: run the daemon as root or with this capability".to_owned());
     }
     let tun = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
@@ -115,7 +108,7 @@ fn everything(id: WorkspaceId) -> Result<Network, Refused> {
     let hosts = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(198, 51, 100, 2)];
     let mut forwards = hosts.map(forward).to_vec();
     forwards.push(Forward { host_port: 81, ..forward(Ipv4Addr::UNSPECIFIED) });
-    let seat = network.allot(id)?;
-    network.admit(id, Member { seat, policy, forwards })?;
+    let lease = network.allot(id)?;
+    network.admit(id, Member { lease, policy, forwards })?;
     Ok(network)
 }

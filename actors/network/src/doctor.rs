@@ -23,7 +23,7 @@ pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Finding> {
         Mode::Auto | Mode::Bridge => {}
     }
     let access = options.access();
-    let found = capability::probe(&access).await;
+    let found = capability::detect(&access).await;
     if found.means != Means::Bridge {
         let instead = match options.mode {
             Mode::Bridge => "the daemon does not start",

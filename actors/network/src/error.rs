@@ -49,7 +49,7 @@ pub enum Error {
         what: String,
     },
     /// An interface that is named like ours is something else.
-    #[error("the interface {name} exists and is no {expected}")]
+    #[error("the interface {name} exists and is not a {expected}")]
     ForeignInterface {
         /// Its name.
         name: String,
@@ -79,7 +79,7 @@ pub enum Error {
         at: SocketAddrV4,
     },
     /// The host has no such address.
-    #[error("{0} is no address of this host")]
+    #[error("{0} is not an address of this host")]
     NotOurAddress(std::net::Ipv4Addr),
     /// What a bridge needs is not there.
     #[error("{what}")]
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("the self-test found that {property:?} does not hold on this kernel: {seen}")]
     NotProven {
         /// Without which there is no bridge.
-        property: crate::selftest::Property,
+        property: crate::property::Property,
         /// The evidence.
         seen: String,
     },
@@ -99,7 +99,7 @@ pub enum Error {
     #[error("it could not be checked whether {property:?} holds on this kernel: {why}")]
     NotChecked {
         /// Without which there is no bridge.
-        property: crate::selftest::Property,
+        property: crate::property::Property,
         /// What failed.
         why: String,
     },

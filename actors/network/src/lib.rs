@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!  the actor                    decides, pure              acts
-//!  Keeper ─ NetworkHandle ────► plan::Network ── render ─► rules::Ruleset
+//!  Actor ── NetworkHandle ────► plan::Network ── render ─► rules::Ruleset
 //!    │                               │                        │
 //!    └─ worker ── apply, check ──────┴───────────────────────►│ Enforcer ── nft, rtnetlink ──► kernel
 //!         │                                                   ▲
 //!         └─ Permits ─► resolver::Resolver ── Opening ────────┘ open_names
 //!
-//!  capability::probe: what this process can do      selftest::run: what this kernel keeps
+//!  capability::detect: what this process can do      selftest::run: what this kernel keeps
 //!  ports::Reservation: the host's ends of forwards  doctor::doctor: both, for people
 //! ```
 //! The [`NetworkActor`] implements the kernel's port `Network`. Its handlers change the
 //! [`plan::Network`], a value, and may refuse; what must outlive the daemon is a
-//! [`plan::Member`] a stream of the journal. A worker of its has the one [`Enforcer`] and brings
+//! [`plan::Member`], one stream of the journal each. A worker of its has the one [`Enforcer`] and brings
 //! the kernel to the newest plan. [`Enforcer::ensure`] begins with what it finds, so that a start
 //! after `kill -9` is the same call; [`Enforcer::apply`] leads to the same state by the
 //! difference alone, as long as nobody else has touched a rule.
 //!
-//! At start: [`capability::probe`], then [`selftest::run`] beside everything else, unless its
+//! At start: [`capability::detect`], then [`selftest::run`] beside everything else, unless its
 //! outcome on this kernel is kept from a start before; what did not hold is refused when it is
 //! asked for. `docs/decisions/0011-network.md` says why it is built so.
 //!
@@ -35,6 +35,7 @@ mod netns;
 mod options;
 pub mod plan;
 pub mod ports;
+mod property;
 pub mod resolver;
 pub mod rules;
 pub mod selftest;

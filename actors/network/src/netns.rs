@@ -105,3 +105,9 @@ fn enter() -> std::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())?)
 }
+
+/// Whether the calling thread may change the network of its namespace.
+pub(crate) fn net_admin() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN))
+}

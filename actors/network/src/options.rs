@@ -135,7 +135,7 @@ impl FamilyOptions for Options {
         let ip = self.forward_host_ip;
         let inside = self.subnet.is_some_and(|subnet| subnet.block().contains(ip));
         if inside || ip.is_multicast() || ip.is_broadcast() {
-            wrong.push(("forward_host_ip", format!("{ip} is no address that the host has")));
+            wrong.push(("forward_host_ip", format!("{ip} is not an address of this host")));
         }
         if self.check_interval_secs == 0 {
             wrong.push(("check_interval_secs", "must be above 0".to_owned()));

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! Network ── tag ──────► the names of its bridge, taps and tables
-//!    ├────── subnet ───► the gateway, and a Seat for each workspace
-//!    └────── members ─┬─ Seat      address and MAC, kept by the caller for good
+//!    ├────── subnet ───► the gateway, and a Lease for each workspace
+//!    └────── members ─┬─ Lease      address and MAC, kept by the caller for good
 //!                     ├─ Policy    what it may reach and who may reach it
 //!                     └─ Forward*  ports of the host that lead to it
 //! ```
-//! A [`Network`] holds only what is consistent: [`Network::admit`] refuses a seat outside the
+//! A [`Network`] holds only what is consistent: [`Network::admit`] refuses a lease outside the
 //! subnet, one that another member has, and a forward whose port is taken. So what is rendered
 //! from it needs no further checks.
 
 mod egress;
 mod forward;
+mod lease;
 mod policy;
-mod seat;
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 
 pub use egress::{BadEgress, Block, Destination, Egress, Name, Ports};
 pub use forward::{Forward, Protocol};
+pub use lease::{AddressLease, Mac, Subnet};
 pub use policy::{MAX_EGRESS, Policy};
-pub use seat::{AddressLease, Mac, Subnet};
 pub use tag::Tag;
 pub use user_mode::{CannotKeep, UserMode};
 
@@ -41,10 +41,12 @@ pub const MAX_FORWARDS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A tag names interfaces, which the kernel limits to 15 bytes.
-    #[error("`{0}` is no tag: expected a letter and up to five more letters or digits, lower case")]
+    #[error(
+        "`{0}` is not a valid tag: expected a letter and up to five more letters or digits, lower case"
+    )]
     BadTag(String),
     /// Not a network that guests can live in.
-    #[error("`{text}` is no subnet for guests: {why}")]
+    #[error("`{text}` is not a valid subnet for guests: {why}")]
     BadSubnet {
         /// As given.
         text: String,
@@ -54,20 +56,20 @@ pub enum Refused {
     /// Every address is taken.
     #[error("no address is left in {0}")]
     SubnetFull(Subnet),
-    /// The seat was allotted in another subnet: allot a new one.
-    #[error("{address} is no guest's address in {subnet}")]
-    SeatElsewhere {
-        /// Of the seat.
+    /// The lease was allotted in another subnet: allot a new one.
+    #[error("{address} is not a guest's address in {subnet}")]
+    LeaseElsewhere {
+        /// Of the lease.
         address: Ipv4Addr,
         /// Of this network.
         subnet: Subnet,
     },
-    /// Two members cannot have one seat.
+    /// Two members cannot have one lease.
     #[error("{address} or {mac} belongs to {by}")]
-    SeatTaken {
-        /// Of the seat.
+    LeaseTaken {
+        /// Of the lease.
         address: Ipv4Addr,
-        /// Of the seat.
+        /// Of the lease.
         mac: Mac,
         /// Who has it.
         by: WorkspaceId,
@@ -98,8 +100,9 @@ pub enum Refused {
 /// One workspace in the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Where it sits.
-    pub seat: AddressLease,
+    /// Its address and MAC.
+    #[serde(rename = "seat")]
+    pub lease: AddressLease,
     /// What it may reach.
     pub policy: Policy,
     /// Ports of the host that lead to it.
@@ -153,17 +156,17 @@ impl Network {
     }
 
     /// The interface of the host behind which a member's machine is.
-    pub fn tap(&self, seat: AddressLease) -> String {
-        self.tag.tap(self.subnet.offset(seat.address))
+    pub fn tap(&self, lease: AddressLease) -> String {
+        self.tag.tap(self.subnet.offset(lease.address))
     }
 
-    /// A free seat. The same workspace gets the same one as long as it is free. To be stored by
+    /// A free lease. The same workspace gets the same one as long as it is free. To be stored by
     /// the caller and given back in [`Network::admit`].
     ///
     /// # Errors
     /// [`Refused::SubnetFull`].
     pub fn allot(&self, id: WorkspaceId) -> Result<AddressLease, Refused> {
-        let taken = self.members.values().map(|member| member.seat.address).collect();
+        let taken = self.members.values().map(|member| member.lease.address).collect();
         self.subnet.allot(id, &taken)
     }
 
@@ -172,13 +175,13 @@ impl Network {
     /// # Errors
     /// Whatever would make the network contradict itself.
     pub fn admit(&mut self, id: WorkspaceId, member: Member) -> Result<(), Refused> {
-        let seat = member.seat;
-        if !self.subnet.is_guest(seat.address) {
-            return Err(Refused::SeatElsewhere { address: seat.address, subnet: self.subnet });
+        let lease = member.lease;
+        if !self.subnet.is_guest(lease.address) {
+            return Err(Refused::LeaseElsewhere { address: lease.address, subnet: self.subnet });
         }
         let others = || self.members.iter().filter(|(other, _)| **other != id);
-        if let Some((by, _)) = others().find(|(_, other)| other.seat.clashes(seat)) {
-            return Err(Refused::SeatTaken { address: seat.address, mac: seat.mac, by: *by });
+        if let Some((by, _)) = others().find(|(_, other)| other.lease.clashes(lease)) {
+            return Err(Refused::LeaseTaken { address: lease.address, mac: lease.mac, by: *by });
         }
         member.policy.check()?;
         if member.forwards.len() > MAX_FORWARDS {
@@ -198,7 +201,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes a member out. Its seat may be allotted again.
+    /// Takes a member out. Its lease may be allotted again.
     pub fn dismiss(&mut self, id: WorkspaceId) -> Option<Member> {
         self.members.remove(&id)
     }
@@ -206,7 +209,7 @@ impl Network {
     /// Those with `allow_inter_vm`, who reach one another.
     pub fn inter_vm(&self) -> impl Iterator<Item = Ipv4Addr> {
         let open = self.members.values().filter(|member| member.policy.allow_inter_vm);
-        open.map(|member| member.seat.address)
+        open.map(|member| member.lease.address)
     }
 
     /// The groups that have members, and those, who reach one another.
@@ -214,7 +217,7 @@ impl Network {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for member in self.members.values() {
             if let Some(group) = &member.policy.group {
-                groups.entry(group).or_default().push(member.seat.address);
+                groups.entry(group).or_default().push(member.lease.address);
             }
         }
         groups

@@ -84,7 +84,7 @@ impl Permits {
                 Destination::Block(_) => None,
             });
             let any = member.policy.allow_internet;
-            (member.seat.address, Permit { any, names: names.collect() })
+            (member.lease.address, Permit { any, names: names.collect() })
         };
         Self { subnet: network.subnet(), guests: network.members().map(permit).collect() }
     }

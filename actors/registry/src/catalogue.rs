@@ -24,7 +24,7 @@ pub enum CatalogueError {
     #[error("two tools answer to `{0}`")]
     TwiceNamed(String),
     /// Clients refuse such a name.
-    #[error("`{0}` is no tool name: 3 to 64 of a-z, 0-9, `_` and `.`")]
+    #[error("`{0}` is not a valid tool name: 3 to 64 of a-z, 0-9, `_` and `.`")]
     BadName(String),
     /// A schema that clients refuse.
     #[error("`{tool}`: the {side} schema {what}")]

@@ -21,13 +21,13 @@
 //! again and again before they are routed, most are counted and told together,
 //! as `calls.refused`. Nothing here waits for the journal.
 //!
-//! What the daemon calls itself for a session (`errand.rs`) passes from `validate` on, without
+//! What the daemon calls itself for a session (`internal.rs`) passes from `validate` on, without
 //! `rate`.
 
 mod audit;
 mod decide;
 mod digest;
-mod errand;
+mod internal;
 mod limit;
 mod rate;
 mod redact;

@@ -4,7 +4,7 @@
 //! resumed within a grace time, also after a restart of the daemon. When it
 //! ends, what it owned is orphaned, never killed.
 //!
-//! What a session *is* (its `SessionShared`: quota ledger, token buckets, calls in
+//! What a session *is* (its `SessionShared`: quota usage, token buckets, calls in
 //! flight) is shared memory beside the actors, so that every call reads it
 //! without asking, and so that a restarted actor loses none of it. What becomes
 //! of a session is decided by its actor (`session.rs`), one at a time, and

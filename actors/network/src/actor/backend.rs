@@ -36,12 +36,12 @@ impl Backend {
     }
 
     /// How a guest has to set its interface.
-    pub(super) fn attachment(&self, seat: AddressLease, subnet: Subnet) -> Attachment {
-        let mac = seat.mac.0;
+    pub(super) fn attachment(&self, lease: AddressLease, subnet: Subnet) -> Attachment {
+        let mac = lease.mac.0;
         match self {
             Self::Bridge { .. } => Attachment {
                 mac,
-                address: seat.address,
+                address: lease.address,
                 prefix_len: subnet.prefix_len(),
                 gateway: subnet.gateway(),
                 dns: Some(subnet.gateway()),
@@ -191,9 +191,9 @@ mod tests {
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("CAP_NET_ADMIN"), "{refused}");
         assert_eq!(backend.in_force(&internet()), Policy::default());
-        let seat = AddressLease::at([10, 213, 3, 4].into());
-        let attachment = backend.attachment(seat, Subnet::default());
-        assert_eq!(attachment.mac, seat.mac.0);
+        let lease = AddressLease::at([10, 213, 3, 4].into());
+        let attachment = backend.attachment(lease, Subnet::default());
+        assert_eq!(attachment.mac, lease.mac.0);
         assert_eq!(attachment.address.octets(), [10, 0, 2, 15]);
         assert_eq!(attachment.dns, None);
     }

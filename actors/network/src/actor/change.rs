@@ -79,7 +79,7 @@ impl Change {
             let all: Vec<_> = after.forwards.iter().map(convert::forward).collect();
             ("network.forwards_changed", json!({ "forwards": all }))
         } else {
-            ("network.moved", json!({ "from": before.seat.address, "to": after.seat.address }))
+            ("network.moved", json!({ "from": before.lease.address, "to": after.lease.address }))
         };
         Some(NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data })
     }

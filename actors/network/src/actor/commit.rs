@@ -173,7 +173,7 @@ impl NetworkActor {
         let view = |(id, member): (_, &crate::plan::Member)| {
             let now = self.in_force.member(id).unwrap_or(member);
             let view = NetworkView {
-                attachment: backend.attachment(member.seat, subnet),
+                attachment: backend.attachment(member.lease, subnet),
                 policy: convert::policy(&backend.in_force(&now.policy)),
                 forwards: now.forwards.iter().map(convert::forward).collect(),
             };

@@ -8,7 +8,7 @@ use crate::plan::{Egress, Forward, Policy, Protocol};
 /// A policy with what a wish names changed.
 ///
 /// # Errors
-/// `invalid_input` for what is no port or no destination.
+/// `invalid_input` for an invalid port or destination.
 pub(super) fn wished(policy: &Policy, wish: NetworkWish) -> Result<Policy, ToolError> {
     let mut policy = policy.clone();
     if let Some(allow) = wish.allow_internet {
@@ -19,7 +19,7 @@ pub(super) fn wished(policy: &Policy, wish: NetworkWish) -> Result<Policy, ToolE
     }
     if let Some(ports) = wish.allowed_ports {
         if ports.contains(&0) {
-            return Err(ToolError::invalid("allowed_ports: 0 is no port"));
+            return Err(ToolError::invalid("allowed_ports: 0 is not a valid port"));
         }
         policy.allowed_ports = ports.into_iter().collect();
     }

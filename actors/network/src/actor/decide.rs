@@ -46,14 +46,14 @@ impl NetworkActor {
                 allow_inter_vm: options.default_allow_inter_vm,
                 ..Policy::default()
             };
-            let seat = self.decided.allot(id).map_err(refuse::plan)?;
-            Ok(Member { seat, policy, forwards: Vec::new() })
+            let lease = self.decided.allot(id).map_err(refuse::plan)?;
+            Ok(Member { lease, policy, forwards: Vec::new() })
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
         after.policy = convert::wished(&after.policy, wish)?;
         backend.keeps(&after.policy)?;
         self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
-        let attachment = backend.attachment(after.seat, self.decided.subnet());
+        let attachment = backend.attachment(after.lease, self.decided.subnet());
         Ok((Change::quiet(id, before, Some(after)), attachment))
     }
 
@@ -114,7 +114,7 @@ impl NetworkActor {
         let host_ip = self.shared.options.forward_host_ip;
         let forward = |host_port| Forward { host_ip, host_port, guest_port, protocol };
         if guest_port == 0 || host_port == Some(0) {
-            return Err(ToolError::invalid("0 is no port"));
+            return Err(ToolError::invalid("0 is not a valid port"));
         }
         let forward = match host_port {
             Some(port) => {

@@ -111,8 +111,8 @@ mod tests {
         let id = WorkspaceId::new();
         let (host_ip, protocol) = ([127, 0, 0, 1].into(), Protocol::Tcp);
         let forward = Forward { host_ip, host_port: port, guest_port: 80, protocol };
-        let seat = network.allot(id).unwrap();
-        let member = Member { seat, policy: Policy::default(), forwards: vec![forward] };
+        let lease = network.allot(id).unwrap();
+        let member = Member { lease, policy: Policy::default(), forwards: vec![forward] };
         network.admit(id, member).unwrap();
         (network, id, forward)
     }

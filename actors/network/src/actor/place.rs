@@ -48,7 +48,7 @@ async fn inhabited(journal: Journal) -> Option<Subnet> {
     // What cannot be read is said by the actor, which reads it next.
     let members = members.ok()?.ok()?;
     let of = |address| Subnet::choices().find(|subnet| subnet.is_guest(address));
-    members.iter().find_map(|member| of(member.seat.address))
+    members.iter().find_map(|member| of(member.lease.address))
 }
 
 async fn free(options: &Options, tag: &Tag) -> Result<Option<(Subnet, OwnedFd)>, Error> {

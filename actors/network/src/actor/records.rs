@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn the_last_record_counts_and_a_snapshot_is_a_record() {
-        let seat = AddressLease::at([10, 213, 0, 7].into());
+        let lease = AddressLease::at([10, 213, 0, 7].into());
         let member = |allow_internet| {
             let policy = Policy { allow_internet, ..Policy::default() };
-            Member { seat, policy, forwards: Vec::new() }
+            Member { lease, policy, forwards: Vec::new() }
         };
         let mut recorded = Recorded::begin(Record::Member(member(false))).unwrap();
         recorded.apply(Record::Member(member(true))).unwrap();

@@ -1,4 +1,4 @@
-//! What the actor and its handles share; it outlives the actor's restarts.
+//! State that the actor and its handles share; it outlives the actor's restarts.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,19 +14,15 @@ use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::Msg;
 use super::backend::Backend;
-use super::handle::NetworkHandle;
 use super::records::Logs;
-use super::{Msg, place, start};
+use crate::Options;
 use crate::plan::{Network, Subnet, Tag};
 use crate::{Error, Mode, Options, codes};
 
 /// How long the self-test may take until callers are told to come again.
 const BACKEND_PATIENCE: Duration = Duration::from_secs(60);
-
-/// What an incarnation of the actor is made from.
-#[derive(Clone)]
-pub struct Seed(pub(super) Arc<NetworkShared>);
 
 pub(super) struct NetworkShared {
     pub(super) options: Options,
@@ -48,44 +44,6 @@ pub(super) struct NetworkShared {
     pub(super) chosen: Option<OwnedFd>,
     /// Held by the one daemon of this tag, and of this subnet, in this network namespace.
     pub(super) lock: OnceLock<Vec<OwnedFd>>,
-}
-
-/// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
-/// whether there can be one.
-///
-/// # Errors
-/// What a bridge needs and this host lacks, if there has to be one.
-pub async fn open(
-    options: Options,
-    state_dir: PathBuf,
-    journal: Journal,
-    address: Address<Msg>,
-) -> Result<(NetworkHandle, Seed), Error> {
-    let (backend, _) = watch::channel(None);
-    let tag = options.tag(&state_dir);
-    let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
-    let shared = NetworkShared {
-        tag,
-        subnet,
-        chosen,
-        options,
-        state_dir,
-        events: journal.events(),
-        journal,
-        logs: Logs::default(),
-        changes: AtomicU64::new(0),
-        address,
-        backend,
-        views: ArcSwap::default(),
-        newest: AtomicU64::new(0),
-        under_way: watch::channel(None).0,
-        lock: OnceLock::new(),
-    };
-    if shared.options.mode == Mode::Bridge {
-        start::possible(&shared).await?;
-    }
-    let shared = Arc::new(shared);
-    Ok((NetworkHandle(shared.clone()), Seed(shared)))
 }
 
 impl NetworkShared {

@@ -68,7 +68,7 @@ pub(super) async fn test_again(
 ) -> Result<Report, Error> {
     tokio::time::sleep(pause).await;
     let access = shared.options.access();
-    let nft = capability::probe(&access).await.nft.unwrap_or_default();
+    let nft = capability::detect(&access).await.nft.unwrap_or_default();
     let unknown = report.unknown().map(|finding| finding.property).collect();
     verdict::again((&access, &nft, &shared.state_dir), report, unknown).await
 }
@@ -79,7 +79,7 @@ pub(super) async fn test_again(
 /// What is missing.
 pub(super) async fn possible(shared: &NetworkShared) -> Result<String, Error> {
     let access = shared.options.access();
-    let found = capability::probe(&access).await;
+    let found = capability::detect(&access).await;
     if found.means != Means::Bridge {
         return Err(Error::Missing { what: found.missing.join("; ") });
     }

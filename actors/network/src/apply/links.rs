@@ -49,7 +49,7 @@ pub(super) async fn ensure(
     links.remove(&network.tag().bridge());
     let mut made = Vec::new();
     for (_, member) in network.members() {
-        let name = network.tap(member.seat);
+        let name = network.tap(member.lease);
         let link = match links.remove(&name) {
             Some(link) => link,
             None => {
@@ -58,12 +58,12 @@ pub(super) async fn ensure(
                 find(netlink, &name).await?
             }
         };
-        connect(netlink, bridge, &name, &link, member.seat).await?;
+        connect(netlink, bridge, &name, &link, member.lease).await?;
     }
     for (name, link) in &links {
         remove(netlink, name, link).await?;
     }
-    let planned = network.members().map(|(_, member)| member.seat.address).collect();
+    let planned = network.members().map(|(_, member)| member.lease.address).collect();
     forget(netlink, bridge, |address| !BTreeSet::contains(&planned, &address)).await?;
     Ok(Ports { bridge, made, removed: links.into_keys().collect() })
 }
@@ -77,17 +77,17 @@ pub(super) async fn step(
     owner: Option<Owner>,
 ) -> Result<(Vec<String>, Vec<String>), Error> {
     let taps = |network: &Network| -> BTreeMap<String, AddressLease> {
-        network.members().map(|(_, member)| (network.tap(member.seat), member.seat)).collect()
+        network.members().map(|(_, member)| (network.tap(member.lease), member.lease)).collect()
     };
     let (mut old, new) = (taps(from), taps(to));
     let mut made = Vec::new();
-    for (name, seat) in &new {
-        let (name, seat) = (name.clone(), *seat);
+    for (name, lease) in &new {
+        let (name, lease) = (name.clone(), *lease);
         if old.remove(&name).is_some() {
             continue;
         }
         tap::make(&name, owner)?;
-        connect(netlink, bridge, &name, &find(netlink, &name).await?, seat).await?;
+        connect(netlink, bridge, &name, &find(netlink, &name).await?, lease).await?;
         made.push(name);
     }
     for name in old.keys() {
@@ -100,7 +100,7 @@ pub(super) async fn step(
     }
     loopback(to)?;
     if !old.is_empty() {
-        let gone: BTreeSet<_> = old.values().map(|seat| seat.address).collect();
+        let gone: BTreeSet<_> = old.values().map(|lease| lease.address).collect();
         forget(netlink, bridge, |address| gone.contains(&address)).await?;
     }
     Ok((made, old.into_keys().collect()))
@@ -342,7 +342,7 @@ async fn connect(
     bridge: u32,
     name: &str,
     link: &Link,
-    seat: AddressLease,
+    lease: AddressLease,
 ) -> Result<(), Error> {
     if link.kind != Some(InfoKind::Tun) {
         return Err(Error::ForeignInterface { name: name.to_owned(), expected: "tap" });
@@ -363,11 +363,11 @@ async fn connect(
         .bcast_flood(false)
         .build();
     netlink.link().set_port(port).execute().await.map_err(failed("isolate the port"))?;
-    let place = netlink.neighbours().add_bridge(index, &seat.mac.0);
+    let place = netlink.neighbours().add_bridge(index, &lease.mac.0);
     let place = place.state(NeighbourState::Noarp).flags(NeighbourFlags::Controller).replace();
     place.execute().await.map_err(failed("write down the MAC behind"))?;
-    let neighbour = netlink.neighbours().add(bridge, IpAddr::V4(seat.address));
-    let neighbour = neighbour.link_layer_address(&seat.mac.0).replace();
+    let neighbour = netlink.neighbours().add(bridge, IpAddr::V4(lease.address));
+    let neighbour = neighbour.link_layer_address(&lease.mac.0).replace();
     neighbour.execute().await.map_err(failed("write down the address behind"))?;
     if link.up {
         return Ok(());

@@ -275,7 +275,7 @@ impl Nft {
         complaint.truncate(STDERR_BYTES);
         let stderr = String::from_utf8_lossy(&complaint).trim().to_owned();
         match status.code() {
-            Some(_) if !crate::capability::net_admin() => {
+            Some(_) if !crate::netns::net_admin() => {
                 let action = "change the packet filter".into();
                 Err(Error::NotPermitted { action, needs: "CAP_NET_ADMIN" })
             }

@@ -10,7 +10,7 @@ use super::Protocol;
 
 /// A text that is no entry of an allow-list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no destination: {why}")]
+#[error("`{text}` is not a valid destination: {why}")]
 pub struct BadEgress {
     text: String,
     why: &'static str,

@@ -12,8 +12,8 @@ fn network(subnet: &str) -> Network {
     Network::new("hk".parse().unwrap(), subnet.parse().unwrap())
 }
 
-fn member(seat: AddressLease) -> Member {
-    Member { seat, policy: Policy::default(), forwards: Vec::new() }
+fn member(lease: AddressLease) -> Member {
+    Member { lease, policy: Policy::default(), forwards: Vec::new() }
 }
 
 fn forward(host_ip: [u8; 4], host_port: u16) -> Forward {
@@ -25,11 +25,11 @@ fn every_place_of_a_subnet_is_given_once_and_then_it_is_full() {
     let mut network = network("10.1.2.0/28");
     for _ in 0..13 {
         let id = WorkspaceId::new();
-        let seat = network.allot(id).unwrap();
-        assert!(network.subnet().is_guest(seat.address), "{seat:?}");
-        network.admit(id, member(seat)).unwrap();
+        let lease = network.allot(id).unwrap();
+        assert!(network.subnet().is_guest(lease.address), "{lease:?}");
+        network.admit(id, member(lease)).unwrap();
     }
-    let taken: BTreeSet<_> = network.members().map(|(_, member)| member.seat.mac).collect();
+    let taken: BTreeSet<_> = network.members().map(|(_, member)| member.lease.mac).collect();
     assert_eq!(taken.len(), 13);
     let full = network.allot(WorkspaceId::new()).unwrap_err();
     assert_eq!(full, Refused::SubnetFull(network.subnet()));
@@ -42,23 +42,23 @@ fn every_place_of_a_subnet_is_given_once_and_then_it_is_full() {
 fn a_workspace_finds_its_place_again_while_it_is_free() {
     let mut network = network("10.0.0.0/8");
     let [one, other] = [WorkspaceId::new(), WorkspaceId::new()];
-    let seat = network.allot(one).unwrap();
-    assert_eq!(network.allot(one).unwrap(), seat);
-    network.admit(other, member(seat)).unwrap();
-    assert_ne!(network.allot(one).unwrap(), seat);
-    let refused = network.admit(one, member(seat)).unwrap_err();
-    assert!(matches!(refused, Refused::SeatTaken { by, .. } if by == other), "{refused}");
+    let lease = network.allot(one).unwrap();
+    assert_eq!(network.allot(one).unwrap(), lease);
+    network.admit(other, member(lease)).unwrap();
+    assert_ne!(network.allot(one).unwrap(), lease);
+    let refused = network.admit(one, member(lease)).unwrap_err();
+    assert!(matches!(refused, Refused::LeaseTaken { by, .. } if by == other), "{refused}");
     assert!(network.member(one).is_none());
     network.dismiss(other);
-    network.admit(one, member(seat)).unwrap();
+    network.admit(one, member(lease)).unwrap();
 }
 
 #[test]
-fn seats_of_another_subnet_are_refused() {
+fn leases_of_another_subnet_are_refused() {
     let mut network = network("10.1.0.0/16");
     for foreign in [[10, 2, 0, 5], [10, 1, 0, 1], [10, 1, 0, 0], [10, 1, 255, 255]] {
         let refused = network.admit(WorkspaceId::new(), member(AddressLease::at(foreign.into())));
-        assert!(matches!(refused, Err(Refused::SeatElsewhere { .. })), "{foreign:?}");
+        assert!(matches!(refused, Err(Refused::LeaseElsewhere { .. })), "{foreign:?}");
     }
 }
 
@@ -89,18 +89,18 @@ fn a_port_of_the_host_leads_to_one_place() {
 fn forwards_that_lead_nowhere_and_endless_lists_are_refused() {
     let mut network = network("10.1.0.0/16");
     let id = WorkspaceId::new();
-    let seat = network.allot(id).unwrap();
+    let lease = network.allot(id).unwrap();
     for bad in [forward([127, 0, 0, 1], 0), forward([10, 1, 0, 1], 80), forward([224, 0, 0, 1], 80)]
     {
-        let refused = network.admit(id, Member { forwards: vec![bad], ..member(seat) });
+        let refused = network.admit(id, Member { forwards: vec![bad], ..member(lease) });
         assert!(matches!(refused, Err(Refused::BadForward(..))), "{bad:?}");
     }
     let many = (1..=65).map(|port| forward([127, 0, 0, 1], port)).collect();
-    let refused = network.admit(id, Member { forwards: many, ..member(seat) });
+    let refused = network.admit(id, Member { forwards: many, ..member(lease) });
     assert!(matches!(refused, Err(Refused::TooMany { .. })));
     let destination: Egress = "example.org".parse().unwrap();
     let policy = Policy { egress_allow: vec![destination; 65], ..Policy::default() };
-    let refused = network.admit(id, Member { policy, ..member(seat) });
+    let refused = network.admit(id, Member { policy, ..member(lease) });
     assert!(matches!(refused, Err(Refused::TooMany { .. })));
 }
 
@@ -108,9 +108,9 @@ fn forwards_that_lead_nowhere_and_endless_lists_are_refused() {
 fn names_of_interfaces_fit_and_belong_to_one_tag() {
     let tag: Tag = "hk1234".parse().unwrap();
     let mut network = Network::new(tag.clone(), "10.0.0.0/8".parse().unwrap());
-    let seat = AddressLease::at(Ipv4Addr::new(10, 255, 255, 254));
-    network.admit(WorkspaceId::new(), member(seat)).unwrap();
-    let tap = network.tap(seat);
+    let lease = AddressLease::at(Ipv4Addr::new(10, 255, 255, 254));
+    network.admit(WorkspaceId::new(), member(lease)).unwrap();
+    let tap = network.tap(lease);
     assert!(tap.len() <= 15 && tag.bridge().len() <= 15, "{tap}");
     assert!(tag.owns(&tap) && tag.owns(&tag.bridge()));
     let other: Tag = "hk123".parse().unwrap();

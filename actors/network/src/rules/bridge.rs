@@ -12,12 +12,12 @@ use crate::plan::Network;
 const FIRST: i32 = -300;
 
 pub(super) fn render(network: &Network, table: &mut Table) {
-    let seats = || network.members().map(|(_, member)| member.seat);
-    let ports =
-        seats().map(|seat| concat([text(network.tap(seat)), text(seat.mac), text(seat.address)]));
+    let leases = || network.members().map(|(_, member)| member.lease);
+    let ports = leases()
+        .map(|lease| concat([text(network.tap(lease)), text(lease.mac), text(lease.address)]));
     let kinds = [SetType::Ifname, SetType::EtherAddr, SetType::Ipv4Addr];
     table.planned("ports", &kinds, &[], ports.collect());
-    let macs = seats().map(|seat| concat([text(network.tap(seat)), text(seat.mac)]));
+    let macs = leases().map(|lease| concat([text(network.tap(lease)), text(lease.mac)]));
     table.planned("macs", &kinds[..2], &[], macs.collect());
 
     let taps = text(format_args!("{}*", network.tag().tap_prefix()));

@@ -87,7 +87,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
 }
 
 fn sets(network: &Network, table: &mut Table) {
-    let addresses = network.members().map(|(_, member)| text(member.seat.address));
+    let addresses = network.members().map(|(_, member)| text(member.lease.address));
     table.planned("members", &[SetType::Ipv4Addr], &[], addresses.collect());
     let private = PRIVATE.map(|text| block(text.parse().expect("a block")));
     table.planned("private", &[SetType::Ipv4Addr], &[SetFlag::Interval], private.into());
@@ -149,7 +149,7 @@ fn names(table: &mut Table) {
 
 /// Questions that the host answers, each guest's within its own bounds.
 fn served(network: &Network, table: &mut Table) {
-    let chains = network.members().map(|(id, m)| (text(m.seat.address), member::asks_chain(id)));
+    let chains = network.members().map(|(id, m)| (text(m.lease.address), member::asks_chain(id)));
     table.rule_if("served", dispatch(payload("ip", "saddr"), chains));
     table.rule("served", [drop()]);
 }
@@ -160,7 +160,7 @@ fn crossing(network: &Network, table: &mut Table) {
     table.rule("crossing", [has(ct("state"), "invalid"), drop()]);
     table.rule("crossing", about_a_connection());
     table.rule("crossing", [has(ct("status"), "dnat"), goto("forwarded")]);
-    let chains = network.members().map(|(id, m)| (text(m.seat.address), member::out_chain(id)));
+    let chains = network.members().map(|(id, m)| (text(m.lease.address), member::out_chain(id)));
     table.rule_if("crossing", dispatch(opened("ip saddr"), chains));
     table.rule("crossing", [drop()]);
 }
@@ -173,7 +173,7 @@ fn between(network: &Network, table: &mut Table) {
     table.rule("between", [is(ct("direction"), text("reply")), drop()]);
     refuse().into_iter().for_each(|refusal| table.rule("between", refusal));
     let limited = network.members().filter(|(_, m)| !m.policy.allowed_ports.is_empty());
-    let chains = limited.map(|(id, m)| (text(m.seat.address), member::ports_chain(id)));
+    let chains = limited.map(|(id, m)| (text(m.lease.address), member::ports_chain(id)));
     table.rule_if("reach", dispatch(opened("ip daddr"), chains));
     table.rule("reach", [accept()]);
 }
@@ -181,7 +181,7 @@ fn between(network: &Network, table: &mut Table) {
 /// Connections whose destination a forward replaced, known by the guest that answers them.
 fn forwarded(network: &Network, table: &mut Table) {
     let targets = network.members().filter(|(_, m)| !m.forwards.is_empty());
-    let chains = targets.map(|(id, m)| (text(m.seat.address), member::in_chain(id)));
+    let chains = targets.map(|(id, m)| (text(m.lease.address), member::in_chain(id)));
     table.rule_if("forwarded", dispatch(answered("ip saddr"), chains));
     table.rule("forwarded", [drop()]);
 }

@@ -19,7 +19,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
     for (_, member) in network.members() {
         for forward in &member.forwards {
             let from_outside = is_not(meta(MetaKey::Iifname), bridge.clone());
-            let to = dnat(member.seat.address, forward.guest_port);
+            let to = dnat(member.lease.address, forward.guest_port);
             if !forward.is_loopback() {
                 let rule = [from_outside].into_iter().chain(addressed(forward));
                 table.rule("from_outside", rule.chain([to.clone()]));

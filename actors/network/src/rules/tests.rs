@@ -32,7 +32,7 @@ fn networks() -> impl Strategy<Value = Network> {
             (20_000..).zip(members)
         {
             let id = WorkspaceId::new();
-            let seat = network.allot(id).unwrap();
+            let lease = network.allot(id).unwrap();
             let policy = Policy {
                 allow_internet: internet,
                 allow_inter_vm: inter_vm,
@@ -50,7 +50,7 @@ fn networks() -> impl Strategy<Value = Network> {
             let protocols = [Protocol::Tcp, Protocol::Udp];
             let forwards = hosts.into_iter().zip(forwards).filter(|(_, wanted)| *wanted);
             let forwards = forwards.zip(protocols).map(|((ip, _), p)| forward(ip, p)).collect();
-            network.admit(id, Member { seat, policy, forwards }).unwrap();
+            network.admit(id, Member { lease, policy, forwards }).unwrap();
         }
         network
     })
@@ -86,14 +86,14 @@ proptest! {
         let rendered = Ruleset::render(&network);
         for (chain, rule) in rules(&rendered.inet) {
             for (id, member) in network.members() {
-                let (address, id) = (member.seat.address.to_string(), id.to_string());
+                let (address, id) = (member.lease.address.to_string(), id.to_string());
                 let its_own = chain.ends_with(&id) || TRANSLATING.contains(&chain.as_str());
                 let right = its_own || !mentions(&rule, &address, &id);
                 prop_assert!(right, "{} in {}: {}", address, chain, rule);
             }
             // A translation leads to one guest.
             let text = rule.to_string();
-            let mut addresses = network.members().map(|(_, m)| format!("\"{}\"", m.seat.address));
+            let mut addresses = network.members().map(|(_, m)| format!("\"{}\"", m.lease.address));
             if TRANSLATING.contains(&chain.as_str()) {
                 prop_assert_eq!(addresses.by_ref().filter(|address| text.contains(address)).count(), 1);
             }

@@ -54,8 +54,8 @@ impl Scene {
         let mut network = Network::new("self".parse()?, Subnet::default());
         let [a, b] = [(); 2].map(|()| WorkspaceId::new());
         for id in [a, b] {
-            let seat = network.allot(id)?;
-            network.admit(id, Member { seat, policy: Policy::default(), forwards: Vec::new() })?;
+            let lease = network.allot(id)?;
+            network.admit(id, Member { lease, policy: Policy::default(), forwards: Vec::new() })?;
         }
         let mut stage = Stage::new(options)?;
         stage.ensure(&network)?;

@@ -96,7 +96,7 @@ impl Stage {
         let member = network.member(id).ok_or(Error::NoMember(id))?;
         let planned = network.clone();
         let tap = self.host.run(move || crate::open_tap(&planned, id))?;
-        let guest = StandIn::plug(tap, member.seat, network.subnet())?;
+        let guest = StandIn::plug(tap, member.lease, network.subnet())?;
         self.guests.insert(id, guest);
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct StandIn {
     /// Where its kernel lives.
     pub inside: Namespace,
     /// Its place in the network.
-    pub seat: AddressLease,
+    pub lease: AddressLease,
     cable: Arc<OwnedFd>,
     heard: Frames,
     end: Arc<AtomicBool>,
@@ -43,10 +43,10 @@ impl StandIn {
     ///
     /// # Errors
     /// When its namespace cannot be set up.
-    pub fn plug(tap: OwnedFd, seat: AddressLease, subnet: Subnet) -> Result<Self, Error> {
+    pub fn plug(tap: OwnedFd, lease: AddressLease, subnet: Subnet) -> Result<Self, Error> {
         let inside = Namespace::new()?;
         let port = inside.run(|| open_by_name("eth0"))?;
-        inside.block_on(move || configure::guest(seat, subnet))?;
+        inside.block_on(move || configure::guest(lease, subnet))?;
         let cable = Arc::new(tap);
         let heard = Frames::default();
         let end = Arc::new(AtomicBool::new(false));
@@ -56,7 +56,7 @@ impl StandIn {
             let thread = std::thread::Builder::new().name("stand-in".into()).spawn(body);
             Some(thread.map_err(Error::io("start a thread"))?)
         };
-        Ok(Self { inside, seat, cable, heard, end, pump })
+        Ok(Self { inside, lease, cable, heard, end, pump })
     }
 
     /// Sends a frame past the guest's kernel.

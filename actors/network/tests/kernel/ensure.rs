@@ -44,8 +44,8 @@ pub(super) fn plan(policies: impl IntoIterator<Item = Policy>) -> (Network, Vec<
     let mut ids = Vec::new();
     for policy in policies {
         let id = WorkspaceId::new();
-        let seat = network.allot(id).unwrap();
-        network.admit(id, Member { seat, policy, forwards: Vec::new() }).unwrap();
+        let lease = network.allot(id).unwrap();
+        network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
         ids.push(id);
     }
     (network, ids)
@@ -135,8 +135,8 @@ fn again_is_the_same() {
 fn remains_of_any_kind_are_brought_to_the_plan() {
     needs_root!();
     let (network, ids) = plan([internet(), Policy::default()]);
-    let seat = network.member(ids[0]).unwrap().seat;
-    let tap = network.tap(seat);
+    let lease = network.member(ids[0]).unwrap().lease;
+    let tap = network.tap(lease);
     let clean = Stage::new(Access::default()).unwrap();
     clean.ensure(&network).unwrap();
     let (rules, table) = (said(&clean, "nft list ruleset"), network.tag().table());
@@ -280,7 +280,7 @@ fn an_uplink_that_forwards_for_guests_leads_nobody_else_on_with_the_rules_gone()
 fn foreign_interfaces_and_networks_are_refused_by_name() {
     needs_root!();
     let (network, ids) = plan([Policy::default()]);
-    let tap = network.tap(network.member(ids[0]).unwrap().seat);
+    let tap = network.tap(network.member(ids[0]).unwrap().lease);
     for (line, expected) in [
         ("ip link add test-br type veth peer name other0".to_owned(), "bridge"),
         (format!("ip link add {tap} type veth peer name other0"), "tap"),
@@ -305,7 +305,7 @@ fn a_tap_has_one_holder_and_the_owner_it_was_given() {
     let mut stage = Stage::new(Access { tap_owner, ..Access::default() }).unwrap();
     let (network, ids) = plan([Policy::default()]);
     stage.ensure(&network).unwrap();
-    let tap = network.tap(network.member(ids[0]).unwrap().seat);
+    let tap = network.tap(network.member(ids[0]).unwrap().lease);
     let seen = said(&stage, &format!("ip -d link show dev {tap}"));
     let owned = seen.contains("user nobody") && seen.contains("group nogroup");
     assert!(owned && seen.contains("vnet_hdr on") && seen.contains("persist on"), "{seen}");

@@ -21,8 +21,8 @@ fn network(members: usize) -> (Network, Vec<WorkspaceId>) {
     let mut network = Network::new("test".parse().unwrap(), Subnet::default());
     let ids: Vec<_> = (0..members).map(|_| WorkspaceId::new()).collect();
     for id in &ids {
-        let seat = network.allot(*id).unwrap();
-        network.admit(*id, Member { seat, policy: internet(), forwards: Vec::new() }).unwrap();
+        let lease = network.allot(*id).unwrap();
+        network.admit(*id, Member { lease, policy: internet(), forwards: Vec::new() }).unwrap();
     }
     (network, ids)
 }
@@ -136,8 +136,8 @@ fn one_guest_does_not_fill_the_hosts_table_of_connections() {
     let resolver = SocketAddrV4::new(network.subnet().gateway(), 53);
     for (to, ports) in [(to, 10_000..16_000), (resolver, 10_000..12_000)] {
         for port in ports {
-            let from = SocketAddrV4::new(guest.seat.address, port);
-            let frame = frames::udp(bridge, guest.seat.mac, [from, to], b"one of many");
+            let from = SocketAddrV4::new(guest.lease.address, port);
+            let frame = frames::udp(bridge, guest.lease.mac, [from, to], b"one of many");
             // A full queue refuses a frame; the next ones find room.
             let _ = guest.send(&frame);
         }

@@ -1,9 +1,9 @@
 //! The network on this kernel, with real packets, in namespaces of its own. Needs root.
 #![allow(clippy::unwrap_used)]
 
+mod actor;
 mod ensure;
 mod flows;
-mod keeper;
 mod killed;
 mod machine;
 mod rights;
@@ -19,7 +19,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// Why tests of this binary cannot run here, if they cannot.
 fn obstacle() -> Option<String> {
-    let found = block_on(hivekeep_network::capability::probe(&Access::default()));
+    let found = block_on(hivekeep_network::capability::detect(&Access::default()));
     (!found.missing.is_empty()).then(|| found.missing.join("; "))
 }
 

@@ -1,6 +1,6 @@
 //! A process without rights is told what it lacks.
 
-use hivekeep_network::capability::{Means, probe};
+use hivekeep_network::capability::{Means, detect};
 use hivekeep_network::{Access, Error, Namespace, selftest};
 use rustix::thread::CapabilitySet;
 
@@ -22,14 +22,14 @@ fn without_rights<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 #[test]
 fn what_is_missing_is_named_and_user_mode_is_what_remains() {
     needs_root!();
-    let found = without_rights(|| block_on(probe(&Access::default())));
+    let found = without_rights(|| block_on(detect(&Access::default())));
     assert_eq!(found.means, Means::UserMode);
     assert!(found.missing.iter().any(|what| what.contains("CAP_NET_ADMIN")), "{found:?}");
     let no_nft = Access { nft_path: "/no/such/nft".into(), ..Access::default() };
-    let found = block_on(probe(&no_nft));
+    let found = block_on(detect(&no_nft));
     assert_eq!((found.means, found.nft), (Means::UserMode, None));
     assert!(found.missing[0].contains("install nftables"), "{:?}", found.missing);
-    let found = block_on(probe(&Access::default()));
+    let found = block_on(detect(&Access::default()));
     assert_eq!(found.means, Means::Bridge);
     assert!(found.nft.unwrap().contains("nftables"));
 }

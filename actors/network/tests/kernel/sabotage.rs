@@ -32,8 +32,8 @@ fn scene() -> (Stage, Network, [WorkspaceId; 2]) {
     let ids = [(); 2].map(|()| WorkspaceId::new());
     for id in ids {
         let policy = Policy { allow_internet: true, ..Policy::default() };
-        let seat = network.allot(id).unwrap();
-        network.admit(id, Member { seat, policy, forwards: Vec::new() }).unwrap();
+        let lease = network.allot(id).unwrap();
+        network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
     }
     let mut stage = Stage::new(Access::default()).unwrap();
     stage.ensure(&network).unwrap();
@@ -64,8 +64,8 @@ fn false_senders_are_stopped_by_the_bridge_table() {
     let to = SocketAddrV4::new(PUBLIC, 7070);
     let server = Server::start(&stage.world, to).unwrap();
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
-    let path = [SocketAddrV4::new(stage.guest(b).seat.address, 7070), to];
-    let frame = frames::udp(bridge, stage.guest(a).seat.mac, path, b"a lie");
+    let path = [SocketAddrV4::new(stage.guest(b).lease.address, 7070), to];
+    let frame = frames::udp(bridge, stage.guest(a).lease.mac, path, b"a lie");
     let send = || stage.guest(a).send(&frame).unwrap();
     assert!(!arrives(send, || server.heard("a lie"), QUIET));
     run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
@@ -79,13 +79,13 @@ fn false_senders_are_stopped_by_the_bridge_table() {
 fn guests_are_kept_apart_by_the_bridge_table_and_by_the_ports() {
     needs_root!();
     let (stage, network, [a, b]) = scene();
-    let (from, to) = (stage.guest(a).seat.mac, stage.guest(b).seat.mac);
+    let (from, to) = (stage.guest(a).lease.mac, stage.guest(b).lease.mac);
     let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
     let send = || stage.guest(a).send(&frame).unwrap();
     let heard = || stage.guest(b).heard(b"from a stranger");
     assert!(!arrives(send, heard, QUIET));
     let unisolate = |id| {
-        let tap = network.tap(stage.guest(id).seat);
+        let tap = network.tap(stage.guest(id).lease);
         run(&stage.host, &format!("bridge link set dev {tap} isolated off"));
     };
     // Either wall is enough.
@@ -100,7 +100,7 @@ fn the_ports_alone_keep_guests_apart() {
     needs_root!();
     let (stage, network, [a, b]) = scene();
     run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
-    let (from, to) = (stage.guest(a).seat.mac, stage.guest(b).seat.mac);
+    let (from, to) = (stage.guest(a).lease.mac, stage.guest(b).lease.mac);
     for to in [to, frames::BROADCAST] {
         let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
         let send = || stage.guest(a).send(&frame).unwrap();
@@ -113,13 +113,13 @@ fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     needs_root!();
     let (stage, mut network, [a, _]) = scene();
     forward_loopback(&stage, &mut network, a);
-    let seat = stage.guest(a).seat;
+    let lease = stage.guest(a).lease;
     let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070);
     let service = SocketAddrV4::new(network.subnet().gateway(), 7071);
     let servers = [loopback, service].map(|at| Server::start(&stage.host, at).unwrap());
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
-    let path = [SocketAddrV4::new(seat.address, 7070), loopback];
-    let frame = frames::udp(bridge, seat.mac, path, b"to loopback");
+    let path = [SocketAddrV4::new(lease.address, 7070), loopback];
+    let frame = frames::udp(bridge, lease.mac, path, b"to loopback");
     let send = || stage.guest(a).send(&frame).unwrap();
     assert!(!arrives(send, || servers[0].heard("to loopback"), QUIET));
     assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
@@ -136,24 +136,24 @@ fn an_emptied_packet_filter_is_made_up_for_by_the_second_wall() {
     needs_root!();
     let (stage, mut network, [a, b]) = scene();
     forward_loopback(&stage, &mut network, a);
-    let seat = stage.guest(a).seat;
+    let lease = stage.guest(a).lease;
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let at = |address| SocketAddrV4::new(address, 7070);
     let host = Server::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
-    let in_b = Server::start(&stage.guest(b).inside, at(stage.guest(b).seat.address)).unwrap();
+    let in_b = Server::start(&stage.guest(b).inside, at(stage.guest(b).lease.address)).unwrap();
     let public = Server::start(&stage.world, at(PUBLIC)).unwrap();
     let ways = [
         (Ipv4Addr::LOCALHOST, &host),
         (network.subnet().gateway(), &host),
         (HOST, &host),
         (Ipv4Addr::BROADCAST, &host),
-        (stage.guest(b).seat.address, &in_b),
+        (stage.guest(b).lease.address, &in_b),
         (PUBLIC, &public),
     ];
     let passes = |patience| {
         ways.map(|(to, server)| {
-            let path = [at(seat.address), at(to)];
-            let frame = frames::udp(bridge, seat.mac, path, to.to_string().as_bytes());
+            let path = [at(lease.address), at(to)];
+            let frame = frames::udp(bridge, lease.mac, path, to.to_string().as_bytes());
             let send = || stage.guest(a).send(&frame).unwrap();
             arrives(send, || server.heard(&format!(" {to}")), patience)
         })

@@ -86,7 +86,7 @@ fn plans() -> Vec<Network> {
         });
     }
     // One leaves, its place is another's; then all go and some come at once.
-    let seat = network_seat(&all, ids[0]);
+    let lease = network_seat(&all, ids[0]);
     let heir = WorkspaceId::new();
     let mut network = all.last().unwrap().clone();
     let mut change = |edit: &dyn Fn(&mut Network)| {
@@ -95,7 +95,7 @@ fn plans() -> Vec<Network> {
     };
     change(&|network| {
         network.dismiss(ids[0]);
-        let heir_of = Member { seat, policy: internet(), forwards: Vec::new() };
+        let heir_of = Member { lease, policy: internet(), forwards: Vec::new() };
         network.admit(heir, heir_of).unwrap();
     });
     change(&|network| {
@@ -104,15 +104,15 @@ fn plans() -> Vec<Network> {
     change(&|network| {
         for _ in 0..20 {
             let id = WorkspaceId::new();
-            let seat = network.allot(id).unwrap();
-            network.admit(id, Member { seat, policy: internet(), forwards: Vec::new() }).unwrap();
+            let lease = network.allot(id).unwrap();
+            network.admit(id, Member { lease, policy: internet(), forwards: Vec::new() }).unwrap();
         }
     });
     all
 }
 
 fn network_seat(all: &[Network], id: WorkspaceId) -> hivekeep_network::plan::AddressLease {
-    all[0].member(id).unwrap().seat
+    all[0].member(id).unwrap().lease
 }
 
 #[test]
@@ -140,17 +140,17 @@ fn one_member_costs_one_transaction_however_many_there_are() {
     let work = move |mut enforcer: hivekeep_network::Enforcer| async move {
         for _ in 0..30 {
             let id = WorkspaceId::new();
-            let seat = network.allot(id)?;
+            let lease = network.allot(id)?;
             let policy = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
-            network.admit(id, Member { seat, policy, forwards: Vec::new() })?;
+            network.admit(id, Member { lease, policy, forwards: Vec::new() })?;
         }
         enforcer.ensure(&network).await?;
         for round in 0..6 {
             let id = WorkspaceId::new();
-            let seat = network.allot(id)?;
+            let lease = network.allot(id)?;
             let policy = Policy::default();
             let ms = |began: Instant| began.elapsed().as_micros() as f64 / 1000.0;
-            network.admit(id, Member { seat, policy, forwards: Vec::new() })?;
+            network.admit(id, Member { lease, policy, forwards: Vec::new() })?;
             let began = Instant::now();
             let applied = enforcer.apply(&network).await?;
             let join = ms(began);
@@ -192,7 +192,7 @@ fn what_others_change_is_mended_and_named_and_other_tables_are_theirs() {
     needs_root!();
     let (network, ids) = plan([internet(), Policy::default()]);
     let table = network.tag().table();
-    let tap = network.tap(network.member(ids[1]).unwrap().seat);
+    let tap = network.tap(network.member(ids[1]).unwrap().lease);
     let others = [
         ("nft add table inet other".to_owned(), None),
         (format!("nft flush chain inet {table} crossing"), Some("inet chain crossing")),

@@ -1,5 +1,5 @@
 mod admission;
-mod errand;
 mod fate;
+mod internal;
 mod order;
 mod refusals;

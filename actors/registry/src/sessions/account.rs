@@ -11,7 +11,7 @@ pub(crate) struct Account {
     pub(crate) user: User,
     pub(crate) limiter: Limiter,
     /// Held for a few additions, never across an await.
-    ledger: Mutex<QuotaUsage>,
+    usage: Mutex<QuotaUsage>,
     /// Calls that were refused.
     pub(crate) refused: Summary,
     /// Sessions that come and go.
@@ -24,14 +24,14 @@ impl Account {
         Self {
             user,
             limiter: Limiter::new(&options.rate, options.user.rate_factor),
-            ledger: Mutex::new(QuotaUsage::new(options.quota.limit().times(factor.into()))),
+            usage: Mutex::new(QuotaUsage::new(options.quota.limit().times(factor.into()))),
             refused: Summary::of_refused_calls(),
             churn: Summary::of_sessions(),
         }
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, QuotaUsage> {
+    pub(super) fn usage(&self) -> MutexGuard<'_, QuotaUsage> {
         // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -66,20 +66,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reserve(ledger: &mut QuotaUsage, what: Resources) -> Result<(), Over> {
-        ledger.check(what)?;
-        ledger.add(what);
+    fn reserve(usage: &mut QuotaUsage, what: Resources) -> Result<(), Over> {
+        usage.check(what)?;
+        usage.add(what);
         Ok(())
     }
 
     #[test]
     fn more_than_allowed_may_be_there_already() {
-        let mut ledger = QuotaUsage::new(Resources { workspaces: 1, memory_mb: 100, disk_gb: 1 });
-        ledger.add(Resources::workspace(500, 1));
+        let mut usage = QuotaUsage::new(Resources { workspaces: 1, memory_mb: 100, disk_gb: 1 });
+        usage.add(Resources::workspace(500, 1));
         let disk = Resources { disk_gb: 1, ..Resources::default() };
-        ledger.release(disk);
-        assert!(reserve(&mut ledger, disk).is_ok());
-        let over = reserve(&mut ledger, Resources { memory_mb: 1, ..Resources::default() });
+        usage.release(disk);
+        assert!(reserve(&mut usage, disk).is_ok());
+        let over = reserve(&mut usage, Resources { memory_mb: 1, ..Resources::default() });
         assert_eq!(over, Err(Over { name: "memory_mb", wanted: 501, limit: 100 }));
     }
 
@@ -95,20 +95,20 @@ mod tests {
         #[test]
         fn never_over_and_never_lost(steps in prop::collection::vec((any::<bool>(), amount()), 1..60)) {
             let limit = Resources { workspaces: 4, memory_mb: 1000, disk_gb: 10 };
-            let (mut ledger, mut held) = (QuotaUsage::new(limit), Vec::<Resources>::new());
+            let (mut usage, mut held) = (QuotaUsage::new(limit), Vec::<Resources>::new());
             for (take, what) in steps {
                 if take {
-                    let fits = ledger.used().plus(what).first_over(limit).is_none();
-                    let took = reserve(&mut ledger, what).is_ok();
+                    let fits = usage.used().plus(what).first_over(limit).is_none();
+                    let took = reserve(&mut usage, what).is_ok();
                     prop_assert_eq!(took, fits);
                     if took {
                         held.push(what);
                     }
                 } else if let Some(back) = held.pop() {
-                    ledger.release(back);
+                    usage.release(back);
                 }
                 let sum = held.iter().fold(Resources::default(), |sum, one| sum.plus(*one));
-                prop_assert_eq!(ledger.used(), sum);
+                prop_assert_eq!(usage.used(), sum);
                 prop_assert!(sum.first_over(limit).is_none());
             }
         }

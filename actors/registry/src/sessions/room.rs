@@ -21,7 +21,7 @@ const HOLDERS: usize = 5;
 struct Refused {
     whose: Whose,
     over: Over,
-    ledger: QuotaUsage,
+    usage: QuotaUsage,
 }
 
 enum Whose {
@@ -38,11 +38,10 @@ impl SessionTable {
 
     fn try_reserve(&self, shared: &SessionShared, what: Resources) -> Result<(), Refused> {
         // Always in this order.
-        let mut own = shared.ledger();
-        let mut user = shared.account.ledger();
+        let mut own = shared.usage();
+        let mut user = shared.account.usage();
         let mut host = self.host();
-        let refused =
-            |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
+        let refused = |whose: Whose, usage: QuotaUsage| move |over| Refused { whose, over, usage };
         own.check(what).map_err(refused(Whose::Session, *own))?;
         user.check(what).map_err(refused(Whose::User(shared.account.user), *user))?;
         host.check(what).map_err(refused(Whose::Host, *host))?;
@@ -62,9 +61,9 @@ impl SessionTable {
     ) -> Result<(), ToolError> {
         let from = from.and_then(|id| self.get(id)).map(|shared| shared.account.user);
         let checked = {
-            let (mut own, mut user) = (shared.ledger(), shared.account.ledger());
+            let (mut own, mut user) = (shared.usage(), shared.account.usage());
             let refused =
-                |whose: Whose, ledger: QuotaUsage| move |over| Refused { whose, over, ledger };
+                |whose: Whose, usage: QuotaUsage| move |over| Refused { whose, over, usage };
             let other = from != Some(shared.account.user);
             let checked = own.check(what).map_err(refused(Whose::Session, *own)).and_then(|()| {
                 let whose = Whose::User(shared.account.user);
@@ -83,22 +82,22 @@ impl SessionTable {
     /// Counts what is there, limit or not; of a session that nobody knows for the host alone.
     pub(super) fn restore(&self, session: SessionId, what: Resources) {
         if let Some(shared) = self.get(session) {
-            shared.ledger().add(what);
-            shared.account.ledger().add(what);
+            shared.usage().add(what);
+            shared.account.usage().add(what);
         }
         self.host().add(what);
     }
 
     pub(super) fn release(&self, session: SessionId, what: Resources) {
         if let Some(shared) = self.get(session) {
-            shared.ledger().release(what);
-            shared.account.ledger().release(what);
+            shared.usage().release(what);
+            shared.account.usage().release(what);
         }
         self.host().release(what);
     }
 
     fn refusal(&self, refused: &Refused, what: Resources) -> ToolError {
-        let Refused { whose, over: Over { name, wanted, limit }, ledger } = refused;
+        let Refused { whose, over: Over { name, wanted, limit }, usage } = refused;
         let json = |amount: Resources| serde_json::to_value(amount).expect("numbers serialise");
         let (code, of, message, next) = match whose {
             Whose::Session => (
@@ -132,9 +131,9 @@ impl SessionTable {
             .next(next)
             .detail("of", of)
             .detail("exceeded", *name)
-            .detail("used", json(ledger.used()))
+            .detail("used", json(usage.used()))
             .detail("wanted", json(what))
-            .detail("allowed", json(ledger.limit()));
+            .detail("allowed", json(usage.limit()));
         match whose {
             Whose::Session => error,
             Whose::User(user) => error.detail("holders", self.holders(name, Some(*user))),
@@ -145,7 +144,7 @@ impl SessionTable {
     /// The sessions that hold most of something.
     fn holders(&self, name: &str, user: Option<User>) -> Vec<Value> {
         let amount = |shared: &Arc<SessionShared>| {
-            let used = shared.ledger().used();
+            let used = shared.usage().used();
             match name {
                 "workspaces" => used.workspaces,
                 "memory_mb" => used.memory_mb,

@@ -168,7 +168,7 @@ impl Session {
             let event = shared.tells(kind).then(|| NewEvent {
                 kind: kind.to_owned(),
                 subject: id.to_string(),
-                data: json!({ "reason": reason, "held": shared.ledger().used() }),
+                data: json!({ "reason": reason, "held": shared.usage().used() }),
             });
             let written = if shared.leaves_something(reason) {
                 let mut decision = Decision::record(Record::Ended { reason, at });

@@ -44,7 +44,7 @@ pub(crate) struct SessionShared {
     /// Its part of the refused calls that are told one by one.
     refused: Bucket,
     /// Held for a few additions, never across an await.
-    ledger: Mutex<QuotaUsage>,
+    usage: Mutex<QuotaUsage>,
     attached: AtomicU32,
     /// Whether the last event of it told of a client.
     told_attached: AtomicBool,
@@ -78,7 +78,7 @@ impl SessionShared {
             account,
             limiter: Limiter::new(&options.rate, NonZeroU32::MIN),
             refused: summary::session_bucket(),
-            ledger: Mutex::new(QuotaUsage::new(options.quota.limit())),
+            usage: Mutex::new(QuotaUsage::new(options.quota.limit())),
             attached: AtomicU32::new(0),
             told_attached: AtomicBool::new(true),
             used: AtomicBool::new(false),
@@ -116,9 +116,9 @@ impl SessionShared {
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, QuotaUsage> {
+    pub(crate) fn usage(&self) -> MutexGuard<'_, QuotaUsage> {
         // Nothing between lock and unlock panics; were it so, the sums still hold.
-        self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Counts one more attachment. Undone by [`SessionShared::detach`].
@@ -155,7 +155,7 @@ impl SessionShared {
 
     /// Whether it owns something.
     pub(super) fn holds(&self) -> bool {
-        self.ledger().holds()
+        self.usage().holds()
     }
 
     /// Whether a refused call of it is told by itself, or only counted.
@@ -200,7 +200,7 @@ impl SessionShared {
     }
 
     pub(crate) fn row(&self) -> SessionRow {
-        let (ended, ledger) = (self.ended(), *self.ledger());
+        let (ended, usage) = (self.ended(), *self.usage());
         let state = match (ended, self.attached()) {
             (Some(_), _) => SessionState::Ended,
             (None, 0) => SessionState::Detached,
@@ -217,8 +217,8 @@ impl SessionShared {
             calls_in_flight: self.calls(),
             calls_total: self.calls_total.load(Relaxed),
             idle_secs: self.idle_for().as_secs(),
-            used: ledger.used(),
-            allowed: ledger.limit(),
+            used: usage.used(),
+            allowed: usage.limit(),
             opened_at: self.about.opened_at,
             ended_at: ended.map(|(at, _)| at),
             end_reason: ended.map(|(_, reason)| reason),

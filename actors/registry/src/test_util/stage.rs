@@ -36,17 +36,17 @@ const NO_END: Resources =
 
 /// The stage's supervisor: starts its children, restarts them, and makes them
 /// fail when told.
-struct Keeper(Children);
+struct Supervisor(Children);
 
 #[derive(Clone)]
-struct KeeperSeed {
+struct SupervisorSeed {
     census: Census,
     registry: (Address<registry::Msg>, RegistrySeed),
     sessions: (Address<sessions::Msg>, SessionsSeed),
     toy: (Address<ToolCall>, Arc<Marks>),
 }
 
-/// What the keeper is told.
+/// What the supervisor is told.
 #[derive(Debug, Clone, Copy)]
 pub enum Order {
     /// Stop a child in order; it stays stopped.
@@ -55,11 +55,11 @@ pub enum Order {
     Crash(&'static str),
 }
 
-impl Entity for Keeper {
+impl Entity for Supervisor {
     type Msg = Order;
-    type Seed = KeeperSeed;
+    type Seed = SupervisorSeed;
 
-    async fn start(seed: KeeperSeed, me: Context<Order>) -> Result<Self, Fault> {
+    async fn start(seed: SupervisorSeed, me: Context<Order>) -> Result<Self, Fault> {
         let mut children = Children::new("", seed.census, me.cell);
         let (address, seed_of) = seed.registry;
         children.start::<Registry>("registry", QUICK, &address, seed_of)?;
@@ -100,7 +100,7 @@ pub struct Stage {
     /// Vital signs of all actors.
     pub census: Census,
     /// The supervisor of all actors.
-    pub keeper: Address<Order>,
+    pub supervisor: Address<Order>,
     cell: ractor::ActorCell,
     dir: Arc<TempDir>,
 }
@@ -159,7 +159,7 @@ impl Stage {
         let registry = Address::vacant(census.probe("registry", "registry", QUICK));
         let sessions = Address::vacant(census.probe("sessions", "sessions", QUICK));
         let toy = Address::vacant(census.probe("toy", "toy", QUICK));
-        let keeper = Address::vacant(census.probe("keeper", "keeper", QUICK));
+        let supervisor = Address::vacant(census.probe("supervisor", "supervisor", QUICK));
         let (handle, seed) = SessionsHandle::restore(
             &options,
             room,
@@ -174,13 +174,13 @@ impl Stage {
             .singleton("toy", Arc::new(toy.clone()))
             .directory("toy", Arc::new(ToyDirectory(toy.clone())));
         assert_eq!(routes.unserved(&catalogue), [""; 0]);
-        let seed = KeeperSeed {
+        let seed = SupervisorSeed {
             census: census.clone(),
             registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
             sessions: (sessions, seed),
             toy: (toy.clone(), marks.clone()),
         };
-        let (cell, _) = spawn_root::<Keeper>(&keeper, seed).await.expect("spawns");
+        let (cell, _) = spawn_root::<Supervisor>(&supervisor, seed).await.expect("spawns");
         let parts = DispatchParts {
             options,
             catalogue: catalogue.clone(),
@@ -207,7 +207,7 @@ impl Stage {
             marks,
             journal,
             census,
-            keeper,
+            supervisor,
             cell,
             dir,
         }
@@ -260,7 +260,7 @@ impl Stage {
             rows.iter().find(|row| row.path == name).map_or(0, |row| row.restarts)
         };
         let before = restarts();
-        self.keeper.send(Order::Crash(name)).expect("the keeper lives");
+        self.supervisor.send(Order::Crash(name)).expect("the supervisor lives");
         eventually("it is restarted", || restarts() > before).await;
         running(&self.census, &[name]).await;
     }

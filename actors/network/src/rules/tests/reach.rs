@@ -152,7 +152,7 @@ impl Model {
 /// What the plan says, in its own words.
 fn allowed(network: &Network, packet: Packet) -> bool {
     let of = |address| {
-        let member = network.members().find(|(_, member)| member.seat.address == address);
+        let member = network.members().find(|(_, member)| member.lease.address == address);
         &member.unwrap().1.policy
     };
     let (opener, target) = (of(packet.opener), of(packet.target));
@@ -167,13 +167,13 @@ fn packets(network: &Network) -> Vec<Packet> {
     let all: Vec<_> = network.members().map(|(_, member)| member).collect();
     let mut packets = Vec::new();
     for opener in &all {
-        for target in all.iter().filter(|target| target.seat != opener.seat) {
+        for target in all.iter().filter(|target| target.lease != opener.lease) {
             let other = (1..).find(|port| !target.policy.allowed_ports.contains(port)).unwrap();
             let ports = target.policy.allowed_ports.iter().copied().chain([other]);
             for (port, protocol) in
                 ports.flat_map(|port| ["tcp", "udp", "gre"].map(|protocol| (port, protocol)))
             {
-                let (opener, target) = (opener.seat.address, target.seat.address);
+                let (opener, target) = (opener.lease.address, target.lease.address);
                 let packet = |is_reply| Packet { opener, target, protocol, port, is_reply };
                 packets.extend([false, true].map(packet));
             }
@@ -219,8 +219,8 @@ fn who_joins_a_group_costs_the_same_whatever_its_size() {
         let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
         let group = |name: &str| Policy { group: Some(name.parse().unwrap()), ..Policy::default() };
         let admit = |network: &mut Network, id, policy| {
-            let seat = network.allot(id).unwrap();
-            network.admit(id, Member { seat, policy, forwards: Vec::new() }).unwrap();
+            let lease = network.allot(id).unwrap();
+            network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
         };
         (0..mates).for_each(|_| admit(&mut network, WorkspaceId::new(), group("a")));
         let id = WorkspaceId::new();

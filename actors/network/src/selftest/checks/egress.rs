@@ -59,7 +59,7 @@ pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
     }
     let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT);
     let server = Server::start(&scene.stage.host, at)?;
-    let a = scene.a().seat;
+    let a = scene.a().lease;
     let path = [SocketAddrV4::new(a.address, PORT), at];
     let frame = frames::udp(AddressLease::at(gateway).mac, a.mac, path, b"to loopback");
     scene.a().send(&frame).map_err(Error::io("send a frame"))?;

@@ -12,7 +12,7 @@ use crate::selftest::talk::{QUIET, Server};
 /// A may do what it likes, and the host's loopback leads to it: nothing but the wall is in its way.
 pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
     let gateway = scene.network.subnet().gateway();
-    let [in_a, in_b] = [scene.a(), scene.b()].map(|guest| guest.seat.address);
+    let [in_a, in_b] = [scene.a(), scene.b()].map(|guest| guest.lease.address);
     let at = |address| SocketAddrV4::new(address, PORT);
     let guests =
         [Server::start(&scene.a().inside, at(in_a))?, Server::start(&scene.b().inside, at(in_b))?];
@@ -47,7 +47,7 @@ pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
 
 /// Datagrams that no routing would lead to the host: to its loopback, to everyone, to a group.
 fn frames_of_a(scene: &mut Scene, any: &Server) -> Result<(), Error> {
-    let (a, bridge) = (scene.a().seat, AddressLease::at(scene.network.subnet().gateway()).mac);
+    let (a, bridge) = (scene.a().lease, AddressLease::at(scene.network.subnet().gateway()).mac);
     let nobody = Ipv4Addr::UNSPECIFIED;
     for (from, to) in [
         (a.address, Ipv4Addr::LOCALHOST),

@@ -14,7 +14,7 @@ fn both(host_ip: Ipv4Addr, host_port: u16, guest_port: u16) -> Vec<Forward> {
 }
 
 pub(super) fn forwards(scene: &mut Scene) -> Result<(), Error> {
-    let in_a = SocketAddrV4::new(scene.a().seat.address, PORT);
+    let in_a = SocketAddrV4::new(scene.a().lease.address, PORT);
     let server = Server::start(&scene.a().inside, in_a)?;
     let inner = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080);
     let outer = SocketAddrV4::new(HOST, 8081);

@@ -17,8 +17,8 @@ fn of(group: &str) -> Policy {
 }
 
 pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
-    let to = SocketAddrV4::new(scene.b().seat.address, PORT);
-    let back = SocketAddrV4::new(scene.a().seat.address, PORT);
+    let to = SocketAddrV4::new(scene.b().lease.address, PORT);
+    let back = SocketAddrV4::new(scene.a().lease.address, PORT);
     let server = Server::start(&scene.b().inside, to)?;
     let other = Server::start(&scene.a().inside, back)?;
     scene.policy(scene.a, of("a"))?;
@@ -60,7 +60,7 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
 
 /// Whether packets of a to b of a protocol that the kernel does not know arrive as promised.
 fn passes(scene: &mut Scene, what: &str, promised: bool) -> Result<(), Error> {
-    let (a, b) = (scene.a().seat, scene.b().seat);
+    let (a, b) = (scene.a().lease, scene.b().lease);
     let gateway = AddressLease::at(scene.network.subnet().gateway()).mac;
     let frame = frames::experiment(gateway, a.mac, [a.address, b.address], MARK);
     scene.b().forget();

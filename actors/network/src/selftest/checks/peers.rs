@@ -15,10 +15,10 @@ const MARK: &[u8] = b"from a stranger";
 const EXPERIMENT: u16 = 0x88b5;
 
 pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
-    let to = SocketAddrV4::new(scene.b().seat.address, PORT);
+    let to = SocketAddrV4::new(scene.b().lease.address, PORT);
     let server = Server::start(&scene.b().inside, to)?;
     scene.closed("a to b", Side::A, to, &server);
-    let back = SocketAddrV4::new(scene.a().seat.address, PORT);
+    let back = SocketAddrV4::new(scene.a().lease.address, PORT);
     let other = Server::start(&scene.a().inside, back)?;
     scene.closed("b to a", Side::B, back, &other);
     // One open side is not enough.
@@ -29,7 +29,7 @@ pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
     scene.b().forget();
     raw(scene, to)?;
     std::thread::sleep(QUIET);
-    let (b, a) = (scene.b(), scene.a().seat.mac);
+    let (b, a) = (scene.b(), scene.a().lease.mac);
     let (marked, from_a) = (b.heard(MARK), b.heard_from(a));
     let seen = format!("{marked} marked frames, {from_a} frames from a's MAC");
     scene.expect("raw frames of a at b", marked == 0 && from_a == 0, seen);
@@ -40,7 +40,7 @@ pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
 
 /// Frames that a hostile kernel would send, to b itself and to everyone.
 fn raw(scene: &Scene, to: SocketAddrV4) -> Result<(), Error> {
-    let (a, b) = (scene.a().seat, scene.b().seat);
+    let (a, b) = (scene.a().lease, scene.b().lease);
     let gateway = scene.network.subnet().gateway();
     let from = SocketAddrV4::new(a.address, PORT);
     for frame in [
@@ -60,14 +60,14 @@ fn raw(scene: &Scene, to: SocketAddrV4) -> Result<(), Error> {
 }
 
 pub(super) fn together(scene: &mut Scene) -> Result<(), Error> {
-    let to = SocketAddrV4::new(scene.b().seat.address, PORT);
+    let to = SocketAddrV4::new(scene.b().lease.address, PORT);
     let server = Server::start(&scene.b().inside, to)?;
     scene.closed("a to b", Side::A, to, &server);
     let open = Policy { allow_inter_vm: true, ..Policy::default() };
     scene.policy(scene.a, open.clone())?;
     scene.policy(scene.b, open.clone())?;
     scene.open("a to b, allowed", Side::A, to);
-    let seen = scene.a().seat.address.to_string();
+    let seen = scene.a().lease.address.to_string();
     scene.expect("b sees a's own address", server.heard(&seen) > 0, seen);
     let elsewhere = SocketAddrV4::new(*to.ip(), PORT + 1);
     let second = Server::start(&scene.b().inside, elsewhere)?;

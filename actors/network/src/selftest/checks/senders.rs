@@ -17,7 +17,7 @@ pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
     scene.policy(scene.a, internet.clone())?;
     scene.policy(scene.b, internet)?;
     scene.open("a by its kernel", Side::A, to);
-    let (a, b) = (scene.a().seat, scene.b().seat);
+    let (a, b) = (scene.a().lease, scene.b().lease);
     let gateway = scene.network.subnet().gateway();
     let bridge = AddressLease::at(gateway).mac;
     let from = |address: Ipv4Addr| [SocketAddrV4::new(address, PORT), to];
@@ -57,7 +57,7 @@ pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
 
 /// A claims b's address and its MAC by ARP; the host must go on believing b.
 fn claims(scene: &mut Scene, bridge: Mac, gateway: Ipv4Addr) -> Result<(), Error> {
-    let (a, b) = (scene.a().seat, scene.b().seat);
+    let (a, b) = (scene.a().lease, scene.b().lease);
     let at_b = SocketAddrV4::new(b.address, PORT);
     let server = Server::start(&scene.b().inside, at_b)?;
     scene.open("the host to b", Side::Host, at_b);

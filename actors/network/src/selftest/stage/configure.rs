@@ -71,14 +71,14 @@ pub(super) async fn world() -> Result<(), Error> {
 }
 
 /// A guest as it is told to be: its address, and everything else by the gateway.
-pub(crate) async fn guest(seat: AddressLease, subnet: Subnet) -> Result<(), Error> {
+pub(crate) async fn guest(lease: AddressLease, subnet: Subnet) -> Result<(), Error> {
     let netlink = connect()?;
     up(&netlink, "lo").await?;
     let index = index(&netlink, FAR).await?;
-    let own = LinkUnspec::new_with_index(index).address(seat.mac.0.to_vec()).build();
+    let own = LinkUnspec::new_with_index(index).address(lease.mac.0.to_vec()).build();
     netlink.link().set(own).execute().await.map_err(Error::netlink("set a MAC"))?;
     up(&netlink, FAR).await?;
-    give(&netlink, index, seat.address, subnet.prefix_len()).await?;
+    give(&netlink, index, lease.address, subnet.prefix_len()).await?;
     default_route(&netlink, subnet.gateway()).await
 }
 

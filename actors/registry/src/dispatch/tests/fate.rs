@@ -126,7 +126,7 @@ async fn a_panic_in_the_mailbox_is_told_as_unknown_and_the_actor_comes_back() {
 #[tokio::test]
 async fn an_actor_that_is_not_there_is_told_as_such_and_nothing_was_done() {
     let stage = Stage::new(Stage::loose()).await;
-    stage.keeper.send(Order::Stop("toy")).expect("the keeper lives");
+    stage.supervisor.send(Order::Stop("toy")).expect("the supervisor lives");
     eventually("the toy is gone", || {
         stage.census.rows().iter().any(|row| row.path == "toy" && row.state == "stopped")
     })

@@ -156,7 +156,10 @@ async fn refused_calls_are_told_one_by_one_while_they_are_few() {
     stage.dispatcher.call(unknown).await.result.expect_err("refused");
     stage.call("toy_echo", json!({ "text": "x" })).await.result.expect("what passes is told");
     // The supervisor tells what it counted when it stops, too.
-    stage.keeper.send(crate::test_util::stage::Order::Stop("sessions")).expect("the keeper lives");
+    stage
+        .supervisor
+        .send(crate::test_util::stage::Order::Stop("sessions"))
+        .expect("the supervisor lives");
     let summary = stage.events("calls.refused", 1).await.remove(0);
     let told = stage.events("call.finished", 22).await;
     let outcome = |nth: usize| told[nth].data["outcome"].clone();

@@ -143,7 +143,7 @@ pub struct AddressLease {
 }
 
 impl AddressLease {
-    /// The seat of an address; its MAC follows from it.
+    /// The lease of an address; its MAC follows from it.
     pub fn at(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         // Locally administered, unicast.

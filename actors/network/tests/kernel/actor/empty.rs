@@ -66,8 +66,8 @@ fn knock(guest: &StandIn, gateway: Ipv4Addr, end: &AtomicBool) {
             break;
         }
         for to in targets {
-            let path = [SocketAddrV4::new(guest.seat.address, port), SocketAddrV4::new(to, PORT)];
-            let frame = frames::udp(AddressLease::at(gateway).mac, guest.seat.mac, path, b"knock");
+            let path = [SocketAddrV4::new(guest.lease.address, port), SocketAddrV4::new(to, PORT)];
+            let frame = frames::udp(AddressLease::at(gateway).mac, guest.lease.mac, path, b"knock");
             // A tap that is full or down for a moment.
             let _ = guest.send(&frame);
         }
@@ -98,11 +98,11 @@ fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
         let (made, results) = mpsc::channel();
         scope.spawn(move || stage.host.block_on(move || daemon(turns, made)));
         let [a, b] = [(); 2].map(|()| {
-            let (seat, cable) = results.recv().unwrap().expect("a member");
+            let (lease, cable) = results.recv().unwrap().expect("a member");
             let Netdev::Tap(cable) = cable else { panic!("no tap") };
-            StandIn::plug(cable.try_clone().unwrap(), seat, subnet).unwrap()
+            StandIn::plug(cable.try_clone().unwrap(), lease, subnet).unwrap()
         });
-        let _in_b = Server::start(&b.inside, at(b.seat.address)).unwrap();
+        let _in_b = Server::start(&b.inside, at(b.lease.address)).unwrap();
         let ends = Ends(Arc::default());
         let (a, end) = (Arc::new(a), ends.0.clone());
         let knocks = a.clone();
@@ -112,7 +112,7 @@ fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
             assert!(results.recv().unwrap().is_none());
         };
         let allowed = |patience| {
-            [PUBLIC, b.seat.address].map(|to| talk::tcp(&a.inside, at(to), patience).is_ok())
+            [PUBLIC, b.lease.address].map(|to| talk::tcp(&a.inside, at(to), patience).is_ok())
         };
         assert_eq!(allowed(PATIENCE), [true; 2]);
         // The one packet that is between the bridge's rules and the host's goes on.

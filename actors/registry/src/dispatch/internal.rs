@@ -1,7 +1,7 @@
 //! A call of the daemon's own for a session: resolved, validated, admitted, told as an event.
 //!
 //! It passes no policies, for the call that it is part of has passed them, and takes no tokens,
-//! for that call paid. Quota is reserved by the actor, as always, out of what the errand brings if it
+//! for that call paid. Quota is reserved by the actor, as always, out of what the call brings if it
 //! brings any.
 
 use async_trait::async_trait;
@@ -19,12 +19,12 @@ use crate::View;
 impl Tools for Dispatcher {
     async fn call(
         &self,
-        errand: InternalCall,
+        internal: InternalCall,
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let mut trail = Trail::of(self.0.events.clone(), errand.session, Door::Internal, tool);
-        let result = self.run(errand, tool, args, &mut trail).await;
+        let mut trail = Trail::of(self.0.events.clone(), internal.session, Door::Internal, tool);
+        let result = self.run(internal, tool, args, &mut trail).await;
         trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
     }
 }
@@ -32,13 +32,13 @@ impl Tools for Dispatcher {
 impl Dispatcher {
     async fn run(
         &self,
-        errand: InternalCall,
+        internal: InternalCall,
         tool: &'static str,
         args: Value,
         trail: &mut Trail,
     ) -> Result<Value, ToolError> {
         let inner = &*self.0;
-        let InternalCall { session, deadline, cancel, progress, reserved } = errand;
+        let InternalCall { session, deadline, cancel, progress, reserved } = internal;
         if let Value::Object(args) = &args {
             trail.input(args);
         }

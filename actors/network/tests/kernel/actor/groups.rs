@@ -154,7 +154,7 @@ async fn look(folder: PathBuf, [mate, id]: [WorkspaceId; 2], ends_in: bool, told
     let (mate, own) = (plug(&daemon, mate).await, plug(&daemon, id).await);
     let packets = tokio::task::spawn_blocking(move || {
         for (from, to) in [(&mate, &own), (&own, &mate)] {
-            let at = SocketAddrV4::new(to.seat.address, 7070);
+            let at = SocketAddrV4::new(to.lease.address, 7070);
             let server = Server::start(&to.inside, at).unwrap();
             let patience = if ends_in { PATIENCE } else { QUIET };
             let answer = talk::tcp(&from.inside, at, patience);
