@@ -128,6 +128,12 @@ impl ToolError {
         self
     }
 
+    /// Reports that nothing has this name, which the message shows as far as 80 characters.
+    pub fn not_found(layer: Layer, code: &ErrorCode, what: &str, name: &str) -> Self {
+        let shown: String = name.chars().take(80).collect();
+        Self::new(layer, code, format!("there is no {what} `{shown}`"))
+    }
+
     /// Rejects input that is well-formed JSON but makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Layer::Actor, codes::INVALID_INPUT, message)

@@ -17,9 +17,8 @@ use tokio::sync::watch;
 use super::Msg;
 use super::backend::Backend;
 use super::records::Logs;
-use crate::Options;
 use crate::plan::{Network, Subnet, Tag};
-use crate::{Error, Mode, Options, codes};
+use crate::{Options, codes};
 
 /// How long the self-test may take until callers are told to come again.
 const BACKEND_PATIENCE: Duration = Duration::from_secs(60);

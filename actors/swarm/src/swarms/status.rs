@@ -17,7 +17,6 @@ use crate::{
     tools::{SwarmCancel, SwarmCancelled, SwarmResult, SwarmStatus, SwarmStatusResult},
 };
 
-
 impl Swarms {
     pub(crate) fn status(
         &mut self,

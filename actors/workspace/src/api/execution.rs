@@ -6,6 +6,11 @@ use hivekeep_kernel::JobId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The longest time limit of a command.
+pub(crate) const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
+/// Most output of one stream that a call returns.
+const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+
 /// Run a shell command in a running workspace and wait for it. A command that
 /// exits with another code than 0 is a success of the tool. Processes it leaves
 /// behind are ended with it; for those use exec_background.
@@ -17,6 +22,7 @@ pub struct Exec {
     /// Script for /bin/sh.
     pub command: String,
     /// Wall-clock limit in seconds, 1 to 86400; at its end the whole process tree is killed.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "default_timeout_secs")]
     pub timeout_secs: u64,
     /// Directory to run in; default /workspace.
@@ -25,6 +31,7 @@ pub struct Exec {
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Bytes of stdout, and of stderr, to return; output beyond is counted and dropped with a notice.
+    #[schemars(range(max = MAX_OUTPUT_BYTES))]
     #[serde(default = "default_output_bytes")]
     pub max_output_bytes: u64,
 }
@@ -70,38 +77,42 @@ fn is_zero(n: &u32) -> bool {
 /// the client and the daemon. Polling consumes nothing and works while the job
 /// runs and after it ended.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ExecBackground {
     /// Id or name of the workspace.
     pub workspace_id: String,
-    /// What to do.
-    pub action: JobAction,
-    /// start: script for /bin/sh.
-    pub command: Option<String>,
-    /// start: directory to run in; default /workspace.
-    pub workdir: Option<String>,
-    /// start: environment variables, over those of set_env.
-    pub env: Option<BTreeMap<String, String>>,
-    /// poll, kill: the job.
-    pub job_id: Option<JobId>,
-    /// kill: signal number, 1 to 64; default 9.
-    pub signal: Option<i32>,
-    /// poll: return stdout from this byte on; default 0. Pass the last stdout_next to read only what is new.
-    pub stdout_from: Option<u64>,
-    /// poll: return stderr from this byte on; default 0.
-    pub stderr_from: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) action: JobAction,
 }
 
-/// What to do with a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum JobAction {
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum JobAction {
     /// Start one.
-    Start,
+    Start {
+        /// Script for /bin/sh.
+        command: String,
+        /// Directory to run in; default /workspace.
+        workdir: Option<String>,
+        /// Environment variables, over those of set_env.
+        env: Option<BTreeMap<String, String>>,
+    },
     /// Look at one.
-    Poll,
+    Poll {
+        /// The job.
+        job_id: JobId,
+        /// Return stdout from this byte on; default 0. Pass the last stdout_next to read only what is new.
+        stdout_from: Option<u64>,
+        /// Return stderr from this byte on; default 0.
+        stderr_from: Option<u64>,
+    },
     /// Signal one.
-    Kill,
+    Kill {
+        /// The job.
+        job_id: JobId,
+        /// Signal number; default 9.
+        #[schemars(range(min = 1, max = 64))]
+        signal: Option<i32>,
+    },
 }
 
 /// A job, as far as the action shows it.

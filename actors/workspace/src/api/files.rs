@@ -47,6 +47,7 @@ pub struct FileRead {
     #[serde(default)]
     pub offset: u64,
     /// Most bytes to read; default and limit 16 MiB.
+    #[schemars(range(max = MAX_TEXT_BYTES))]
     pub limit: Option<u64>,
 }
 
@@ -74,6 +75,7 @@ pub struct FileEdit {
     /// Absolute path in the workspace.
     pub path: String,
     /// Exact text to find; not empty.
+    #[schemars(length(min = 1))]
     pub old_string: String,
     /// What to put in its place.
     pub new_string: String,
@@ -106,6 +108,7 @@ pub struct FileList {
     /// Continue after this name: the `next` of the page before.
     pub after: Option<String>,
     /// Most entries, 1 to 2000.
+    #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
     pub limit: u32,
 }

@@ -17,6 +17,7 @@ pub(crate) const MAX_SOURCES: usize = 20;
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceMerge {
     /// Ids or names of 1 to 20 workspaces whose HEAD is merged, in this order.
+    #[schemars(length(min = 1, max = MAX_SOURCES))]
     pub source_workspaces: Vec<String>,
     /// Id or name of the workspace whose current branch gets the commits.
     pub target_workspace: String,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::execution::default_output_bytes;
+use super::execution::{MAX_TIMEOUT_SECS, default_output_bytes};
 
 /// Most workspaces of one call.
 pub(crate) const MAX_WORKSPACES: usize = 20;
@@ -16,10 +16,12 @@ pub(crate) const MAX_WORKSPACES: usize = 20;
 #[serde(deny_unknown_fields)]
 pub struct ExecParallel {
     /// Ids or names of 1 to 20 workspaces.
+    #[schemars(length(min = 1, max = MAX_WORKSPACES))]
     pub workspace_ids: Vec<String>,
     /// One command for all, or a list with one for each.
     pub commands: Commands,
     /// Wall-clock limit of each command in seconds, 1 to 86400.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "default_timeout_secs")]
     pub timeout_secs: u64,
     /// Directory to run in; default /workspace.

@@ -5,6 +5,8 @@ use hivekeep_machine::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::execution::MAX_TIMEOUT_SECS;
+
 /// Limit of one command when the input names none.
 pub(crate) const DEFAULT_TIMEOUT_SECS: u64 = 300;
 
@@ -22,8 +24,10 @@ pub struct WorkspacePrepare {
     /// Repository to clone to /workspace: https://, http://, git://, ssh:// or file:///. Credentials in it are used once and kept nowhere.
     pub git_url: Option<String>,
     /// Scripts for /bin/sh, run in /workspace one after the other, at most 64; the first that does not exit with 0 ends the preparation.
+    #[schemars(length(max = 64))]
     pub setup_commands: Option<Vec<String>>,
     /// Wall-clock limit of the clone and of each command in seconds, 1 to 86400. Default: 300.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     pub timeout_secs: Option<u64>,
     /// Virtual CPUs.
     pub vcpus: Option<u32>,

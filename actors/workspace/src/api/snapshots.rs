@@ -7,36 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::{phase::Phase, records::Fork, snapshots::SnapshotNode};
 
+/// Forks that one call makes.
+const MAX_COUNT: u32 = 20;
+
 /// Create, restore, list or delete snapshots of a workspace. A snapshot keeps the
 /// disk and, asked for, the memory with everything that runs. Restoring goes back
 /// to any of them and keeps the others; what was not snapshotted is lost.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Snapshot {
     /// Id or name of the workspace.
     pub workspace_id: String,
-    /// What to do.
-    pub action: SnapshotAction,
-    /// create, restore, delete: name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
-    pub name: Option<String>,
-    /// create: keep the memory too, so that a restore or a fork goes on where this was. Needs a running `vm` workspace. Default: false.
-    pub include_memory: Option<bool>,
-    /// restore: also remove the snapshots made after this one. Default: false, they stay and can be restored.
-    pub discard_newer: Option<bool>,
+    #[serde(flatten)]
+    pub(crate) action: SnapshotAction,
 }
 
-/// What to do with snapshots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SnapshotAction {
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum SnapshotAction {
     /// Make one.
-    Create,
+    Create {
+        /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
+        name: String,
+        /// Keep the memory too, so that a restore or a fork goes on where this was. Needs a running `vm` workspace. Default: false.
+        include_memory: Option<bool>,
+    },
     /// Go back to one.
-    Restore,
+    Restore {
+        /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
+        name: String,
+        /// Also remove the snapshots made after this one. Default: false, they stay and can be restored.
+        discard_newer: Option<bool>,
+    },
     /// Show all.
     List,
     /// Remove one.
-    Delete,
+    Delete {
+        /// Name of the snapshot, 1 to 128 of A-Z, a-z, 0-9, ., _ and -.
+        name: String,
+    },
 }
 
 /// What became of the action.
@@ -156,6 +164,7 @@ pub struct WorkspaceFork {
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
     /// How many, 1 to 20. Default: 1.
+    #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
     pub name_prefix: Option<String>,
@@ -185,6 +194,7 @@ pub struct WorkspaceBranch {
     /// Name of the new workspace, when it is one.
     pub new_name: Option<String>,
     /// How many, 1 to 20. Default: 1.
+    #[schemars(range(min = 1, max = MAX_COUNT))]
     pub count: Option<u32>,
     /// Several are named after this, with the first free numbers. Default: worker.
     pub name_prefix: Option<String>,

@@ -11,8 +11,7 @@ use hivekeep_git::{
     api::{GitCloned, GitCommitted, GitDiffed, GitPushed, GitStatusResult},
 };
 
-use super::execution::MAX_TIMEOUT_SECS;
-use crate::workspace::Workspace;
+use crate::{api::execution::MAX_TIMEOUT_SECS, workspace::Workspace};
 
 /// Clone a repository in a running workspace. A server that asks who one is gets
 /// `credential`, or what the operator configured for it; neither is ever written

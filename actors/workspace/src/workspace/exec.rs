@@ -8,6 +8,7 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, link_state};
+use crate::codes;
 use crate::{
     api::execution::{Exec, ExecResult},
     phase::Want,
@@ -42,13 +43,6 @@ impl Workspace {
         input: Exec,
     ) -> Result<Reply<ExecResult>, ToolError> {
         self.on(Want::Guest)?;
-        if !(1..=MAX_TIMEOUT_SECS).contains(&input.timeout_secs) {
-            return Err(ToolError::invalid("timeout_secs must be 1 to 86400"));
-        }
-        if input.max_output_bytes > MAX_OUTPUT_BYTES {
-            return Err(ToolError::invalid("max_output_bytes may be at most 16777216")
-                .next("write more to a file and use file_transfer"));
-        }
         let limit = Duration::from_secs(input.timeout_secs);
         let request = hivekeep_protocol::Exec {
             argv: Argv::Shell(input.command),

@@ -8,6 +8,7 @@ use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
 use super::{Workspace, link_state};
+use crate::codes;
 use crate::{
     api::files::{
         FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,

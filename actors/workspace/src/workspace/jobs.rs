@@ -115,9 +115,6 @@ impl Workspace {
         signal: i32,
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
-        if !(1..=64).contains(&signal) {
-            return Err(ToolError::invalid("signal must be 1 to 64"));
-        }
         let (mut link_state, cx) = (self.link_state.subscribe(), cx.clone());
         let patience = Duration::from_secs(self.handle.shared.options.link_wait_secs);
         Ok(Reply::later(async move {

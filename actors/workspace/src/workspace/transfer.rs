@@ -20,6 +20,7 @@ use rustix::{
 
 use self::sink::DiskSink;
 use super::{Workspace, link_state};
+use crate::codes;
 use crate::{
     api::files::{Direction, FileTransfer, FileTransferred},
     transfer_quota::{self, TransferQuota},

@@ -7,11 +7,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
 use crate::codes;
-use crate::{
-    api::merge::{MAX_SOURCES, WorkspaceMerge},
-    directory::Card,
-    workspace,
-};
+use crate::{api::merge::WorkspaceMerge, directory::Card, workspace};
 
 /// Where a repository is when nobody says.
 const DEFAULT_PATH: &str = "/workspace";

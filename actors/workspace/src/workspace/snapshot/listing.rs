@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, io::ErrorKind};
 
 use hivekeep_kernel::{Layer, Reply, ToolError};
 
-use super::MAX_NAME;
 use crate::codes;
 use crate::{
     api::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
