@@ -77,7 +77,7 @@ pub(crate) fn no_team(name: &str) -> ToolError {
 
 pub(crate) fn no_member(team: &str, agent: &str, members: Vec<String>) -> ToolError {
     let shown: String = agent.chars().take(80).collect();
-    let message = format!("`{shown}` is no member of `{team}`");
+    let message = format!("`{shown}` is not a member of `{team}`");
     ToolError::new(Layer::Actor, codes::MEMBER_NOT_FOUND, message)
         .next(format!("its members are {}", members.join(", ")))
         .detail("members", members)

@@ -104,17 +104,23 @@ fn apply<S: Sourced>(log: &Inner<S>, entries: &[Entry<S>], upto: Seq) -> Result<
     Ok(())
 }
 
-/// Makes a snapshot of a long stream.
+/// Makes a snapshot of a long stream. The state is encoded off the async threads, and without the
+/// log's lock; it stays the durable one, for this task alone makes another.
 async fn fold<S: Sourced>(log: &Inner<S>) {
-    let (upto, bytes) = {
+    let (upto, state) = {
         let mut held = log.held();
         if !held.fold_due() {
             return;
         }
         // A snapshot that cannot be made is tried again after as many records.
         held.unfolded = 0;
-        let Some(bytes) = held.durable.as_ref().and_then(S::fold) else { return };
-        (held.upto, bytes)
+        (held.upto, held.durable.clone())
+    };
+    let folded = tokio::task::spawn_blocking(move || state.as_ref().and_then(S::fold)).await;
+    let bytes = match folded {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return,
+        Err(error) => return tracing::error!(stream = %log.stream, %error, "no snapshot was made"),
     };
     if let Err(error) = log.journal.snapshot(&log.stream, upto, bytes).await {
         let stream = &log.stream;

@@ -44,9 +44,9 @@ impl Assignment {
     /// `invalid_task`, with the field.
     pub fn parse(content: &str) -> Result<Self, ToolError> {
         let value: Value = serde_json::from_str(content)
-            .map_err(|error| wrong("content", format!("is no JSON: {error}")))?;
+            .map_err(|error| wrong("content", format!("is not JSON: {error}")))?;
         let Value::Object(mut fields) = value else {
-            return Err(wrong("content", "is JSON, but no object"));
+            return Err(wrong("content", "is JSON, but not an object"));
         };
         let task_id =
             text(&mut fields, "task_id")?.ok_or_else(|| wrong("task_id", "is missing"))?;
@@ -68,7 +68,7 @@ impl Assignment {
         let env = env(&mut fields)?;
         let timeout_secs = timeout(&mut fields)?;
         if let Some(unknown) = fields.keys().next() {
-            return Err(wrong(unknown, "is no field of a task"));
+            return Err(wrong(unknown, "is not a field of a task"));
         }
         Ok(Self { task_id, command, workdir, env, timeout_secs })
     }
@@ -116,7 +116,7 @@ fn env(fields: &mut Map<String, Value>) -> Result<BTreeMap<String, String>, Tool
         let field = format!("env.{name}");
         let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
         if !head || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return Err(wrong(&field, "is no variable name"));
+            return Err(wrong(&field, "is not a variable name"));
         }
         match value {
             Value::String(text) if text.contains('\0') => {
