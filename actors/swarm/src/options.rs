@@ -1,4 +1,4 @@
-//! What can be configured about swarms.
+//! Options of swarms.
 
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;

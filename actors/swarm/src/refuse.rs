@@ -1,4 +1,4 @@
-//! What callers are told when something is refused or fails.
+//! Errors that callers are told.
 
 use crate::codes;
 use hivekeep_kernel::{Layer, SwarmId, ToolError};

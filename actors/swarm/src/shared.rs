@@ -1,4 +1,4 @@
-//! What the actors of this crate share; it outlives their restarts.
+//! Shared state of the actors of this crate; it outlives their restarts.
 
 use std::{
     collections::HashMap,

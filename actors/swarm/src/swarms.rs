@@ -54,8 +54,11 @@ enum Inner {
     /// It was not planned after all.
     Drop(SwarmId),
     /// Its plan is durable: run it.
-    Start(SwarmId, SagaHandle<SwarmSaga>, Reservation, oneshot::Sender<Result<(), Fault>>),
+    Start(SwarmId, SagaHandle<SwarmSaga>, Reservation, oneshot::Sender<Started>),
 }
+
+/// The handle that is watched from then on.
+type Started = Result<SagaHandle<SwarmSaga>, Fault>;
 
 impl From<ToolCall> for Msg {
     fn from(call: ToolCall) -> Self {
@@ -99,7 +102,7 @@ impl Entity for Swarms {
             Inner::Admit(plan, reply) => drop(reply.send(self.admit(&plan))),
             Inner::Drop(id) => drop(self.swarms.remove(id)),
             Inner::Start(id, handle, room, reply) => {
-                drop(reply.send(self.run_swarm(id, handle, Some(room))));
+                drop(reply.send(self.start_planned(id, handle, room)));
             }
         }
         Ok(())
@@ -154,6 +157,19 @@ impl Swarms {
             }
             Refused::NameTaken(id) => ToolError::internal(format!("the swarm {id} has no name")),
         })
+    }
+
+    /// Starts a swarm that was planned just now, unless this incarnation has read its plan already.
+    fn start_planned(
+        &mut self,
+        id: SwarmId,
+        handle: SagaHandle<SwarmSaga>,
+        room: Reservation,
+    ) -> Started {
+        match self.swarms.get(id) {
+            Some(SwarmMember::Saga(known)) => Ok(known.clone()),
+            _ => self.run_swarm(id, handle.clone(), Some(room)).map(|()| handle),
+        }
     }
 
     /// Gives a swarm its actor; `fresh` is the room of one that was planned just now.

@@ -1,4 +1,4 @@
-//! What a swarm made is removed, now or later, or left to its session.
+//! The removal of what a swarm made: now, later, or not at all, and then it is left to its session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -97,9 +97,9 @@ impl SwarmSaga {
         forks: Vec<(usize, String, Option<WorkspaceId>)>,
     ) -> Vec<(usize, String, Option<WorkspaceId>, Result<(), ToolError>)> {
         let removes = forks.into_iter().map(|(at, name, worker)| async move {
-            let whom = OnBehalfOf::own(owner, PATIENCE);
+            let caller = OnBehalfOf::own(owner, PATIENCE);
             let key = worker.map_or(name.clone(), |id| id.to_string());
-            let outcome = self.shared.tools.remove(self.id, &whom, &key).await;
+            let outcome = self.shared.tools.remove(self.id, &caller, &key).await;
             (at, name, worker, outcome)
         });
         stream::iter(removes).buffer_unordered(AT_ONCE).collect().await

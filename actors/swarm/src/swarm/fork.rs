@@ -1,4 +1,4 @@
-//! A machine that is asked something while it may be down.
+//! A client of one machine, which is asked again while it is down.
 
 use crate::codes;
 use std::{
@@ -39,7 +39,7 @@ impl<'r> Fork<'r> {
     /// What was answered last, when asking again makes no sense.
     pub(super) async fn reach<T, F: Future<Output = Result<T, ToolError>>>(
         &self,
-        whom: &OnBehalfOf,
+        caller: &OnBehalfOf,
         ask: impl Fn() -> F,
     ) -> Result<T, ToolError> {
         loop {
@@ -51,13 +51,14 @@ impl<'r> Fork<'r> {
                 self.revive().await?
             } else if error.is(codes::WORKSPACE_NOT_FOUND) {
                 // Only of a list it is believed that a workspace is not there.
-                let rows = self.run.shared.tools.workspaces(self.run.id, whom).await?;
-                rows.iter().any(|row| row.workspace_id == self.worker)
-            } else {
-                let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
-                error.retryable || error.is_any(&soon)
+                "workspace_not_found" => {
+                    let rows = self.run.shared.tools.workspaces(self.run.id, caller).await?;
+                    rows.iter().any(|row| row.workspace_id == self.worker)
+                }
+                "guest_unreachable" | "actor_unavailable" | "busy" => true,
+                _ => error.retryable,
             };
-            whom.wait_or(error, passing).await?;
+            caller.wait_or(error, passing).await?;
         }
     }
 
@@ -65,7 +66,7 @@ impl<'r> Fork<'r> {
     ///
     /// # Errors
     /// As [`Fork::reach`]; `workspace_state` when it stands still or cannot be started.
-    pub(super) async fn raise(&self, whom: &OnBehalfOf) -> Result<(), ToolError> {
+    pub(super) async fn raise(&self, caller: &OnBehalfOf) -> Result<(), ToolError> {
         let look = || async {
             match self.state().await?.as_str() {
                 "running" => Ok(()),
@@ -75,7 +76,7 @@ impl<'r> Fork<'r> {
                 }
             }
         };
-        self.reach(whom, look).await
+        self.reach(caller, look).await
     }
 
     /// Whether no machine runs, so that nothing runs in it.
@@ -84,8 +85,8 @@ impl<'r> Fork<'r> {
     }
 
     async fn state(&self) -> Result<String, ToolError> {
-        let (whom, key) = (OnBehalfOf::own(self.owner, PATIENCE), self.worker.to_string());
-        Ok(self.run.shared.tools.look(self.run.id, &whom, &key).await?.state)
+        let (caller, key) = (OnBehalfOf::own(self.owner, PATIENCE), self.worker.to_string());
+        Ok(self.run.shared.tools.look(self.run.id, &caller, &key).await?.state)
     }
 
     /// Whether it may answer soon.
@@ -102,9 +103,9 @@ impl<'r> Fork<'r> {
         }
         let worker = self.worker;
         tracing::info!(%worker, %state, "the machine of a swarm is started again");
-        let whom = OnBehalfOf::own(self.owner, PATIENCE);
+        let caller = OnBehalfOf::own(self.owner, PATIENCE);
         let args = json!({ "workspace_id": worker });
-        let asked = self.run.shared.tools.call(self.run.id, &whom, "workspace_start", args);
+        let asked = self.run.shared.tools.call(self.run.id, &caller, "workspace_start", args);
         match asked.await.map(|_: IgnoredAny| true) {
             // Somebody else starts or stops it just now.
             Err(error) if error.retryable || error.is(codes::WORKSPACE_STATE) => {

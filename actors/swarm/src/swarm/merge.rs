@@ -29,10 +29,10 @@ impl SwarmSaga {
         self.unless_closing().await;
         self.release_room();
         let state = self.state();
-        let Some(wish) = &state.plan.merge else { return Ok(()) };
+        let Some(wanted) = &state.plan.merge else { return Ok(()) };
         let blank = SwarmMerge {
-            strategy: wish.strategy,
-            target_workspace: wish.target,
+            strategy: wanted.strategy,
+            target_workspace: wanted.target,
             success: false,
             repeated: state.merging,
             detail: None,
@@ -58,7 +58,7 @@ impl SwarmSaga {
                 true => CancellationToken::new(),
                 false => self.handle.cancelled().child_token(),
             };
-            match self.ask_merge(&state.plan, wish, &sources, cancel).await {
+            match self.ask_merge(&state.plan, wanted, &sources, cancel).await {
                 Ok(detail) => {
                     let success = detail["success"] == true;
                     let why = "not every task's commits could be merged; detail says which";
@@ -72,7 +72,7 @@ impl SwarmSaga {
             }
         };
         fault_point!("swarm.after_merge");
-        self.tell("swarm.merged", json!({ "target": wish.target, "success": merge.success }));
+        self.tell("swarm.merged", json!({ "target": wanted.target, "success": merge.success }));
         self.handle.record(Record::Merged { merge: Box::new(merge) }).await
     }
 
@@ -82,40 +82,44 @@ impl SwarmSaga {
     async fn ask_merge(
         &self,
         plan: &Plan,
-        wish: &MergePlan,
+        wanted: &MergePlan,
         sources: &[WorkspaceId],
         cancel: CancellationToken,
     ) -> Result<Value, ToolError> {
         let args = json!({
-            "source_workspaces": sources, "target_workspace": wish.target,
-            "strategy": wish.strategy,
+            "source_workspaces": sources, "target_workspace": wanted.target,
+            "strategy": wanted.strategy,
         });
-        let whom = OnBehalfOf { cancel, ..OnBehalfOf::own(plan.owner, PATIENCE) };
+        let caller = OnBehalfOf { cancel, ..OnBehalfOf::own(plan.owner, PATIENCE) };
         let until = Instant::now() + REACHING;
-        let sides = [wish.target].into_iter().chain(sources.iter().copied());
+        let sides = [wanted.target].into_iter().chain(sources.iter().copied());
         let sides: Vec<_> = sides.map(|side| Fork::of(self, plan.owner, side)).collect();
         loop {
             // Of what stays down the merge itself tells.
-            let raising = OnBehalfOf { deadline: until, ..whom.clone() };
+            let raising = OnBehalfOf { deadline: until, ..caller.clone() };
             for outcome in join_all(sides.iter().map(|side| side.raise(&raising))).await {
                 if let Err(error) = outcome {
                     tracing::warn!(swarm = %self.id, %error, "a side of a merge is not up");
                 }
             }
             let again = Instant::now() < until;
-            let asked =
-                self.shared.tools.call::<_, Value>(self.id, &whom, "workspace_merge", args.clone());
+            let asked = self.shared.tools.call::<_, Value>(
+                self.id,
+                &caller,
+                "workspace_merge",
+                args.clone(),
+            );
             match asked.await {
                 Ok(detail) if !(again && only_unreached(&detail)) => return Ok(detail),
                 Ok(detail) => {
-                    if whom.wait_or(ToolError::cancelled(), true).await.is_err() {
+                    if caller.wait_or(ToolError::cancelled(), true).await.is_err() {
                         return Ok(detail);
                     }
                 }
                 Err(error) => {
                     let passing =
                         error.is(codes::MERGE_IN_PROGRESS) || (again && unreached(&error.code));
-                    whom.wait_or(error, passing).await?;
+                    caller.wait_or(error, passing).await?;
                 }
             }
         }

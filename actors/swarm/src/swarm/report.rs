@@ -1,4 +1,4 @@
-//! What a swarm answers of itself. Pure.
+//! A projection of a swarm into the answers of its tools. Pure.
 
 use std::sync::Arc;
 

@@ -91,9 +91,9 @@ impl SwarmSaga {
     async fn make_room(&self, plan: &Plan, task: usize, worker: WorkspaceId) {
         let until = Instant::now() + HOLDING;
         loop {
-            let whom =
+            let caller =
                 OnBehalfOf { reserved: self.room(), ..OnBehalfOf::own(plan.owner, REMOVING) };
-            let removed = self.shared.tools.remove(self.id, &whom, &worker.to_string()).await;
+            let removed = self.shared.tools.remove(self.id, &caller, &worker.to_string()).await;
             let Err(error) = removed else {
                 return self.handle.update(|live| {
                     live.removed.insert(task);
@@ -178,8 +178,8 @@ impl SwarmSaga {
         }
         let plan = &state.plan;
         let begun = Instant::now();
-        let whom = OnBehalfOf { reserved: self.room(), ..self.whom(plan, FORKING) };
-        let found = if self.resumed { self.find(task, plan, &whom).await? } else { None };
+        let caller = OnBehalfOf { reserved: self.room(), ..self.caller(plan, FORKING) };
+        let found = if self.resumed { self.find(task, plan, &caller).await? } else { None };
         if self.is_cancelled() {
             return Err(ToolError::cancelled().into());
         }
@@ -193,7 +193,7 @@ impl SwarmSaga {
                 if let Some(allow) = plan.allow_internet {
                     args["allow_internet"] = json!(allow);
                 }
-                let made: Made = self.shared.tools.call(self.id, &whom, tool, args).await?;
+                let made: Made = self.shared.tools.call(self.id, &caller, tool, args).await?;
                 made.workspace_id
             }
         };
@@ -210,13 +210,13 @@ impl SwarmSaga {
         &self,
         task: usize,
         plan: &Plan,
-        whom: &OnBehalfOf,
+        caller: &OnBehalfOf,
     ) -> Result<Option<WorkspaceId>, ToolError> {
         let name = &plan.tasks[task].workspace;
         loop {
-            let rows = self.shared.tools.workspaces(self.id, whom).await?;
+            let rows = self.shared.tools.workspaces(self.id, caller).await?;
             let Some(row) = rows.into_iter().find(|row| row.name == *name) else { return Ok(None) };
-            let state = match self.shared.tools.look(self.id, whom, name).await {
+            let state = match self.shared.tools.look(self.id, caller, name).await {
                 Ok(details) => details.state,
                 Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => continue,
                 Err(error) => return Err(error),
@@ -226,10 +226,10 @@ impl SwarmSaga {
                 "creating" | "starting" | "stopping" | "destroying" => {
                     let message = format!("the fork `{name}` stays {state}");
                     let error = ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message);
-                    whom.wait_or(error, true).await?;
+                    caller.wait_or(error, true).await?;
                 }
                 _ => {
-                    self.shared.tools.remove(self.id, whom, name).await?;
+                    self.shared.tools.remove(self.id, caller, name).await?;
                     return Ok(None);
                 }
             }
@@ -239,23 +239,23 @@ impl SwarmSaga {
     /// Whether the guest has the task, or what became of it. The board first: what ends between
     /// the two looks is found by the second.
     async fn is_put(&self, plan: &Plan, fork: &Fork<'_>) -> Result<bool, ToolError> {
-        let (whom, id) = (self.whom(plan, PATIENCE), self.id.to_string());
-        let board = fork.reach(&whom, || self.shared.tasks.board(fork.worker)).await?;
+        let (caller, id) = (self.caller(plan, PATIENCE), self.id.to_string());
+        let board = fork.reach(&caller, || self.shared.tasks.board(fork.worker)).await?;
         if board.queued.contains(&id) || board.running.contains(&id) {
             return Ok(true);
         }
-        Ok(self.result(fork, &whom).await?.is_some())
+        Ok(self.result(fork, &caller).await?.is_some())
     }
 
     /// Writes what every fork gets.
     async fn furnish(&self, plan: &Plan, fork: &Fork<'_>) -> Result<(), ToolError> {
-        let whom = self.whom(plan, PATIENCE);
+        let caller = self.caller(plan, PATIENCE);
         for ContextFile { path, content } in &plan.contexts {
             let args = json!({
                 "workspace_id": fork.worker, "path": path, "content": content, "mode": "0600",
             });
-            let write = || self.shared.tools.call(self.id, &whom, "file_write", args.clone());
-            let _written: IgnoredAny = fork.reach(&whom, write).await?;
+            let write = || self.shared.tools.call(self.id, &caller, "file_write", args.clone());
+            let _written: IgnoredAny = fork.reach(&caller, write).await?;
         }
         Ok(())
     }
@@ -278,9 +278,9 @@ impl SwarmSaga {
             env,
             timeout_secs: plan.timeout_secs,
         };
-        let whom = self.whom(plan, PATIENCE);
+        let caller = self.caller(plan, PATIENCE);
         let put = || self.shared.tasks.put(fork.worker, assignment.clone());
-        Ok(fork.reach(&whom, put).await?.result)
+        Ok(fork.reach(&caller, put).await?.result)
     }
 
     async fn await_result(&self, plan: &Plan, fork: &Fork<'_>) -> Result<TaskResult, ToolError> {
@@ -291,7 +291,7 @@ impl SwarmSaga {
             // Once it was told to stop, that is not what stops the asking.
             let patient = |stopping| match stopping {
                 true => OnBehalfOf::own(plan.owner, STOPPING),
-                false => self.whom(plan, PATIENCE),
+                false => self.caller(plan, PATIENCE),
             };
             let ask = || self.shared.tasks.hints(fork.worker);
             let mut hints = fork.reach(&patient(stopping), ask).await?;
@@ -336,17 +336,17 @@ impl SwarmSaga {
     async fn result(
         &self,
         fork: &Fork<'_>,
-        whom: &OnBehalfOf,
+        caller: &OnBehalfOf,
     ) -> Result<Option<TaskResult>, ToolError> {
         let id = self.id.to_string();
         let sent = BTreeMap::from([(id.clone(), id.clone())]);
         let ask = || self.shared.tasks.results(fork.worker, 0, 20, &sent);
-        let page = fork.reach(whom, ask).await?;
+        let page = fork.reach(caller, ask).await?;
         Ok(page.results.into_iter().find(|result| result.task_id == id))
     }
 
     /// For the swarm's session; what is cancelled is the swarm.
-    fn whom(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
+    fn caller(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
         OnBehalfOf {
             cancel: self.handle.cancelled().child_token(),
             ..OnBehalfOf::own(plan.owner, patience)

@@ -1,4 +1,4 @@
-//! What every fork of a swarm is told: a text of the caller's, and notes of the vault.
+//! The context files of every fork of a swarm: a text of the caller's, and notes of the vault.
 
 use hivekeep_kernel::{Layer, SwarmId, ToolError};
 use hivekeep_runtime::OnBehalfOf;
@@ -66,7 +66,7 @@ struct Note {
 pub(super) async fn gather(
     shared: &SwarmShared,
     id: SwarmId,
-    whom: &OnBehalfOf,
+    caller: &OnBehalfOf,
     queries: Vec<SwarmVaultQuery>,
     text: Option<String>,
 ) -> Result<Vec<ContextFile>, ToolError> {
@@ -80,8 +80,8 @@ pub(super) async fn gather(
     let mut content = String::new();
     for (at, SwarmVaultQuery { kind, query }) in queries.into_iter().enumerate() {
         let text = match kind {
-            SwarmVaultKind::Search => search(shared, id, whom, &query).await,
-            SwarmVaultKind::Read => note(shared, id, whom, &query).await,
+            SwarmVaultKind::Search => search(shared, id, caller, &query).await,
+            SwarmVaultKind::Read => note(shared, id, caller, &query).await,
         };
         content.push_str(&text.map_err(|error| error.detail("vault_context", at))?);
         if content.len() > MOST_BYTES {
@@ -97,11 +97,11 @@ pub(super) async fn gather(
 async fn search(
     shared: &SwarmShared,
     id: SwarmId,
-    whom: &OnBehalfOf,
+    caller: &OnBehalfOf,
     query: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "search", "query": query, "max_results": HITS });
-    let hits: Hits = shared.tools.call(id, whom, "vault", args).await?;
+    let hits: Hits = shared.tools.call(id, caller, "vault", args).await?;
     let mut text = format!("# Search: {query}\n\n");
     if hits.results.is_empty() {
         text.push_str("Nothing was found.\n\n");
@@ -115,10 +115,10 @@ async fn search(
 async fn note(
     shared: &SwarmShared,
     id: SwarmId,
-    whom: &OnBehalfOf,
+    caller: &OnBehalfOf,
     path: &str,
 ) -> Result<String, ToolError> {
     let args = json!({ "action": "read", "path": path });
-    let Note { content } = shared.tools.call(id, whom, "vault", args).await?;
+    let Note { content } = shared.tools.call(id, caller, "vault", args).await?;
     Ok(format!("# Note: {path}\n\n{}\n\n", content.trim_end()))
 }

@@ -1,4 +1,5 @@
-//! From what is wished to a plan: all that can be refused is refused here, before anything is made.
+//! A planner: from a request to a plan. All that can be refused is refused here, before anything is
+//! made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,7 @@ const LONGEST_PATH: usize = 4096;
 /// The part of a workspace's name that is the task's.
 const LONGEST_PART: usize = 40;
 
-/// A swarm that is wanted, as far as it makes sense by itself.
+/// A request that makes sense by itself.
 pub(super) struct SwarmRequest {
     golden: String,
     snapshot: String,
@@ -89,11 +90,11 @@ impl SwarmRequest {
         id: SwarmId,
         cx: &CallCx,
     ) -> Result<Plan, ToolError> {
-        let whom = OnBehalfOf::call(cx);
-        let rows = shared.tools.workspaces(id, &whom).await?;
+        let caller = OnBehalfOf::call(cx);
+        let rows = shared.tools.workspaces(id, &caller).await?;
         let golden = own(&rows, &self.golden)?;
         let (golden_id, golden_name) = (golden.workspace_id, golden.name.clone());
-        let snapshots = shared.tools.look(id, &whom, &golden_id.to_string()).await?.snapshots;
+        let snapshots = shared.tools.look(id, &caller, &golden_id.to_string()).await?.snapshots;
         if !snapshots.iter().any(|snapshot| snapshot.name == self.snapshot) {
             let names: Vec<_> = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             let message = format!("`{golden_name}` has no snapshot `{}`", shown(&self.snapshot));
@@ -106,7 +107,7 @@ impl SwarmRequest {
             Some((strategy, target)) => {
                 let row = own(&rows, &target)?;
                 let target = row.workspace_id;
-                let state = shared.tools.look(id, &whom, &target.to_string()).await?.state;
+                let state = shared.tools.look(id, &caller, &target.to_string()).await?.state;
                 if state != "running" {
                     let message = format!("merge_target `{}` is {state}", row.name);
                     return Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
@@ -116,7 +117,7 @@ impl SwarmRequest {
             }
         };
         let contexts: Vec<ContextFile> =
-            contexts::gather(shared, id, &whom, self.vault, self.shared).await?;
+            contexts::gather(shared, id, &caller, self.vault, self.shared).await?;
         let mut env = self.env;
         env.extend(contexts.iter().filter_map(contexts::variable));
         let taken = rows.into_iter().map(|row| row.name).collect();
@@ -171,8 +172,11 @@ fn environment<'v>(
             name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
         let body = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !head || !body {
-            return Err(ToolError::invalid(format!("{what}: `{}` is no variable", shown(name)))
-                .next("use letters, digits and _, not beginning with a digit"));
+            return Err(ToolError::invalid(format!(
+                "{what}: `{}` is not a valid variable",
+                shown(name)
+            ))
+            .next("use letters, digits and _, not beginning with a digit"));
         }
         if matches!(name.as_str(), "PATH" | "IFS" | "ENV" | "BASH_ENV") || name.starts_with("LD_") {
             return Err(ToolError::invalid(format!("{what}: `{}` may not be set", shown(name)))

@@ -1,4 +1,4 @@
-//! `swarm_run`: plans, starts, and waits for the end.
+//! The tool `swarm_run`: plans, starts, and waits for the end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -90,9 +90,8 @@ async fn start(
     }
     fault_point!("swarm.after_plan");
     let handle = SagaHandle::new(log).ok_or_else(|| ToolError::internal("it was just planned"))?;
-    let ours = handle.clone();
-    match manager.ask(PATIENCE, |reply| Msg(Inner::Start(id, ours, reserved, reply))).await {
-        Ok(Ok(())) => Ok(handle),
+    match manager.ask(PATIENCE, |reply| Msg(Inner::Start(id, handle, reserved, reply))).await {
+        Ok(Ok(handle)) => Ok(handle),
         Ok(Err(Fault(reason))) => {
             let why =
                 format!("its actor could not be started before the daemon's next start ({reason})");

@@ -1,4 +1,4 @@
-//! `swarm_status` and `swarm_cancel`.
+//! The tools `swarm_status` and `swarm_cancel`.
 
 use std::time::Duration;
 

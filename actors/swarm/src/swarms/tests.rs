@@ -1,8 +1,8 @@
 //! Swarms against workspaces and guests that are only told of.
 
 pub(crate) mod fake;
-mod keeper;
 mod life;
+mod manager;
 mod merge;
 mod refusals;
 mod stage;

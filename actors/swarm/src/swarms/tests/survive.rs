@@ -188,11 +188,11 @@ async fn what_cannot_be_removed_is_told_and_removed_later() {
 
 /// Writes what a daemon that died had written, with the forks that it had made.
 pub(super) async fn left_behind(stage: &Stage, args: &Value, step: usize) -> SwarmId {
-    // The keeper has read its records: it does not see these.
+    // The manager has read its records: it does not see these.
     assert!(stage.rows().await.is_empty());
     let id = SwarmId::new();
-    let wish = serde_json::from_value(args.clone()).expect("an input");
-    let plan = stage.plan(id, wish).await;
+    let wanted = serde_json::from_value(args.clone()).expect("an input");
+    let plan = stage.plan(id, wanted).await;
     let owner = stage.session;
     let mut written = vec![Record::Planned(Box::new(plan.clone()))];
     let mut workers = Vec::new();

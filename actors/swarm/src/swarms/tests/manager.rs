@@ -1,4 +1,4 @@
-//! What the keeper counts, keeps and lets go of, and what a swarm holds.
+//! What the manager counts, keeps and lets go of, and what a swarm holds.
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::stage::{Stage, eventually, swarm};
 use crate::{Options, swarm::records::Record};
 
-/// The keeper hears of a swarm's end before what that swarm told it last: one thread, so that both
+/// The manager hears of a swarm's end before what that swarm told it last: one thread, so that both
 /// wait for it together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_swarm_whose_end_overtakes_its_last_word_is_let_go_of_too() {
@@ -98,7 +98,7 @@ async fn a_record_without_a_plan_is_of_no_swarm_and_is_removed() {
 #[tokio::test]
 async fn a_plan_that_may_be_durable_is_not_offered_to_be_repeated() {
     let stage = Stage::new().await;
-    // The keeper has read what there is.
+    // The manager has read what there is.
     assert!(stage.rows().await.is_empty());
     stage.journal.close().await;
     let error = stage.refused(swarm(&[("a", "ok")])).await;
