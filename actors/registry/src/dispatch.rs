@@ -137,7 +137,7 @@ impl Dispatcher {
         let question = Question { session, door, view: &view, tool: entry.info, args: &args };
         let asks = decide::pass(&inner.policies, &question, trail.verdicts())?;
         decide::approve(asks, entry, trail.verdicts())?;
-        schema::pass(entry, &args)?;
+        entry.check(&args)?;
         rate::pass(live.shared(), entry, &args)?;
         let (pad, receipt) = Receipt::pair();
         let caller = route::Caller::Client(live);

@@ -19,6 +19,7 @@ pub struct Team {
     /// All but list: the team's name. create: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
     pub name: Option<String>,
     /// create: the members, one at least.
+    #[schemars(length(min = 1))]
     pub roles: Option<Vec<TeamRole>>,
     /// create: most members of the team and of all teams below it. Default: `team.default_max_vms` of the configuration.
     pub max_vms: Option<u32>,
@@ -35,14 +36,18 @@ pub struct Team {
     /// message: what it says, at most 262144 bytes.
     pub content: Option<String>,
     /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
+    #[schemars(length(min = 1, max = 64))]
     pub message_type: Option<String>,
     /// receive: most messages to hand out, and most results of tasks, 1 to 100. Default: 10. Large ones are fewer at a time.
+    #[schemars(range(min = 1, max = 100))]
     pub limit: Option<usize>,
     /// receive: wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
+    #[schemars(range(max = 300))]
     pub wait_secs: Option<u64>,
     /// receive: `answer`, the default, removes messages once the answer is written to the caller's connection; those of a call that was cancelled, or whose connection broke before, are handed out again. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
     pub confirm: Option<Confirm>,
     /// receive: ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
+    #[schemars(length(max = 1000))]
     pub confirmed: Option<BTreeSet<MessageId>>,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn of(
         given_back.fetch_add(1, SeqCst);
     });
     let running = Call { answer, cancel: cx.cancel.clone(), progress: told };
-    (ToolCall { tool, cx, args, reply }, running)
+    (ToolCall { tool, cx, args, reply: reply.into() }, running)
 }
 
 /// The context of a call that came through no door.

@@ -24,8 +24,10 @@ const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
 /// For tests alone.
 const TESTKIT: &str = "hivekeep-testkit";
+const FIGURES: &str = "hivekeep-figures";
+const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 16] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -68,7 +70,9 @@ const RULES: [Rule; 14] = [
         others: None,
     },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
-    Rule { name: "xtask", house: &[], others: None },
+    Rule { name: MCP_CLIENT, house: &[], others: None },
+    Rule { name: FIGURES, house: &[], others: None },
+    Rule { name: "xtask", house: &[FIGURES, MCP_CLIENT], others: None },
 ];
 
 /// An actor that has no row of its own.

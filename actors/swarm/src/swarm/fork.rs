@@ -50,13 +50,12 @@ impl<'r> Fork<'r> {
             let passing = if error.is(codes::WORKSPACE_STATE) {
                 self.revive().await?
             } else if error.is(codes::WORKSPACE_NOT_FOUND) {
-                // Only of a list it is believed that a workspace is not there.
-                "workspace_not_found" => {
-                    let rows = self.run.shared.tools.workspaces(self.run.id, caller).await?;
-                    rows.iter().any(|row| row.workspace_id == self.worker)
-                }
-                "guest_unreachable" | "actor_unavailable" | "busy" => true,
-                _ => error.retryable,
+                // Only the list is believed when it says that a workspace is not there.
+                let rows = self.run.shared.tools.workspaces(self.run.id, caller).await?;
+                rows.iter().any(|row| row.workspace_id == self.worker)
+            } else {
+                let soon = [codes::GUEST_UNREACHABLE, codes::ACTOR_UNAVAILABLE, codes::BUSY];
+                error.retryable || error.is_any(&soon)
             };
             caller.wait_or(error, passing).await?;
         }

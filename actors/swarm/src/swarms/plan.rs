@@ -14,8 +14,8 @@ use crate::{
     shared::SwarmShared,
     swarm::records::{ContextFile, MergePlan, Plan, TaskPlan},
     tools::{
-        DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, MOST_TASKS, SwarmMergeStrategy, SwarmRun,
-        SwarmTask, SwarmVaultQuery,
+        DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, SwarmMergeStrategy, SwarmRun, SwarmTask,
+        SwarmVaultQuery,
     },
 };
 

@@ -34,6 +34,7 @@ pub struct SwarmRun {
     /// Name of the snapshot. With memory in it forks are there in a moment.
     pub snapshot_name: String,
     /// The tasks, 1 to 20.
+    #[schemars(length(min = 1, max = MOST_TASKS))]
     pub tasks: Vec<SwarmTask>,
     /// Variables for all tasks, on top of the environment that forks have from the golden workspace.
     #[serde(default)]
@@ -43,14 +44,17 @@ pub struct SwarmRun {
     /// Id or name of the running workspace that gets the commits, with merge_strategy. Default: golden_workspace.
     pub merge_target: Option<String>,
     /// Most tasks, with their forks, at a time, 1 to 20. Default: 4.
+    #[schemars(range(min = 1, max = MOST_TASKS))]
     pub max_parallel: Option<u32>,
     /// Limit of each task from its start, 1 to 86400. Default: 600.
+    #[schemars(range(min = 1, max = 86400))]
     pub timeout_secs: Option<u64>,
     /// Remove the forks, also when tasks fail. Those with commits that could not be merged stay all the same, unless the swarm is cancelled; workers_kept names them. false leaves all to the session. Default: true.
     pub cleanup: Option<bool>,
     /// Let the forks reach public addresses of the internet. Default: as the golden workspace.
     pub allow_internet: Option<bool>,
     /// Notes of the vault, up to 20, that each fork gets in the file /tmp/.vault-context, which VAULT_CONTEXT names.
+    #[schemars(length(max = 20))]
     #[serde(default)]
     pub vault_context: Vec<SwarmVaultQuery>,
     /// Text, up to 1048576 bytes, that each fork gets in the file /tmp/.shared-context, which SHARED_CONTEXT names.
@@ -91,6 +95,7 @@ pub struct SwarmVaultQuery {
     /// What is asked.
     pub kind: SwarmVaultKind,
     /// search: what a line has to have. read: the path of the note.
+    #[schemars(length(min = 1, max = 1024))]
     pub query: String,
 }
 
@@ -258,6 +263,7 @@ pub struct SwarmStatus {
     /// The swarm. Default: list all, the oldest first.
     pub swarm_id: Option<SwarmId>,
     /// With swarm_id: wait this long for its end, up to 300 seconds. Default: 0, answer at once.
+    #[schemars(range(max = 300))]
     pub wait_secs: Option<u64>,
 }
 

@@ -73,15 +73,6 @@ impl Teams {
         let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
         let wait = input.wait_secs.unwrap_or(0);
         let confirmed = input.confirmed.filter(|ids| !ids.is_empty());
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(ToolError::invalid(format!("limit must be 1 to {MAX_LIMIT}")));
-        }
-        if wait > MAX_WAIT_SECS {
-            return Err(ToolError::invalid(format!("wait_secs must be at most {MAX_WAIT_SECS}")));
-        }
-        if confirmed.as_ref().is_some_and(|ids| ids.len() > MAX_CONFIRMED) {
-            return Err(ToolError::invalid(format!("confirmed: at most {MAX_CONFIRMED} ids")));
-        }
         let wait = match wait {
             0 => None,
             secs => Some((Duration::from_secs(secs), self.shared.waits.enter(id, cx.session)?)),

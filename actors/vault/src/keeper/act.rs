@@ -40,30 +40,20 @@ impl VaultActor {
     }
 }
 
-/// Returns a parameter that the action needs.
+/// A parameter that the action on front matter or tags needs.
 fn need<T>(value: Option<T>, name: &str) -> Result<T, ToolError> {
     value.ok_or_else(|| ToolError::invalid(format!("this action needs `{name}`")))
 }
 
 impl VaultActor {
-    /// Note named by a parameter, and the parameter.
-    fn note(
-        &self,
-        by: &Caller,
-        path: Option<String>,
-        name: &str,
-    ) -> Result<(NotePath, String), ToolError> {
-        self.placed(by, path, name, Rules::admit_note)
+    /// The note of a path, and the path as given.
+    fn note(&self, by: &Caller, given: String) -> Result<(NotePath, String), ToolError> {
+        self.placed(by, given, Rules::admit_note)
     }
 
-    /// Note or team card named by a parameter of an action that only reads.
-    fn readable(
-        &self,
-        by: &Caller,
-        path: Option<String>,
-        name: &str,
-    ) -> Result<(NotePath, String), ToolError> {
-        self.placed(by, path, name, Rules::admit_kept)
+    /// The note or the card of a team: cards are only read.
+    fn readable(&self, by: &Caller, given: String) -> Result<(NotePath, String), ToolError> {
+        self.placed(by, given, Rules::admit_kept)
     }
 
     fn placed(

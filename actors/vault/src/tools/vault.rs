@@ -176,7 +176,7 @@ pub(crate) struct Stats {
     pub(crate) recent_count: Option<u32>,
 }
 
-/// Accepts `null` as a value.
+/// `null` is a value too.
 fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(value).map(Some)
 }

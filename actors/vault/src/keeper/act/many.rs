@@ -15,9 +15,7 @@ use crate::{Error, front};
 const DEFAULT_RESULTS: usize = 20;
 const DEFAULT_CONTEXT: u8 = 2;
 const DEFAULT_RECENT: u32 = 10;
-const MOST_RECENT: u32 = 1_000;
-const MOST_PATHS: usize = 10;
-/// Maximum size of the texts of one `batch_read`: with JSON's escapes, below the limit of a result.
+/// Texts that one `batch_read` answers together: with JSON's escapes, below what a result may be.
 const BATCH_BYTES: usize = 20 * 1024 * 1024;
 
 impl VaultActor {
@@ -26,9 +24,6 @@ impl VaultActor {
         let at = self.folder(by, call.path_prefix.as_deref())?;
         let tag = call.tag.map(|tag| valid_tag(&tag)).transpose()?;
         let context = call.context_lines.unwrap_or(DEFAULT_CONTEXT);
-        if context > MOST_CONTEXT {
-            return Err(ToolError::invalid(format!("context_lines must be 0 to {MOST_CONTEXT}")));
-        }
         let options = self.shared.options.clone();
         let most = match call.max_results {
             None => DEFAULT_RESULTS.min(options.max_results),
@@ -102,8 +97,9 @@ impl VaultActor {
     pub(super) fn batch_read(&self, by: &Caller, call: call::BatchRead) -> Answer {
         let content = call.include_content.unwrap_or(true);
         let front = call.include_frontmatter.unwrap_or(true);
-        // A bad path is an error of its row, like a missing note.
-        let asked: Vec<_> = paths
+        // A path that is none is that row's error, as a note that is not there.
+        let asked: Vec<_> = call
+            .paths
             .into_iter()
             .map(|path| (self.readable(by, path.clone()).map(|(note, _)| note), path))
             .collect();
@@ -123,9 +119,6 @@ impl VaultActor {
 
     pub(super) fn stats(&self, by: &Caller, call: &call::Stats) -> Answer {
         let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
-        if recent > MOST_RECENT {
-            return Err(ToolError::invalid(format!("recent_count must be at most {MOST_RECENT}")));
-        }
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let stats = vault.stats(recent as usize, stopped)?;
             let rows = stats.recent.into_iter().map(|file| RecentRow {
