@@ -45,7 +45,7 @@ impl Tools for Script {
 }
 
 fn error(code: &'static str) -> ToolError {
-    ToolError::new(Layer::Actor, code, "as told")
+    ToolError::foreign(Layer::Actor, code, "as told")
 }
 
 fn client(answers: Vec<Option<Result<Value, ToolError>>>) -> (Arc<Script>, ToolClient<u8>) {

@@ -186,7 +186,7 @@ async fn every_action_answers() {
     let size = text.len();
     assert_eq!(listed["entries"], json!([{"path": "a/n.md", "is_dir": false, "size": size}]));
     let after = json!({"action": "list", "recursive": true, "after": "a/n.md"});
-    assert_eq!(house.ok(after).await["count"], 0);
+    assert_eq!(vault.ok(after).await["count"], 0);
     let set = json!({"action": "frontmatter", "frontmatter_action": "set", "path": "a/n.md", "key": "k", "value": null});
     assert_eq!(vault.ok(set).await["frontmatter"], json!({"tags": ["one"], "k": null}));
     let delete = json!({"action": "frontmatter", "frontmatter_action": "delete", "path": "a/n.md", "key": "k"});

@@ -101,8 +101,8 @@ impl Stage {
                 Arc::new(fake.clone()),
             )
         };
-        let house = TeamShared::new(&daemon, options.clone()).expect("every port is offered");
-        let (cell, _) = spawn_root::<Teams>(&teams, house.clone()).await.expect("spawns");
+        let shared = TeamShared::new(&daemon, options.clone()).expect("every port is offered");
+        let (cell, _) = spawn_root::<Teams>(&teams, shared.clone()).await.expect("spawns");
         let shelf = fake.1.clone();
         Self { fake, guests, shelf, session, journal, teams, shared, cell, options, dir }
     }
@@ -159,7 +159,7 @@ impl Stage {
             reserved: None,
             span: tracing::Span::none(),
         };
-        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply };
+        let call = ToolCall { tool: &FAMILY.rows[0].0, cx, args, reply: reply.into() };
         self.teams.send(Msg::from(call)).expect("the manager is there");
         Running { answer, pad: Some(pad), cancel }
     }
