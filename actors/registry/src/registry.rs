@@ -27,7 +27,6 @@ mod limits;
 mod routes;
 mod target;
 
-use crate::codes;
 use std::{fmt, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
@@ -40,6 +39,7 @@ use tokio::{
 };
 
 use crate::AdmissionOptions;
+use crate::codes;
 use admission::{Admission, Arrival, Totals};
 use limits::{Flow, Limits};
 use target::{Full, Load, Waits};

@@ -11,7 +11,7 @@ use std::{hash::Hash, sync::Arc};
 
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    Progress, ToolError,
+    ErrorCode, Progress, ToolError, codes,
     ports::{InternalCall, Tools},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,7 +22,7 @@ pub use on_behalf_of::OnBehalfOf;
 pub use workspaces::{MachineDetails, SnapshotRow, WorkspaceDetails, WorkspaceRow};
 
 /// Codes of a call that did not get to its actor, unless its details say that it did something.
-const NOT_ADMITTED: [&str; 2] = ["busy", "actor_unavailable"];
+const NOT_ADMITTED: [&ErrorCode; 2] = [codes::BUSY, codes::ACTOR_UNAVAILABLE];
 
 /// The id of a run that calls belong to.
 pub trait Origin: Copy + Eq + Hash + Send + Sync + 'static {}
@@ -149,7 +149,7 @@ impl<O: Origin> ToolClient<O> {
 }
 
 fn not_admitted(error: &ToolError) -> bool {
-    NOT_ADMITTED.contains(&error.code.as_ref())
+    error.is_any(&NOT_ADMITTED)
         && error.details.get("outcome").is_none_or(|it| it == "nothing_done")
 }
 

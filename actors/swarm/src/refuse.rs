@@ -1,7 +1,8 @@
 //! Errors that callers are told.
 
-use crate::codes;
 use hivekeep_kernel::{Layer, SwarmId, ToolError};
+
+use crate::codes;
 
 pub(crate) fn no_swarm(id: SwarmId) -> ToolError {
     ToolError::new(Layer::Resolve, codes::SWARM_NOT_FOUND, format!("there is no swarm `{id}`"))

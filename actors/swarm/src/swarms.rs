@@ -8,7 +8,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::codes;
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -28,7 +27,7 @@ use hivekeep_store::StreamId;
 use tokio::sync::oneshot;
 
 use crate::{
-    refuse,
+    codes, refuse,
     shared::SwarmShared,
     swarm::{
         self, SwarmSaga,

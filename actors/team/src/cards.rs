@@ -14,9 +14,9 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use hivekeep_kernel::{TeamId, ToolError, WorkspaceId, fault_point};
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
 use crate::{
     api::{TeamCards, TeamMember},
+    codes,
     records::{Member, Plan, State},
     shared::{OnBehalfOf, TeamShared},
     status,
@@ -25,8 +25,6 @@ use crate::{
 
 /// For the first cards, before the team is ready.
 const AT_CREATION: Duration = Duration::from_secs(10);
-/// The code of a vault that is switched off.
-const DISABLED: &str = "vault_disabled";
 
 /// A member's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

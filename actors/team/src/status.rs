@@ -3,9 +3,9 @@
 use futures::{StreamExt, stream};
 use hivekeep_kernel::ToolError;
 
-use crate::codes;
 use crate::{
     api::TeamMember,
+    codes,
     errands::Details,
     records::State,
     shared::{OnBehalfOf, TeamShared},

@@ -15,11 +15,11 @@
 //! none: forwards of ports, of which several change at a time and beside a snapshot, for they touch
 //! neither; and a change of owner, which touches records and quota alone.
 
-use crate::codes;
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
 
+use crate::codes;
 use crate::phase::{Phase, Want, being_taken, not_claimable, not_the_pools};
 
 /// Work that has the disk or the machine of a workspace to itself.

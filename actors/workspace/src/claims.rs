@@ -5,8 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 
-use crate::codes;
-use crate::{records::Planned, shared::Shared};
+use crate::{codes, records::Planned, shared::Shared};
 
 /// Given back when dropped, unless kept.
 pub(crate) struct Claims {

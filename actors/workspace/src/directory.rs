@@ -7,8 +7,8 @@ use hivekeep_kernel::{
     Address, Layer, SessionId, SnapshotId, Target, ToolError, WorkspaceId, serve,
 };
 
-use crate::codes;
 use crate::{
+    codes,
     name::WorkspaceName,
     phase::{MachineProcess, Phase},
     records::{Planned, Pooled, WorkspaceSpec},

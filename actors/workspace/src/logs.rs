@@ -12,8 +12,8 @@ use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError};
 use hivekeep_store::{Journal, StreamId};
 
-use crate::codes;
 use crate::{
+    codes,
     ledger::{Ledger, MachineFact},
     records::{Planned, Record},
 };

@@ -8,9 +8,9 @@ use hivekeep_kernel::{
 };
 use hivekeep_machine::Isolation;
 
-use crate::codes;
 use crate::{
     api::network::{Forwarded, NetworkKind, NetworkState},
+    codes,
     shared::Shared,
 };
 

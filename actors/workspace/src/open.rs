@@ -15,9 +15,8 @@ use hivekeep_machine::{
 };
 use hivekeep_runtime::Daemon;
 
-use crate::codes;
 use crate::{
-    Options,
+    Options, codes,
     logs::WorkspaceLogs,
     transfer_quota::TransferQuota,
     {folders::WorkspaceFolders, shared::Shared},

@@ -9,9 +9,8 @@ use hivekeep_runtime::Daemon;
 use hivekeep_store::NewEvent;
 use serde_json::Value;
 
-use crate::codes;
 use crate::{
-    Options, directory::WorkspaceDirectory, folders::WorkspaceFolders, logs::WorkspaceLogs,
+    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders, logs::WorkspaceLogs,
     snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
 };
 

@@ -85,9 +85,9 @@ pub(crate) use fork_source::SnapshotRequest;
 pub(crate) use link_state::{LinkState, usable};
 pub(crate) use tasks::{GuestAccess, TaskMsg};
 
-use crate::codes;
 use crate::{
     activity::{Activity, Situation},
+    codes,
     handle::WorkspaceHandle,
     job,
     ledger::Ledger,

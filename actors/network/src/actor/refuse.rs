@@ -1,9 +1,9 @@
 //! What callers are told when something is refused or fails.
 
-use crate::codes;
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
 use crate::Error;
+use crate::codes;
 use crate::plan::{MAX_FORWARDS, Protocol, Refused};
 
 pub(super) fn off(reason: &str) -> ToolError {

@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use hivekeep_kernel::{Layer, Tier, ToolError, ToolInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
-
 use super::{Catalogue, underscored};
+use crate::codes;
 
 /// Which form of a dotted name is listed. Calls may use either.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

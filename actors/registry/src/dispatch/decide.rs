@@ -4,14 +4,13 @@
 //! remembered, and the rest is still asked, since a later policy may deny. All
 //! verdicts are kept for the audit and named in a refusal.
 
-use crate::codes;
 use std::{borrow::Cow, fmt::Debug, sync::Arc};
 
 use hivekeep_kernel::{Door, Layer, SessionId, ToolError, ToolInfo};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Entry, View};
+use crate::{Entry, View, codes};
 
 /// The layer that asks a person, in verdicts.
 const APPROVAL: &str = "approval";

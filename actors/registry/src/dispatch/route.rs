@@ -1,6 +1,5 @@
 //! A call's way into the target's mailbox, by way of the registry actor, and back.
 
-use crate::codes;
 use std::time::Duration;
 
 use hivekeep_kernel::{
@@ -13,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, audit::Trail};
 use crate::{
-    Entry,
+    Entry, codes,
     registry::{Lane, Msg, RoutedCall, Serves},
     sessions::InFlight,
 };

@@ -9,14 +9,13 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::codes;
-
 use super::{
     Attachment, EndReason, SessionShared,
     handle::SessionTable,
     records::{Record, stream},
     state::{Effect, Event, Machine},
 };
+use crate::codes;
 
 /// Who waits for a session's end.
 type Ender = oneshot::Sender<Result<(), ToolError>>;

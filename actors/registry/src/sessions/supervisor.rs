@@ -18,8 +18,6 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::codes;
-
 use super::{
     Attachment, EndReason, OpenSession, SessionShared, SessionsSeed, User,
     handle::SessionTable,
@@ -28,6 +26,7 @@ use super::{
     session::{self, Session},
     shared::About,
 };
+use crate::codes;
 
 /// How often ended sessions are looked through for some to forget, and summaries told.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 //! Everything between a door and the toy, supervised.
 
-use crate::codes;
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
@@ -16,7 +15,7 @@ use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
     Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, User, View,
-    dispatch, registry, sessions,
+    codes, dispatch, registry, sessions,
 };
 
 /// Restarts at once and for ever: a test ends it.

@@ -1,6 +1,5 @@
 //! A client of one machine, which is asked again while it is down.
 
-use crate::codes;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -12,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::SwarmSaga;
+use crate::codes;
 
 /// For a machine to be looked at, or started again.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,6 +1,5 @@
 //! The merge of what the tasks committed.
 
-use crate::codes;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -15,6 +14,7 @@ use super::{
     fork::Fork,
     records::{MergePlan, Plan, Record},
 };
+use crate::codes;
 use crate::tools::SwarmMerge;
 
 /// For the merge, and for another one into the same target that comes first.

@@ -1,6 +1,5 @@
 //! One task: its fork, its files, its put, its result.
 
-use crate::codes;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
@@ -21,6 +20,7 @@ use super::{
     fork::Fork,
     records::{ContextFile, Plan, Record, TaskEnd},
 };
+use crate::codes;
 
 /// For making a fork.
 const FORKING: Duration = Duration::from_secs(600);

@@ -5,8 +5,8 @@ use hivekeep_runtime::OnBehalfOf;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::codes;
 use crate::{
+    codes,
     shared::SwarmShared,
     swarm::records::ContextFile,
     tools::{SwarmVaultKind, SwarmVaultQuery},

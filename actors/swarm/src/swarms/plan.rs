@@ -9,8 +9,8 @@ use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
 use hivekeep_runtime::{OnBehalfOf, WorkspaceRow as Row};
 
 use super::contexts;
-use crate::codes;
 use crate::{
+    codes,
     shared::SwarmShared,
     swarm::records::{ContextFile, MergePlan, Plan, TaskPlan},
     tools::{

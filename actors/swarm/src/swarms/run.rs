@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Inner, Msg, Swarms, plan::SwarmRequest};
-use crate::codes;
 use crate::{
+    codes,
     shared::SwarmShared,
     swarm::{
         Live, SwarmSaga, event,

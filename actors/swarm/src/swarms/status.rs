@@ -9,9 +9,8 @@ use super::{
     Swarms,
     member::{self, SwarmMember},
 };
-use crate::codes;
 use crate::{
-    refuse,
+    codes, refuse,
     shared::SwarmShared,
     swarm::state::{SwarmState, stream},
     tools::{SwarmCancel, SwarmCancelled, SwarmResult, SwarmStatus, SwarmStatusResult},

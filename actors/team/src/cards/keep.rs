@@ -12,10 +12,10 @@ use hivekeep_store::{Delivery, Subscription};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{DISABLED, Known, Loads, outcome, refresh};
-use crate::codes;
+use super::{Known, Loads, outcome, refresh};
 use crate::{
     api::TeamCards,
+    codes,
     records::State,
     shared::{OnBehalfOf, TeamShared},
 };
@@ -202,7 +202,7 @@ fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
 pub(crate) async fn sweep(shared: Arc<TeamShared>, teams: BTreeSet<TeamId>) {
     let (born, mut again) = (TeamId::new(), AGAIN);
     while let Err(error) = super::sweep(&shared, &teams, born).await {
-        if error.code == DISABLED || again > LONGEST {
+        if error.is(codes::VAULT_DISABLED) || again > LONGEST {
             tracing::debug!(%error, "cards of earlier teams were not looked for");
             return;
         }

@@ -1,7 +1,6 @@
 //! A message from a member to others: decided at once for each of them, in the order of the calls,
 //! and answered by their logs.
 
-use crate::codes;
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use chrono::Utc;
@@ -14,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Team, member::Written};
 use crate::{
+    codes,
     inbox::Message,
     refuse,
     shared::TeamShared,

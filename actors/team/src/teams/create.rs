@@ -13,9 +13,9 @@ use hivekeep_kernel::{
 use hivekeep_runtime::log::Decision;
 
 use super::{Inner, Msg, Teams, missing};
-use crate::codes;
 use crate::{
     api::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
+    codes,
     errands::Row,
     group, name,
     records::{self, GoldenSnapshot, Member, Plan, Record, State},

@@ -6,10 +6,9 @@ use hivekeep_kernel::{Address, CallCx, Layer, Reply, SessionId, TeamId, ToolErro
 use serde_json::json;
 
 use super::{Cascade, Inner, Msg, Teams, ids};
-use crate::codes;
 use crate::{
     api::{Team, TeamAction, TeamMember, TeamResult},
-    refuse,
+    codes, refuse,
     team::{self, Ended, View, operate},
 };
 

@@ -6,9 +6,9 @@ use hivekeep_kernel::{Address, AskError, CallCx, Layer, MessageId, Reply, ToolEr
 use tokio::sync::oneshot;
 
 use super::{Teams, missing};
-use crate::codes;
 use crate::{
     api::{Confirm, TaskReport, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
+    codes,
     inbox::Message,
     tasks::{
         assignment::Assignment,

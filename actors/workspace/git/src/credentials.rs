@@ -9,9 +9,8 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::codes;
-
 use super::GitUrl;
+use crate::codes;
 
 /// User name for servers where only the token counts.
 const ANY_NAME: &str = "x-access-token";

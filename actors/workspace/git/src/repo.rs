@@ -5,12 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_link::Link;
 
-use crate::codes;
-
 use super::{
     Hider, Login, authorities,
     run::{self, Asked, GitCall, GitDone},
 };
+use crate::codes;
 
 /// Time limit of runs that reach no server.
 const LOCAL: Duration = Duration::from_secs(60);

@@ -5,9 +5,8 @@ use std::time::Duration;
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_protocol::{GuestCode, GuestError};
 
-use crate::codes;
-
 use super::LinkError;
+use crate::codes;
 
 /// Converts a link's failure.
 pub fn link_error(error: LinkError) -> ToolError {

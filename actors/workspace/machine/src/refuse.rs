@@ -2,9 +2,8 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::codes;
-
 use super::Error;
+use crate::codes;
 
 impl From<Error> for ToolError {
     fn from(error: Error) -> Self {

@@ -12,8 +12,7 @@ use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 
 use super::{Kept, LeftOut, links::layer_of, raced};
-use crate::codes;
-use crate::{ledger::Ledger, logs};
+use crate::{codes, ledger::Ledger, logs};
 
 /// What a backup holds of disks, and what not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Workspace;
-use crate::codes;
-use crate::{handle::WorkspaceHandle, phase::Want, records::Record};
+use crate::{codes, handle::WorkspaceHandle, phase::Want, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);

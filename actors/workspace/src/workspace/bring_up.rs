@@ -13,9 +13,9 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{LinkState, Msg, Workspace, identity, network};
-use crate::codes;
 use crate::{
     api::lifecycle::{WorkspaceStart, WorkspaceStarted},
+    codes,
     handle::WorkspaceHandle,
     ledger::DiskChange,
     phase::{Phase, Want},

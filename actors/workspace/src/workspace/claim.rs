@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{LinkState, Msg, Workspace, identity};
-use crate::codes;
 use crate::{
     activity::Activity,
     claims::Claims,
+    codes,
     handle::WorkspaceHandle,
     network::{inherited, over},
     phase::{Want, not_claimable, not_the_pools},

@@ -7,7 +7,6 @@ use hivekeep_link::Wait;
 use hivekeep_protocol::Usage;
 
 use super::{LinkState, Workspace, take_down};
-use crate::codes;
 use crate::{
     api::{
         diagnostics::{LogType, Logs, WorkspaceLogs},
@@ -15,6 +14,7 @@ use crate::{
         network::NetworkState,
         snapshots::ForkedFrom,
     },
+    codes,
     ledger::MachineFact,
 };
 

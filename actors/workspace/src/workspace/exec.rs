@@ -8,9 +8,9 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Workspace, link_state};
-use crate::codes;
 use crate::{
     api::execution::{Exec, ExecResult},
+    codes,
     phase::Want,
 };
 

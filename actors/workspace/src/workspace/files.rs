@@ -8,12 +8,12 @@ use hivekeep_protocol::EntryKind;
 use tokio::sync::oneshot;
 
 use super::{Workspace, link_state};
-use crate::codes;
 use crate::{
     api::files::{
         FileContent, FileEdit, FileEdited, FileList, FileListed, FileRead, FileRow, FileWrite,
         FileWritten, MAX_TEXT_BYTES,
     },
+    codes,
     phase::Want,
 };
 

@@ -11,9 +11,9 @@ use hivekeep_protocol::{
 use serde_json::json;
 
 use super::{Workspace, exec::exit_code, link_state};
-use crate::codes;
 use crate::{
     api::execution::JobView,
+    codes,
     job::{self, Job},
     phase::Want,
     records::Record,

@@ -20,8 +20,8 @@ use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
 use super::policy::has_its_forwards;
-use crate::codes;
 use crate::{
+    codes,
     handle::WorkspaceHandle,
     network::{later, mac_text},
     records::Planned,

@@ -9,9 +9,9 @@ use hivekeep_kernel::{
 use hivekeep_machine::{Driver, MachineHandle};
 
 use super::Workspace;
-use crate::codes;
 use crate::{
     api::network::{ForwardAction, ForwardResult, Forwarded, PolicyInForce, PortForward},
+    codes,
     handle::WorkspaceHandle,
     network::later,
     phase::{Phase, Want},

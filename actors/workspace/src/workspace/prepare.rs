@@ -21,10 +21,10 @@ use super::{
     bring_up::{self, bring_up, settle},
     snapshot::{self, Making},
 };
-use crate::codes;
 use crate::{
     activity::Activity,
     api::prepare::{Internet, PrepareStep, StepKind},
+    codes,
     handle::WorkspaceHandle,
     phase::Phase,
     records::{Planned, Recipe, Record, WorkspaceSpec},

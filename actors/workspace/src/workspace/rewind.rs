@@ -12,9 +12,9 @@ use super::{
     snapshot::no_snapshots,
     take_down,
 };
-use crate::codes;
 use crate::{
     api::snapshots::SnapshotResult,
+    codes,
     handle::WorkspaceHandle,
     ledger::DiskChange,
     phase::{Phase, Want},

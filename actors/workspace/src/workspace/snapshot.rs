@@ -18,10 +18,10 @@ use super::{
 };
 use quiet::{MAX_FREEZE, Quiet};
 
-use crate::codes;
 use crate::{
     activity::Activity,
     api::snapshots::SnapshotResult,
+    codes,
     handle::WorkspaceHandle,
     phase::{Phase, Want},
     records::{Planned, Record},

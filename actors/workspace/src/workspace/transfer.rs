@@ -20,9 +20,9 @@ use rustix::{
 
 use self::sink::DiskSink;
 use super::{Workspace, link_state};
-use crate::codes;
 use crate::{
     api::files::{Direction, FileTransfer, FileTransferred},
+    codes,
     transfer_quota::{self, TransferQuota},
 };
 

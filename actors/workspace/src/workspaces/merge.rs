@@ -6,8 +6,7 @@ use hivekeep_git::merge::{self, GuestRepository, Repository, Side, Wish, api::Me
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
-use crate::codes;
-use crate::{api::merge::WorkspaceMerge, directory::Card, workspace};
+use crate::{api::merge::WorkspaceMerge, codes, directory::Card, workspace};
 
 /// Where a repository is when nobody says.
 const DEFAULT_PATH: &str = "/workspace";

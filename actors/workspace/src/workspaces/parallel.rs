@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Workspaces;
-use crate::codes;
 use crate::{
     api::{
         execution::{Exec, ExecResult},
         parallel::{Commands, ExecParallel, ParallelResult, ParallelRow, ParallelSummary},
     },
+    codes,
     directory::Card,
     workspace::{self, ExecRequest},
 };

@@ -8,13 +8,13 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Isolation, Support};
 
 use super::{Workspaces, adopt, create};
-use crate::codes;
 use crate::{
     api::{
         lifecycle::WorkspaceCreate,
         prepare::{DEFAULT_TIMEOUT_SECS, Prepared, WorkspacePrepare},
     },
     claims::Claims,
+    codes,
     directory::Card,
     name::WorkspaceName,
     phase::Phase,

@@ -4,7 +4,6 @@
 
 mod hints;
 
-use crate::codes;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::{Member, views};
 use crate::{
+    codes,
     shared::OnBehalfOf,
     tasks::{
         self,
@@ -247,7 +247,7 @@ impl Member {
             Ok(TaskTaken { differs: true, result: Some(result), .. })
                 if result.message_id != task.message.to_string() =>
             {
-                let code = "task_differs".to_owned();
+                let code = codes::TASK_DIFFERS.name.to_owned();
                 let reason = "the guest has run another task of this id, before those that are \
                               remembered here"
                     .to_owned();

@@ -8,14 +8,13 @@ use std::{
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::codes;
-
 use super::{
     Wish, leftovers,
     repo::{Repo, is_sha, nonsense, shown, text},
     repository::Repository,
     running::Running,
 };
+use crate::codes;
 
 /// Maximum size of one source's bundle.
 pub(super) const MAX_BUNDLE_BYTES: u64 = 2 * 1024 * 1024 * 1024;

@@ -3,13 +3,12 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::codes;
-
 use super::{
     conflict::{self, Failure},
     replay::{Applied, Tried},
     repo::{Repo, failed},
 };
+use crate::codes;
 
 /// Branch of a source in the target.
 #[derive(Debug)]

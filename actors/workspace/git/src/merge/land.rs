@@ -2,13 +2,12 @@
 
 use hivekeep_kernel::{Layer, ToolError, fault_point};
 
-use crate::codes;
-
 use super::{
     leftovers::{self, FROM, TO},
     repo::{Repo, failed},
     running::Running,
 };
+use crate::codes;
 
 /// Fast-forwards the target from one commit to another; does nothing if they are the same. Git
 /// checks first whether this would overwrite anything, including ignored files, and changes nothing

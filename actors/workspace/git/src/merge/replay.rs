@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::codes;
-
 use super::{
     conflict::{self, Failure},
     repo::{Repo, failed, is_sha, nonsense, text},
 };
+use crate::codes;
 
 /// Maximum number of commits of one source that are replayed.
 const MAX_COMMITS: usize = 10_000;

@@ -3,10 +3,10 @@
 use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
 
-use crate::codes;
 use crate::{
     activity::Activity,
     api::snapshots::SnapshotResult,
+    codes,
     handle::WorkspaceHandle,
     phase::Want,
     records::Record,

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, io::ErrorKind};
 
 use hivekeep_kernel::{Layer, Reply, ToolError};
 
-use crate::codes;
 use crate::{
     api::snapshots::{SnapshotResult, SnapshotRow, SnapshotSummary},
+    codes,
     snapshots::{Artifact, SnapshotNode, files},
     workspace::Workspace,
 };

@@ -1,12 +1,12 @@
 //! A guest that writes nothing to its disk while that is frozen.
 
-use crate::codes;
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{Link, Wait};
 use hivekeep_protocol::{Quiesce, Thaw};
 
+use crate::codes;
 use crate::workspace::LinkState;
 
 /// Time for the guest to write its cache to its disk.
