@@ -1,7 +1,7 @@
 //! A catalogue of error codes: each is a constant that says what it means, why it usually
 //! happens and what to do, so that documents and the command line can explain it.
 
-/// A code of [`ToolError`](crate::ToolError)s. Declared by [`codes!`](crate::codes).
+/// A code of [`ToolError`](crate::ToolError)s. Declared by [`codes!`](macro@crate::codes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCode {
     /// Stable, snake_case; what programs act on.

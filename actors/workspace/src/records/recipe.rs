@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::WorkspaceSpec;
 
 /// What is done in a workspace between its first boot and its snapshot `golden`. The image and
-/// the size are in its [`Spec`].
+/// the size are in its [`WorkspaceSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipe {
     /// What is cloned to `/workspace`, without credentials: another token is the same recipe.
