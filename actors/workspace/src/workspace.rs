@@ -54,12 +54,14 @@ mod identity;
 mod jobs;
 mod link_state;
 mod merge;
+mod messages;
 mod network;
 mod policy;
 pub(crate) mod prepare;
 mod recover;
 mod rewind;
 mod snapshot;
+mod state;
 mod status;
 mod take_down;
 mod tasks;
@@ -67,179 +69,26 @@ mod transfer;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Children, Context, Entity, Fault, JobId, Layer, Owned, SessionId,
-    ToolCall, ToolError, WorkspaceId, children::Outcome, serve, supervise::Meter, workers::Workers,
+    ChildNews, Children, Context, Entity, Fault, children::Outcome, serve, supervise::Meter,
+    workers::Workers,
 };
-use hivekeep_link::{Link, LinkNews, LinkToken};
-use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-pub(crate) use adoption::Adopt;
-pub(crate) use backup::BackupMsg;
 pub(crate) use bring_up::unknown_image;
-pub(crate) use claim::Claim;
-pub(crate) use exec::ExecRequest;
-pub(crate) use fork_source::SnapshotRequest;
 pub(crate) use link_state::{LinkState, usable};
-pub(crate) use tasks::{GuestAccess, TaskMsg};
+pub(crate) use messages::{
+    Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,
+};
+pub(crate) use state::{Manager, Seed, Workspace};
 
 use crate::{
-    activity::{Activity, Situation},
-    codes,
+    activity::Activity,
     handle::WorkspaceHandle,
-    job,
-    ledger::Ledger,
-    phase::{Phase, Want},
-    shared::Shared,
-    snapshots,
+    phase::Phase,
     tasks::{Pace, ResultCache},
     tools,
 };
-
-/// What a workspace can be told.
-pub enum Msg {
-    /// A routed call.
-    Tool(ToolCall),
-    /// Records became durable; answered when they are taken up.
-    Recorded(oneshot::Sender<()>),
-    /// Make the machine for the first time.
-    Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
-    /// A machine was launched; its record is under way.
-    Launched(Box<MachineHandle>),
-    /// A machine runs: keep it and a link into it. The token is that of a copy of another
-    /// machine's memory, until it has become itself.
-    Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<LinkState>>),
-    /// The guest knows its own token from now on.
-    OwnToken,
-    /// An activity came to its end.
-    Finished(Activity),
-    /// Of `workspace_prepare`.
-    Prepare(prepare::PrepareMsg),
-    /// Of a backup.
-    Backup(BackupMsg),
-    /// Of layers that become one.
-    Merge(merge::MergeMsg),
-    /// Make a snapshot with memory on behalf of a call that forks it.
-    Snapshot(Box<SnapshotRequest>),
-    /// What do forks of a snapshot begin from?
-    ForkSource {
-        /// Who asks; must own this workspace.
-        session: SessionId,
-        /// Name of the snapshot.
-        snapshot: String,
-        /// The answer.
-        reply: oneshot::Sender<Result<crate::fork_source::ForkSource, ToolError>>,
-    },
-    /// Let go of the machine: its end is expected. Answers which one it was.
-    Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
-    /// A change of phase came to its end.
-    Settled(Phase, Option<String>),
-    /// A job was started: have an actor follow it.
-    FollowJobs,
-    /// The machine's process ended.
-    Exited(MachineExit),
-    /// The process of a recorded machine that nobody keeps ended.
-    LeftEnded(ProcessId, MachineExit),
-    /// This machine stands still for want of room on the host.
-    DiskFull(ProcessId),
-    /// A machine that was left for not answering answers.
-    Answers(ProcessId),
-    /// News of the link.
-    Link(LinkNews),
-    /// News from the guest.
-    GuestEvent(guest_events::GuestEventIn),
-    /// Of the guest's tasks.
-    Tasks(TaskMsg),
-    /// Take over.
-    Adopt(Adopt),
-    /// A take-over came to its end.
-    Adopted,
-    /// The way into the guest, for a call that names several workspaces.
-    Enter(CallCx, oneshot::Sender<Result<Link, ToolError>>),
-    /// Run a command on behalf of a call that names several workspaces.
-    Exec(Box<ExecRequest>),
-    /// Stop the machine for the daemon's own stop.
-    Stop(oneshot::Sender<()>),
-    /// Become somebody's.
-    Claim(Claim),
-    /// Do once what a claim and a first command will do.
-    Rehearse(oneshot::Sender<Result<(), ToolError>>),
-    /// Remove a machine that is the pool's; refused when it is somebody's.
-    Discard(oneshot::Sender<Result<(), ToolError>>),
-    /// Remove what a failed creation left.
-    Forget,
-    /// Nobody will ask for the creation: undo the plan.
-    Abandon,
-    /// Try a crashed machine again, by policy.
-    RestartDue,
-}
-
-impl From<ToolCall> for Msg {
-    fn from(call: ToolCall) -> Self {
-        Self::Tool(call)
-    }
-}
-
-/// The actor of all workspaces, as one of them tells it of itself.
-pub(crate) trait Manager: Send + Sync {
-    /// The workspace has removed itself. Resolves when its name is free again.
-    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()>;
-    /// The phase of a machine of the pool.
-    fn phase(&self, id: WorkspaceId, phase: Phase);
-}
-
-/// What an incarnation is made from.
-#[derive(Clone)]
-pub struct Seed {
-    /// Which workspace.
-    pub id: WorkspaceId,
-    /// What it works with.
-    pub shared: Arc<Shared>,
-    /// Told when it is gone, or the pool's.
-    pub(crate) manager: Arc<dyn Manager>,
-}
-
-/// A workspace.
-pub struct Workspace {
-    me: Context<Msg>,
-    handle: WorkspaceHandle,
-    manager: Arc<dyn Manager>,
-    /// The durable state as the last message of a commit found it: the same all through a handler.
-    ledger: Ledger,
-    phase: Phase,
-    /// Why it crashed or failed.
-    reason: Option<String>,
-    children: Children,
-    machine: Option<MachineHandle>,
-    /// A machine whose record is under way. A start that is given up meanwhile leaves it.
-    unrecorded: Option<Box<MachineHandle>>,
-    /// The machine that was last seen to end; its record may be under way.
-    ended: Option<ProcessId>,
-    jobs: std::collections::HashMap<JobId, Address<job::Msg>>,
-    link_state: watch::Sender<LinkState>,
-    /// Moves when the guest's tasks may have changed.
-    task_hints: watch::Sender<u64>,
-    /// Results that its guest told without being asked.
-    results: ResultCache,
-    /// How often its link came or went.
-    links: u64,
-    pace: Pace,
-    /// What the guest takes for its link's secret.
-    token: watch::Sender<LinkToken>,
-    /// What goes on with disk and machine.
-    activity: Activity,
-    /// Held by changes of forwards that are under way.
-    forwarding: Arc<()>,
-    /// An adoption is under way.
-    adopting: bool,
-    /// Layers are being merged in the background, until another phase ends that.
-    merger: Option<merge::Merger>,
-    /// Calls' work. A clone held by work keeps that work alive past the actor.
-    ops: Workers,
-    crashes: Meter,
-}
 
 impl Entity for Workspace {
     type Msg = Msg;
@@ -355,95 +204,5 @@ impl Entity for Workspace {
             Outcome::Restarting { .. } | Outcome::Stranger => {}
         }
         Ok(())
-    }
-}
-
-impl Workspace {
-    /// Takes up what is durable, and removes the files that nobody needs after it. One that is being
-    /// forgotten stays as it was.
-    fn take_up(&mut self) {
-        let shared = self.handle.shared.clone();
-        let Some(ledger) = shared.logs.state(self.handle.id) else { return };
-        self.ledger = ledger;
-        let recorded = self.ledger.handle().map(|handle| handle.process);
-        self.unrecorded.take_if(|machine| recorded == Some(machine.process));
-        if self.ledger.plan.pool.is_none() {
-            // It is somebody's now, as far as it was the pool's.
-            self.finished(Activity::Claiming);
-        }
-        let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
-        if !free.is_empty() {
-            let work = async move { snapshots::files::remove(&shared.folders, free).await };
-            let _detached = self.ops.spawn(work);
-        }
-        self.sync();
-    }
-
-    /// What it is doing.
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
-        // What the pool keeps nobody owns; the pool's own session operates it.
-        let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
-        if self.ledger.owner == Some(session) || pools {
-            return Ok(());
-        }
-        let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };
-        let message = format!("workspace `{}` belongs to {whose}", self.ledger.plan.name);
-        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-            .next("workspace_adopt takes over a workspace whose session is gone"))
-    }
-
-    /// Everything that decides what may be asked of it.
-    pub(crate) fn situation(&self) -> Situation {
-        Situation {
-            phase: self.phase,
-            activity: self.activity,
-            forwarding: Arc::strong_count(&self.forwarding) > 1,
-            unfinished: self.ledger.change.is_some(),
-            adopting: self.adopting,
-        }
-    }
-
-    /// The phase that a wish leads to.
-    ///
-    /// # Errors
-    /// As [`Situation::on`].
-    pub(crate) fn on(&self, want: Want) -> Result<Phase, ToolError> {
-        self.situation().on(want)
-    }
-
-    /// Starts work that goes on to its end, whether or not this actor does and anybody waits.
-    fn to_its_end<T, W>(
-        &self,
-        work: W,
-    ) -> impl Future<Output = Result<T, ToolError>> + Send + use<T, W>
-    where
-        T: Send + 'static,
-        W: Future<Output = Result<T, ToolError>> + Send + 'static,
-    {
-        let (done, outcome) = oneshot::channel();
-        let ops = self.ops.clone();
-        let _detached = self.ops.spawn(async move {
-            let _keeps_the_work_alive = ops;
-            let _asker_gone = done.send(work.await);
-        });
-        async move { outcome.await.map_err(|_| ToolError::internal("the work ended"))? }
-    }
-
-    /// Ends an activity, unless another one goes on by now.
-    fn finished(&mut self, activity: Activity) {
-        if self.activity == activity {
-            self.activity = Activity::Idle;
-        }
-    }
-}
-
-/// Only the owner's session operates a workspace.
-impl Owned for Workspace {
-    fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
-        self.authorize_session(cx.session)
     }
 }

@@ -4,23 +4,13 @@ use std::time::Duration;
 
 use hivekeep_kernel::{Layer, SessionId, ToolError, ports::Standing};
 use serde_json::json;
-use tokio::sync::oneshot;
 
-use super::Workspace;
-use crate::{codes, handle::WorkspaceHandle, phase::Want, records::Record};
+use super::{Adopt, Workspace};
+use crate::codes;
+use crate::{handle::WorkspaceHandle, phase::Want, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
-
-/// A wish to take a workspace over.
-pub struct Adopt {
-    /// The new owner.
-    pub(crate) by: SessionId,
-    /// Take it from a session that still exists.
-    pub(crate) force: bool,
-    /// `Ok(None)`: it was the caller's already; `Ok(Some(forced))` otherwise.
-    pub(crate) reply: oneshot::Sender<Result<Option<bool>, ToolError>>,
-}
 
 impl Workspace {
     pub(super) fn adopt(&mut self, wish: Adopt) {

@@ -3,26 +3,8 @@
 use hivekeep_kernel::{SnapshotId, ToolError};
 use tokio::sync::oneshot;
 
-use super::{Msg, Workspace, bring_up::internal_cx, snapshot};
+use super::{BackupMsg, Msg, Workspace, bring_up::internal_cx, snapshot};
 use crate::activity::Activity;
-
-/// What a backup asks.
-pub enum BackupMsg {
-    /// Make a snapshot of the disk; the answer names it.
-    Freeze {
-        /// Its name.
-        name: String,
-        /// The outcome.
-        reply: oneshot::Sender<Result<SnapshotId, ToolError>>,
-    },
-    /// The backup needs it no more.
-    Release {
-        /// Which.
-        snapshot: SnapshotId,
-        /// Answered when it is gone.
-        reply: oneshot::Sender<Result<(), ToolError>>,
-    },
-}
 
 impl Workspace {
     pub(super) fn backup(&mut self, ask: BackupMsg) {

@@ -8,7 +8,8 @@ use hivekeep_protocol::{Argv, Exec, Exit};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{LinkState, Msg, Workspace, identity};
+use super::{Claim, LinkState, Msg, Workspace, identity};
+use crate::codes;
 use crate::{
     activity::Activity,
     claims::Claims,
@@ -26,14 +27,6 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(3);
 const REHEARSALS: usize = 4;
 /// Time for one of its commands.
 const REHEARSAL: Duration = Duration::from_secs(30);
-
-/// A wish to have a machine of the pool.
-pub struct Claim {
-    /// What it shall be, with name and quota.
-    pub(crate) claims: Claims,
-    /// The claims come back with what was wrong with the machine.
-    pub(crate) reply: oneshot::Sender<Result<(), Box<(Claims, ToolError)>>>,
-}
 
 impl Workspace {
     pub(super) fn claim(&mut self, wish: Claim) {

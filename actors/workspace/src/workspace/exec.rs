@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Layer, Reply, SessionId, ToolError};
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_link::{ExecOutput, Wait};
 use hivekeep_protocol::{Argv, Exit, Stream};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
-use super::{Workspace, link_state};
+use super::{ExecRequest, Workspace, link_state};
+use crate::codes;
 use crate::{
     api::execution::{Exec, ExecResult},
     codes,
@@ -19,18 +20,6 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 
 /// Progress of a running command is told at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-
-/// A command on behalf of a call that names several workspaces.
-pub struct ExecRequest {
-    /// The call.
-    pub(crate) cx: CallCx,
-    /// Its session, which must own this workspace too.
-    pub(crate) session: SessionId,
-    /// What to run.
-    pub(crate) input: Exec,
-    /// The outcome.
-    pub(crate) reply: oneshot::Sender<Result<ExecResult, ToolError>>,
-}
 
 impl Workspace {
     /// `exec`.

@@ -1,26 +1,13 @@
 //! Sources of forks, and snapshots that are made to be forked.
 
-use hivekeep_kernel::{CallCx, SessionId, ToolError};
-use tokio::sync::oneshot;
+use hivekeep_kernel::{SessionId, ToolError};
 
-use super::{Msg, Workspace, snapshot};
+use super::{Msg, SnapshotRequest, Workspace, snapshot};
 use crate::{
     activity::Activity,
     fork_source::{ForkSource, PinnedFiles},
     network::inherited,
 };
-
-/// A snapshot with memory on behalf of a call that forks it at once.
-pub struct SnapshotRequest {
-    /// The call.
-    pub(crate) cx: CallCx,
-    /// Its session, which must own this workspace.
-    pub(crate) session: SessionId,
-    /// Name of the snapshot to be.
-    pub(crate) name: String,
-    /// The outcome.
-    pub(crate) reply: oneshot::Sender<Result<snapshot::Made, ToolError>>,
-}
 
 impl Workspace {
     /// Answers what forks of a snapshot begin from, and keeps its files until that is dropped.

@@ -9,27 +9,15 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_link::{Events, Link};
 use hivekeep_protocol::GuestEvent;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 
-use super::{Msg, Workspace};
+use super::{Msg, Workspace, messages::GuestEventIn};
 
 /// Events of one link that wait in the mailbox.
 const WAITING: usize = 16;
 /// Events that are passed on at once, as many as a link keeps, and how soon one more is.
 const AT_ONCE: u32 = 256;
 const EVERY: Duration = Duration::from_millis(1);
-
-/// An event that was told over a link.
-pub struct GuestEventIn {
-    /// Which link of the workspace's it was.
-    links: u64,
-    event: GuestEvent,
-    /// Another one may come when this one was handled.
-    _room: OwnedSemaphorePermit,
-}
 
 impl Workspace {
     /// Passes the guest's events on to the mailbox while this link lasts.

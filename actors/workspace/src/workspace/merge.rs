@@ -4,6 +4,8 @@
 //! record [`Record::Merged`]; before that the third file is nobody's but the intent's, and a start
 //! takes the old chain and ends the merge.
 
+mod merger;
+
 use std::time::Duration;
 
 use hivekeep_kernel::{ToolError, fault_point};
@@ -11,7 +13,12 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Msg, Workspace};
+pub(super) use merger::Merger;
+
+use super::{
+    Msg, Workspace,
+    messages::{MergeMsg, NotMerged, Outcome},
+};
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
@@ -21,68 +28,6 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What the work asks of the mailbox.
-pub enum MergeMsg {
-    /// Begin, if there is something to do: the end of it is told.
-    Begin(oneshot::Sender<Result<Outcome, NotMerged>>),
-    /// Which are the next?
-    Next(oneshot::Sender<Option<Merge>>),
-    /// They are made one. If nothing stands against it, nothing else goes on until it is recorded.
-    May(oneshot::Sender<bool>),
-    /// The work is over.
-    Ended,
-}
-
-/// Merging that goes on.
-pub(super) struct Merger {
-    wanted: CancellationToken,
-    ended: CancellationToken,
-}
-
-impl Merger {
-    /// It is given up soon.
-    pub(super) fn cancel(&self) {
-        self.wanted.cancel();
-    }
-
-    /// Gives it up; the answer resolves once it writes no record any more.
-    pub(super) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.wanted.cancel();
-        self.ended.clone().cancelled_owned()
-    }
-}
-
-/// How many merges were made.
-pub(super) type Outcome = oneshot::Receiver<Result<usize, ToolError>>;
-
-/// Why layers are left as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotMerged {
-    /// There are none to be merged.
-    Nothing,
-    /// Another workspace has them in its chain.
-    Needed,
-    /// A machine has them open.
-    Runs,
-    /// Others are being merged, and these come next.
-    UnderWay,
-    /// Something else goes on.
-    Busy,
-}
-
-impl NotMerged {
-    /// For the caller of a deletion.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Nothing => "no layer was left over that stands beside another one",
-            Self::Needed => "forks need the layers that were left over",
-            Self::Runs => "the layers that were left over are merged when the workspace is stopped",
-            Self::UnderWay => "layers are being merged; those that were left over come next",
-            Self::Busy => "something else goes on; it is done after the next stop",
-        }
-    }
-}
 
 impl Workspace {
     pub(super) fn merging(&mut self, ask: MergeMsg) {

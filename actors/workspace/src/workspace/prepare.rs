@@ -10,11 +10,11 @@ mod tail;
 
 use std::time::Instant;
 
-use hivekeep_kernel::{CallCx, Layer, Progress, SessionId, SnapshotId, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Layer, Progress, SnapshotId, ToolError, fault_point};
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
-pub(crate) use steps::Setup;
+pub(crate) use super::messages::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup};
 
 use super::{
     LinkState, Workspace,
@@ -23,54 +23,14 @@ use super::{
 };
 use crate::{
     activity::Activity,
-    api::prepare::{Internet, PrepareStep, StepKind},
-    codes,
+    api::prepare::{PrepareStep, StepKind},
     handle::WorkspaceHandle,
     phase::Phase,
-    records::{Planned, Recipe, Record, WorkspaceSpec},
+    records::{Planned, Record},
 };
 
 /// Name of the snapshot that a prepared workspace is forked from.
 pub(crate) const GOLDEN: &str = "golden";
-
-/// What a preparation asks of its workspace.
-pub enum PrepareMsg {
-    /// Make it, for the first time.
-    Make(Box<PrepareRequest>),
-    /// The setup is done: what is the snapshot made of?
-    Freeze(oneshot::Sender<Making>),
-    /// The preparation failed: remove everything, then answer its call.
-    Undo(ToolError, oneshot::Sender<Result<Golden, ToolError>>),
-    /// What are you?
-    PreparedState(oneshot::Sender<PreparedState>),
-}
-
-/// A workspace that shall be prepared.
-pub struct PrepareRequest {
-    pub(crate) cx: CallCx,
-    pub(crate) setup: Setup,
-    /// Answered when it is golden, or gone.
-    pub(crate) reply: oneshot::Sender<Result<Golden, ToolError>>,
-}
-
-/// A workspace that was prepared.
-pub struct Golden {
-    pub(crate) snapshot: SnapshotId,
-    pub(crate) boot_time_ms: u64,
-    pub(crate) steps: Vec<PrepareStep>,
-    pub(crate) internet: Internet,
-    pub(crate) internet_reason: Option<String>,
-}
-
-/// What a preparation of the same name has to know.
-pub struct PreparedState {
-    pub(crate) phase: Phase,
-    pub(crate) owner: Option<SessionId>,
-    pub(crate) spec: WorkspaceSpec,
-    pub(crate) recipe: Option<Recipe>,
-    /// Its snapshot, unless that was deleted.
-    pub(crate) golden: Option<SnapshotId>,
-}
 
 impl Workspace {
     pub(super) fn preparation(&mut self, ask: PrepareMsg) {

@@ -2,6 +2,7 @@
 
 mod deleting;
 mod listing;
+mod making;
 mod quiet;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use super::{
     bring_up::{images, memory_folder},
     take_down,
 };
+pub(super) use making::{Made, Making};
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
@@ -34,27 +36,6 @@ const MAX_NAME: usize = 128;
 /// Most frozen layers of a disk. Each is a file that a machine has open and looks through to read
 /// what was never written above it. Deletions leave layers behind until the next stop.
 const MAX_LAYERS: usize = 100;
-
-/// What a snapshot is made of, decided in the mailbox.
-pub struct Making {
-    pub(crate) node: SnapshotNode,
-    frozen: LayerId,
-    top: LayerId,
-    /// The workspace's first layer has another name until it is frozen.
-    first: Option<PathBuf>,
-    /// The disk as it is now, and what it stands on.
-    disk: DiskLayers,
-    base: Option<PathBuf>,
-    machine: Option<(MachineHandle, LinkState)>,
-    paused: bool,
-}
-
-/// A snapshot that was made.
-#[derive(Debug, Clone)]
-pub(crate) struct Made {
-    pub(crate) node: SnapshotNode,
-    pub(crate) pause_ms: Option<u64>,
-}
 
 impl Workspace {
     /// `snapshot` with action `create`.

@@ -1,8 +1,8 @@
 //! Steps of a preparation in the guest: a clone, and the commands of the setup.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use hivekeep_git::{self as git, CloneWish, Git, GitUrl, Login};
+use hivekeep_git::{self as git, CloneWish, Git, GitUrl};
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{Link, LinkError, Wait};
 use hivekeep_protocol::{Argv, Exec};
@@ -11,8 +11,7 @@ use tokio::{sync::watch, time::Instant};
 use super::tail::Tail;
 use crate::{
     api::prepare::{PrepareStep, StepKind},
-    codes,
-    workspace::{LinkState, exec::exit_code, link_state},
+    workspace::{LinkState, exec::exit_code, link_state, messages::Setup},
 };
 
 /// Where a repository goes, as commands without a working directory expect it.
@@ -25,29 +24,6 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 const LINK_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest part of a command that progress and answers show, in characters.
 const SHOWN: usize = 200;
-
-/// What shall be done in the guest.
-pub struct Setup {
-    /// Cloned first.
-    pub(crate) git_url: Option<GitUrl>,
-    /// Who one is for its server.
-    pub(crate) login: Option<Login>,
-    /// Of the host: authorities that vouch for its server beside those of the image.
-    pub(crate) ca_file: Option<PathBuf>,
-    /// Run one after the other; the first that fails ends it.
-    pub(crate) commands: Vec<String>,
-    /// For each of them, and for the clone.
-    pub(crate) timeout_secs: u64,
-    /// Whether it has the internet meanwhile; `None`: where that can be had.
-    pub(crate) allow_internet: Option<bool>,
-}
-
-impl Setup {
-    /// How many steps it has.
-    pub(crate) fn len(&self) -> usize {
-        usize::from(self.git_url.is_some()) + self.commands.len()
-    }
-}
 
 /// Tells each step as it begins.
 pub(super) struct StepReporter<'c> {

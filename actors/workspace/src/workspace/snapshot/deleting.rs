@@ -11,7 +11,7 @@ use crate::{
     phase::Want,
     records::Record,
     snapshots::SnapshotNode,
-    workspace::{Msg, Workspace, merge},
+    workspace::{Msg, Workspace, messages::MergeMsg},
 };
 
 /// Time for the mailbox to say whether layers can be merged.
@@ -19,7 +19,7 @@ const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
 async fn merged(workspace: &WorkspaceHandle) -> Result<(), String> {
-    let begin = |reply| Msg::Merge(merge::MergeMsg::Begin(reply));
+    let begin = |reply| Msg::Merge(MergeMsg::Begin(reply));
     let begun = workspace.actor.ask(MERGE_PATIENCE, begin).await;
     let outcome = begun.map_err(|error| error.to_string())?;
     let ended = outcome.map_err(|why| why.words().to_owned())?.await;

@@ -1,0 +1,32 @@
+//! A snapshot that is to be made, and one that was.
+
+use std::path::PathBuf;
+
+use hivekeep_kernel::LayerId;
+use hivekeep_machine::MachineHandle;
+
+use crate::{
+    snapshots::{DiskLayers, SnapshotNode},
+    workspace::LinkState,
+};
+
+/// What a snapshot is made of, decided in the mailbox.
+pub struct Making {
+    pub(crate) node: SnapshotNode,
+    pub(super) frozen: LayerId,
+    pub(super) top: LayerId,
+    /// The workspace's first layer has another name until it is frozen.
+    pub(super) first: Option<PathBuf>,
+    /// The disk as it is now, and what it stands on.
+    pub(super) disk: DiskLayers,
+    pub(super) base: Option<PathBuf>,
+    pub(super) machine: Option<(MachineHandle, LinkState)>,
+    pub(super) paused: bool,
+}
+
+/// A snapshot that was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) node: SnapshotNode,
+    pub(crate) pause_ms: Option<u64>,
+}

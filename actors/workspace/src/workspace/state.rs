@@ -1,0 +1,174 @@
+//! State of one workspace's actor, and the steps that all its handlers share.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::future::BoxFuture;
+use hivekeep_kernel::{
+    Address, CallCx, Children, Context, JobId, Layer, Owned, SessionId, ToolError, WorkspaceId,
+    supervise::Meter, workers::Workers,
+};
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{MachineHandle, ProcessId};
+use tokio::sync::{oneshot, watch};
+
+use super::{LinkState, merge::Merger, messages::Msg};
+use crate::codes;
+use crate::{
+    activity::{Activity, Situation},
+    handle::WorkspaceHandle,
+    job,
+    ledger::Ledger,
+    phase::{Phase, Want},
+    shared::Shared,
+    snapshots,
+    tasks::{Pace, ResultCache},
+};
+
+/// The actor of all workspaces, as one of them tells it of itself.
+pub(crate) trait Manager: Send + Sync {
+    /// The workspace has removed itself. Resolves when its name is free again.
+    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()>;
+    /// The phase of a machine of the pool.
+    fn phase(&self, id: WorkspaceId, phase: Phase);
+}
+
+/// What an incarnation is made from.
+#[derive(Clone)]
+pub struct Seed {
+    /// Which workspace.
+    pub id: WorkspaceId,
+    /// What it works with.
+    pub shared: Arc<Shared>,
+    /// Told when it is gone, or the pool's.
+    pub(crate) manager: Arc<dyn Manager>,
+}
+
+/// A workspace.
+pub struct Workspace {
+    pub(super) me: Context<Msg>,
+    pub(super) handle: WorkspaceHandle,
+    pub(super) manager: Arc<dyn Manager>,
+    /// The durable state as the last message of a commit found it: the same all through a handler.
+    pub(super) ledger: Ledger,
+    pub(super) phase: Phase,
+    /// Why it crashed or failed.
+    pub(super) reason: Option<String>,
+    pub(super) children: Children,
+    pub(super) machine: Option<MachineHandle>,
+    /// A machine whose record is under way. A start that is given up meanwhile leaves it.
+    pub(super) unrecorded: Option<Box<MachineHandle>>,
+    /// The machine that was last seen to end; its record may be under way.
+    pub(super) ended: Option<ProcessId>,
+    pub(super) jobs: HashMap<JobId, Address<job::Msg>>,
+    pub(super) link_state: watch::Sender<LinkState>,
+    /// Moves when the guest's tasks may have changed.
+    pub(super) task_hints: watch::Sender<u64>,
+    /// Results that its guest told without being asked.
+    pub(super) results: ResultCache,
+    /// How often its link came or went.
+    pub(super) links: u64,
+    pub(super) pace: Pace,
+    /// What the guest takes for its link's secret.
+    pub(super) token: watch::Sender<LinkToken>,
+    /// What goes on with disk and machine.
+    pub(super) activity: Activity,
+    /// Held by changes of forwards that are under way.
+    pub(super) forwarding: Arc<()>,
+    /// An adoption is under way.
+    pub(super) adopting: bool,
+    /// Layers are being merged in the background, until another phase ends that.
+    pub(super) merger: Option<Merger>,
+    /// Calls' work. A clone held by work keeps that work alive past the actor.
+    pub(super) ops: Workers,
+    pub(super) crashes: Meter,
+}
+
+impl Workspace {
+    /// Takes up what is durable, and removes the files that nobody needs after it. One that is being
+    /// forgotten stays as it was.
+    pub(super) fn take_up(&mut self) {
+        let shared = self.handle.shared.clone();
+        let Some(ledger) = shared.logs.state(self.handle.id) else { return };
+        self.ledger = ledger;
+        let recorded = self.ledger.handle().map(|handle| handle.process);
+        self.unrecorded.take_if(|machine| recorded == Some(machine.process));
+        if self.ledger.plan.pool.is_none() {
+            // It is somebody's now, as far as it was the pool's.
+            self.finished(Activity::Claiming);
+        }
+        let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
+        if !free.is_empty() {
+            let work = async move { snapshots::files::remove(&shared.folders, free).await };
+            let _detached = self.ops.spawn(work);
+        }
+        self.sync();
+    }
+
+    /// What it is doing.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
+        // What the pool keeps nobody owns; the pool's own session operates it.
+        let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
+        if self.ledger.owner == Some(session) || pools {
+            return Ok(());
+        }
+        let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };
+        let message = format!("workspace `{}` belongs to {whose}", self.ledger.plan.name);
+        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
+            .next("workspace_adopt takes over a workspace whose session is gone"))
+    }
+
+    /// Everything that decides what may be asked of it.
+    pub(crate) fn situation(&self) -> Situation {
+        Situation {
+            phase: self.phase,
+            activity: self.activity,
+            forwarding: Arc::strong_count(&self.forwarding) > 1,
+            unfinished: self.ledger.change.is_some(),
+            adopting: self.adopting,
+        }
+    }
+
+    /// The phase that a wish leads to.
+    ///
+    /// # Errors
+    /// As [`Situation::on`].
+    pub(crate) fn on(&self, want: Want) -> Result<Phase, ToolError> {
+        self.situation().on(want)
+    }
+
+    /// Starts work that goes on to its end, whether or not this actor does and anybody waits.
+    pub(super) fn to_its_end<T, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, ToolError>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, ToolError>> + Send + 'static,
+    {
+        let (done, outcome) = oneshot::channel();
+        let ops = self.ops.clone();
+        let _detached = self.ops.spawn(async move {
+            let _keeps_the_work_alive = ops;
+            let _asker_gone = done.send(work.await);
+        });
+        async move { outcome.await.map_err(|_| ToolError::internal("the work ended"))? }
+    }
+
+    /// Ends an activity, unless another one goes on by now.
+    pub(super) fn finished(&mut self, activity: Activity) {
+        if self.activity == activity {
+            self.activity = Activity::Idle;
+        }
+    }
+}
+
+/// Only the owner's session operates a workspace.
+impl Owned for Workspace {
+    fn authorize(&self, cx: &CallCx) -> Result<(), ToolError> {
+        self.authorize_session(cx.session)
+    }
+}
