@@ -10,6 +10,7 @@
 //! once. The template is made anew when what it was made from changes.
 
 mod made_of;
+mod messages;
 mod stock;
 mod work;
 
@@ -21,66 +22,19 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 pub(crate) use made_of::made_of;
+pub use messages::Msg;
+use messages::{End, WorkDone};
 use stock::{Order, Outcome, Shelf, Stock};
 
 use crate::{
     api::pool::{PoolClass, PoolMachine, PoolReport, Production},
-    phase::Phase,
     records::{MadeOf, Pooled, Role, WorkspaceSpec},
     shared::Shared,
-    traffic::Passing,
-    workspace, workspaces,
+    workspaces,
 };
 
 /// How often it is looked whether images or programs have changed.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// What the pool can be told.
-pub enum Msg {
-    /// Give a machine away that is exactly so.
-    Take {
-        /// Its image, isolation and size.
-        spec: WorkspaceSpec,
-        /// What it has to be made from.
-        made_of: MadeOf,
-        /// Where it is, if there is one.
-        taken: oneshot::Sender<Option<(WorkspaceId, Address<workspace::Msg>)>>,
-    },
-    /// One that was given away is of no use: remove it.
-    Spoilt {
-        /// Its image, isolation and size.
-        spec: WorkspaceSpec,
-        /// Which.
-        id: WorkspaceId,
-        /// What was wrong with it.
-        reason: String,
-    },
-    /// Give up a machine for somebody who needs its place; whether one was.
-    Evict(oneshot::Sender<bool>),
-    /// A machine's state changed.
-    Phase {
-        /// Which.
-        id: WorkspaceId,
-        /// The new one.
-        phase: Phase,
-    },
-    /// What there is.
-    Report(oneshot::Sender<PoolReport>),
-    /// The daemon stops its machines: make and remove nothing any more.
-    Halt,
-    /// A piece of work came to its end.
-    Done(WorkDone),
-}
-
-/// The end of a piece of the pool's own work.
-pub struct WorkDone(End);
-
-enum End {
-    Work { at: usize, outcome: Outcome, making: Option<Passing> },
-    Discard { id: WorkspaceId, gone: bool },
-    Due,
-    Doubt,
-}
 
 /// What an incarnation is made from.
 #[derive(Clone)]

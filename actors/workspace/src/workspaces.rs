@@ -6,93 +6,37 @@ mod claim;
 mod create;
 mod fork;
 mod merge;
+mod messages;
 mod network;
 mod parallel;
 mod prepare;
 mod room;
 mod spawn;
+mod state;
 mod stop_all;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{
-    Address, CallCx, ChildNews, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolCall,
-    ToolError, WorkspaceId, children::Outcome, serve,
+    CallCx, ChildNews, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
+    WorkspaceId, children::Outcome, serve,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
 pub(crate) use create::make_one;
+pub use messages::Msg;
+pub use state::{Seed, Workspaces};
 
 use crate::{
     api::lifecycle::{Size, WorkspaceList, WorkspaceListed, WorkspaceRow},
-    phase::Phase,
     pool::{self, Pool},
-    records::Planned,
     shared::Shared,
-    tools, workspace,
+    tools,
 };
-
-/// What the manager can be told.
-pub enum Msg {
-    /// A routed call.
-    Tool(ToolCall),
-    /// A planned workspace is durable: give it an actor.
-    Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
-    /// A workspace has removed itself.
-    Gone {
-        /// Which.
-        id: WorkspaceId,
-        /// Answered when its name is free again.
-        done: oneshot::Sender<()>,
-    },
-    /// Something for the pool.
-    Pool(pool::Msg),
-    /// Stop every machine, then answer.
-    StopAll(oneshot::Sender<()>),
-}
-
-impl From<ToolCall> for Msg {
-    fn from(call: ToolCall) -> Self {
-        Self::Tool(call)
-    }
-}
-
-/// Time for this actor to take note of an end.
-const NOTED: Duration = Duration::from_secs(5);
-
-impl workspace::Manager for Address<Msg> {
-    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()> {
-        let manager = self.clone();
-        async move {
-            // One that is gone finds nothing of it when it comes back.
-            let _noted = manager.ask(NOTED, |done| Msg::Gone { id, done }).await;
-        }
-        .boxed()
-    }
-
-    fn phase(&self, id: WorkspaceId, phase: Phase) {
-        // One that is gone starts the pool anew, which then looks itself.
-        let _gone = self.send(Msg::Pool(pool::Msg::Phase { id, phase }));
-    }
-}
 
 /// The pool's place below this actor.
 const POOL: &str = "pool";
-
-/// What an incarnation is made from.
-pub type Seed = Arc<Shared>;
-
-/// The manager.
-pub struct Workspaces {
-    me: Context<Msg>,
-    shared: Arc<Shared>,
-    children: Children,
-    preparing: prepare::Preparing,
-    merges: hivekeep_git::merge::Merges,
-    pool: Address<pool::Msg>,
-}
 
 impl Entity for Workspaces {
     type Msg = Msg;

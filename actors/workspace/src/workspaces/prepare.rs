@@ -1,11 +1,14 @@
 //! `workspace_prepare`: answers with the golden workspace that is there, or has one made.
 
-use std::{sync::Arc, time::Duration};
+mod preparing;
 
-use dashmap::DashSet;
+use std::time::Duration;
+
 use hivekeep_git::GitUrl;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
 use hivekeep_machine::{Isolation, Support};
+
+pub(super) use preparing::Preparing;
 
 use super::{Workspaces, adopt, create};
 use crate::{
@@ -27,36 +30,6 @@ use crate::{
 const MAX_COMMAND_BYTES: usize = 256 * 1024;
 /// Time for the actor of a workspace to say what it is.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Names that are being prepared now.
-#[derive(Clone, Default)]
-pub(super) struct Preparing(Arc<DashSet<WorkspaceName>>);
-
-impl Preparing {
-    /// # Errors
-    /// `prepare_in_progress`.
-    fn enter(&self, name: &WorkspaceName) -> Result<Entered, ToolError> {
-        if self.0.insert(name.clone()) {
-            return Ok(Entered { all: self.clone(), name: name.clone() });
-        }
-        let message = format!("`{name}` is being prepared by another call");
-        Err(ToolError::new(Layer::Actor, codes::PREPARE_IN_PROGRESS, message)
-            .next("repeat the call when that one has ended: the same recipe is answered at once")
-            .retry_after(Duration::from_secs(5)))
-    }
-}
-
-/// Leaves when dropped.
-struct Entered {
-    all: Preparing,
-    name: WorkspaceName,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.all.0.remove(&self.name);
-    }
-}
 
 /// A recipe, checked.
 struct Wish {

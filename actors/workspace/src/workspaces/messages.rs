@@ -1,0 +1,53 @@
+//! Messages to the manager of all workspaces, in types that know nothing of that actor.
+
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{Address, Fault, ToolCall, WorkspaceId};
+use tokio::sync::oneshot;
+
+use crate::{phase::Phase, pool, records::Planned, workspace};
+
+/// What the manager can be told.
+pub enum Msg {
+    /// A routed call.
+    Tool(ToolCall),
+    /// A planned workspace is durable: give it an actor.
+    Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
+    /// A workspace has removed itself.
+    Gone {
+        /// Which.
+        id: WorkspaceId,
+        /// Answered when its name is free again.
+        done: oneshot::Sender<()>,
+    },
+    /// Something for the pool.
+    Pool(pool::Msg),
+    /// Stop every machine, then answer.
+    StopAll(oneshot::Sender<()>),
+}
+
+impl From<ToolCall> for Msg {
+    fn from(call: ToolCall) -> Self {
+        Self::Tool(call)
+    }
+}
+
+/// Time for this actor to take note of an end.
+const NOTED: Duration = Duration::from_secs(5);
+
+impl workspace::Manager for Address<Msg> {
+    fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()> {
+        let manager = self.clone();
+        async move {
+            // One that is gone finds nothing of it when it comes back.
+            let _noted = manager.ask(NOTED, |done| Msg::Gone { id, done }).await;
+        }
+        .boxed()
+    }
+
+    fn phase(&self, id: WorkspaceId, phase: Phase) {
+        // One that is gone starts the pool anew, which then looks itself.
+        let _gone = self.send(Msg::Pool(pool::Msg::Phase { id, phase }));
+    }
+}
