@@ -1,27 +1,23 @@
-//! The daemon: what its connections share, and the loops that accept them.
+//! The daemon: state that its connections share.
+
+mod daemon;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hivekeep_protocol::{Frame, GuestEvent, Kind, encode};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::carrier::Carrier;
-use crate::contain::{Contain, cgroup, reaper};
+use crate::contain::Contain;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::Jobs;
-use crate::session::{self, Stream, outbox::Outbox};
-use crate::settings::{Place, Settings};
-use crate::tasks::{self, Tasks};
+use crate::session::outbox::Outbox;
+use crate::settings::Settings;
+use crate::tasks::Tasks;
 
-/// Connections served at once; the next waits to be accepted.
-const MAX_CONNECTIONS: usize = 8;
-/// Shorter than the usual time limit of a command, and too long to cost anything.
-const EARLIER: Duration = Duration::from_secs(30);
 /// The status with which the daemon tells its init to shut down.
 pub const SHUTDOWN_STATUS: u8 = 75;
 
@@ -47,81 +43,13 @@ pub struct Agent {
     pub(crate) jobs: Jobs,
     pub(crate) tasks: Tasks,
     pub(crate) links: Links,
-    pub(crate) network: crate::network::Setting,
+    /// Held by the one call at a time that sets the interface, never across an await.
+    pub(crate) network: Mutex<()>,
     pub(crate) null: std::fs::File,
     stopping: CancellationToken,
 }
 
 impl Agent {
-    /// Prepares the daemon: state folders, identity, containment, jobs of before.
-    ///
-    /// # Errors
-    /// When a folder cannot be made or the containment does not work.
-    pub async fn start(settings: Settings) -> io::Result<Arc<Self>> {
-        std::fs::create_dir_all(&settings.run_dir)?;
-        raise_open_files();
-        let identity = Identity::read(&settings)?;
-        let persona = Persona::read(&settings, &identity.boot_id);
-        let freezer = match settings.place {
-            Place::Vm => Freezer::new(),
-            Place::Sandbox => Freezer::default(),
-        };
-        let contain = match &settings.cgroup_root {
-            Some(root) => Contain::Cgroup(cgroup::Pool::open(root)?),
-            None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
-        };
-        crate::files::temp::sweep(&settings.run_dir);
-        let agent = Arc::new(Self {
-            jobs: Jobs::open(&settings)?,
-            tasks: Tasks::new(&settings, &identity.boot_id),
-            null: std::fs::File::open("/dev/null")?,
-            identity,
-            persona,
-            freezer,
-            contain,
-            network: crate::network::Setting::default(),
-            links: Links::default(),
-            stopping: CancellationToken::new(),
-            settings,
-        });
-        crate::jobs::watch::all(&agent);
-        tasks::run::resume(&agent);
-        Ok(agent)
-    }
-
-    /// Accepts and serves connections until the host orders a shutdown.
-    pub async fn serve<C: Carrier>(self: Arc<Self>, mut carrier: C) {
-        tokio::spawn(an_earlier_timer());
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            let accepted = tokio::select! {
-                () = self.stopping.cancelled() => return,
-                accepted = accept(&mut carrier, &slots) => accepted,
-            };
-            let (slot, reader, writer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    crate::say!("{}: {error}", C::NAME);
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    continue;
-                }
-            };
-            let serving = session::serve(self.clone(), reader, writer, C::STREAM);
-            match C::STREAM {
-                Stream::Endless => tokio::select! {
-                    () = self.stopping.cancelled() => return,
-                    () = serving => {}
-                },
-                Stream::Connection => {
-                    tokio::spawn(async move {
-                        serving.await;
-                        drop(slot);
-                    });
-                }
-            }
-        }
-    }
-
     /// Makes [`Self::serve`] return; the caller has answered the host before.
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
@@ -138,24 +66,6 @@ impl Agent {
     }
 }
 
-/// Never ends. The runtime wakes itself to look at a timer that would expire before all
-/// others, even if it set it itself: a write and another wait for each command with a time
-/// limit. Behind this one such a timer is none of its business for a while.
-async fn an_earlier_timer() {
-    loop {
-        tokio::time::sleep(EARLIER).await;
-    }
-}
-
-type Accepted<C> =
-    (tokio::sync::OwnedSemaphorePermit, <C as Carrier>::Reader, <C as Carrier>::Writer);
-
-async fn accept<C: Carrier>(carrier: &mut C, slots: &Arc<Semaphore>) -> io::Result<Accepted<C>> {
-    let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (reader, writer) = carrier.accept().await?;
-    Ok((slot, reader, writer))
-}
-
 impl Identity {
     fn read(settings: &Settings) -> io::Result<Self> {
         // A sandbox shares its kernel's boot id, so it is given one of its own.
@@ -169,16 +79,6 @@ impl Identity {
         let daemon_starts = before.saturating_add(1);
         std::fs::write(&starts, daemon_starts.to_string())?;
         Ok(Self { boot_id: boot_id.trim().to_owned(), daemon_starts, started: Instant::now() })
-    }
-}
-
-/// Several descriptors a call: the usual soft limit of 1024 is too few.
-fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: Some(65_536), maximum: Some(1_048_576) };
-    if setrlimit(Resource::Nofile, wanted).is_err() {
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
 }
 

@@ -6,93 +6,34 @@
 //! forks with one boot id for one machine should look at `/etc/machine-id`.
 
 mod hosts;
+mod persona;
 mod small;
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::SystemTime;
 
 use hivekeep_protocol::{GuestCode, GuestError, Reidentified, Reidentify};
-use serde::{Deserialize, Serialize};
 
 pub use hosts::name_in_hosts;
+use persona::Known;
+pub(crate) use persona::MACHINE_ID;
+pub use persona::Persona;
 pub(crate) use small::write_beside;
 
 use crate::files::io_error;
 use crate::session::call::CallCx;
-use crate::settings::{Place, Settings};
+use crate::settings::Place;
 use crate::sys::ioctl;
 use crate::system;
 
-pub(crate) const MACHINE_ID: &str = "/etc/machine-id";
 /// Older programs look here; mostly a link to the other.
 const DBUS_MACHINE_ID: &str = "/var/lib/dbus/machine-id";
 const HOSTS: &str = "/etc/hosts";
-/// The persona's file has as many bytes, whatever is in it, so that it can be overwritten.
-const PERSONA_BYTES: usize = 512;
 const MIN_ENTROPY_BYTES: usize = 32;
 const MAX_INSTANCE_ID_BYTES: usize = 64;
 /// A restored clock is set whenever it is off by more.
 const CLOCK_TOLERANCE_MS: u64 = 10;
-
-/// What the host knows this guest by. Kept in the run folder, which is gone after a reboot, as is
-/// what it overrides: the options that init starts the daemon with.
-#[derive(Debug)]
-pub struct Persona {
-    file: PathBuf,
-    /// Held for a read or a replacement, never across an await.
-    current: Mutex<Known>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
-    token_hash: [u8; 32],
-    instance_id: String,
-}
-
-impl Persona {
-    /// As last told by the host, or as the daemon was started.
-    pub fn read(settings: &Settings, boot_id: &str) -> Self {
-        let file = settings.run_dir.join("persona.json");
-        let told = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let current = told.unwrap_or_else(|| Known {
-            token_hash: settings.token_hash,
-            instance_id: boot_id.to_owned(),
-        });
-        let persona = Self { file, current: Mutex::new(current.clone()) };
-        // There before any snapshot, so that a fork has only to overwrite it.
-        if settings.place == Place::Vm
-            && let Err(error) = persona.become_known_as(current)
-        {
-            crate::say!("{}: {error}", persona.file.display());
-        }
-        persona
-    }
-
-    fn current(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// BLAKE3 of the token that a host must have.
-    pub fn token_hash(&self) -> [u8; 32] {
-        self.current().token_hash
-    }
-
-    /// For [`hivekeep_protocol::Welcome::boot_id`].
-    pub fn instance_id(&self) -> String {
-        self.current().instance_id.clone()
-    }
-
-    /// For this daemon and its successors.
-    fn become_known_as(&self, known: Known) -> io::Result<()> {
-        let mut text = serde_json::to_vec(&known)?;
-        text.resize(PERSONA_BYTES.max(text.len()), b' ');
-        small::put(&self.file, &text, 0o600)?;
-        *self.current() = known;
-        Ok(())
-    }
-}
 
 /// Answers [`Reidentify`]. The token is the last to change: a failure leaves a guest that still
 /// listens to who asked.
@@ -118,7 +59,7 @@ pub fn reidentify(cx: &CallCx, asked: Reidentify) -> Result<Reidentified, GuestE
     set_machine_id(&asked.machine_id).map_err(failed(MACHINE_ID))?;
     let entropy_bytes =
         ioctl::add_entropy(&asked.entropy).map_err(failed("the random generator"))?;
-    cx.agent.tasks.become_of(&cx.agent, &asked.machine_id)?;
+    cx.agent.tasks.become_of(&asked.machine_id)?;
     let Reidentify { token_hash, instance_id, .. } = asked;
     let persona = &cx.agent.persona;
     persona

@@ -14,7 +14,7 @@ mod resolver;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use hivekeep_protocol::{GuestCode, GuestError, NetworkSet, SetNetwork};
 
@@ -27,10 +27,6 @@ use crate::settings::Place;
 use crate::sys::ioctl;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-
-/// One call at a time has the interface.
-#[derive(Debug, Default)]
-pub(crate) struct Setting(Mutex<()>);
 
 /// Answers [`SetNetwork`].
 ///
@@ -45,7 +41,7 @@ pub async fn set(cx: &CallCx, asked: SetNetwork) -> Result<NetworkSet, GuestErro
     }
     let agent = cx.agent.clone();
     off_thread(move || {
-        let _alone = agent.network.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = agent.network.lock().unwrap_or_else(PoisonError::into_inner);
         let interface = interface::find()?;
         let failed = |error: io::Error| io_error(&error, &interface.name);
         let set = bring_to(&interface, &asked).map_err(failed)?;

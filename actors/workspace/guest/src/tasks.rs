@@ -14,6 +14,7 @@
 //! is it cannot know; then those that run are killed, all of them are put aside, and it tells of
 //! none.
 
+mod access;
 pub mod durable;
 pub mod folder;
 pub mod log;
@@ -21,95 +22,15 @@ mod progress;
 pub mod queue;
 pub mod run;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use hivekeep_protocol::{
     GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskPage, TaskPut,
     TaskRead, TaskReading, TaskResults, TaskTaken, Tasks as Listed, limits,
 };
-use tokio::sync::Semaphore;
 
-use crate::agent::Agent;
 use crate::files::off_thread;
-use crate::identity::MACHINE_ID;
 use crate::session::call::CallCx;
-use crate::settings::Settings;
+pub use access::Tasks;
 use durable::DurableQueue;
-use folder::Folder;
-
-/// The tasks of this guest.
-#[derive(Debug)]
-pub struct Tasks {
-    folder: Folder,
-    /// Held by threads that may block, one at a time by `turn`.
-    queue: Arc<Mutex<DurableQueue>>,
-    /// First come, first served; and no more than one thread for disks is taken.
-    turn: Arc<Semaphore>,
-    /// Another one with each machine that this becomes.
-    generation: Arc<AtomicU64>,
-}
-
-impl Tasks {
-    /// Does not look at the tasks there are; see [`run::resume`].
-    pub fn new(settings: &Settings, boot_id: &str) -> Self {
-        let machine_id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
-        let folder = Folder::new(&settings.state_dir, &settings.run_dir);
-        let queue =
-            DurableQueue::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
-        Self {
-            folder,
-            queue: Arc::new(Mutex::new(queue)),
-            turn: Arc::new(Semaphore::new(1)),
-            generation: Arc::default(),
-        }
-    }
-
-    /// Whether an earlier daemon had tasks.
-    fn any_left(&self) -> bool {
-        !matches!(self.folder.exists(), Ok(false))
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
-    }
-
-    /// Has something done with the queue, on a thread that may block.
-    async fn with<T: Send + 'static>(
-        &self,
-        generation: u64,
-        work: impl FnOnce(&mut DurableQueue) -> Result<T, GuestError> + Send + 'static,
-    ) -> Result<T, GuestError> {
-        let closed = |_| GuestError::new(GuestCode::Internal, "the tasks are closed");
-        let turn = self.turn.clone().acquire_owned().await.map_err(closed)?;
-        let (queue, current) = (self.queue.clone(), self.generation.clone());
-        off_thread(move || {
-            let _turn = turn;
-            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.load(Ordering::SeqCst) != generation {
-                let text = "this has become another machine";
-                return Err(GuestError::new(GuestCode::Cancelled, text));
-            }
-            work(&mut queue)
-        })
-        .await
-    }
-
-    /// This is another machine from now on. Tasks of the one before are killed and put aside.
-    /// Blocks for as long as what is being written down takes, and only if there were any.
-    ///
-    /// # Errors
-    /// When they could not be put aside; then they are this machine's still.
-    pub fn become_of(&self, agent: &Agent, machine_id: &str) -> Result<(), GuestError> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(runs) = queue.runs_of_another(machine_id) else { return Ok(()) };
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        for job in runs.iter().filter(|job| job.path().exists()) {
-            run::kill(agent, job);
-        }
-        queue.become_of(machine_id)
-    }
-}
 
 /// Asks the queue on behalf of a call, and loads it before.
 async fn ask<T: Send + 'static>(
@@ -208,7 +129,7 @@ pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, Gue
     let ((state, job), generation) = ask(cx, move |queue| queue.cancel(&asked.task_id)).await?;
     if let Some(job) = job.filter(|job| job.path().exists()) {
         let agent = cx.agent.clone();
-        off_thread(move || run::kill(&agent, &job)).await;
+        off_thread(move || agent.tasks.kill(&job)).await;
     }
     cx.agent.links.tell(&hivekeep_protocol::GuestEvent::TasksChanged);
     run::next(&cx.agent, generation);

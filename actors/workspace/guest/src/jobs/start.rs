@@ -14,7 +14,7 @@ use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
 use super::dir::{JobDir, Spec, TaskTerms, unix_ms};
-use super::disk;
+use super::folder::disk;
 use crate::agent::Agent;
 use crate::contain::raw;
 use crate::exec::command::Prepared;

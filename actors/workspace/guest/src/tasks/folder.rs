@@ -98,7 +98,7 @@ impl Folder {
         is_a_tasks: impl Fn(u64) -> bool,
         is_open: impl Fn(u64) -> bool,
     ) -> io::Result<u64> {
-        crate::jobs::open_folder(&self.runs)?;
+        crate::jobs::folder::open_folder(&self.runs)?;
         let (outputs, runs) = (numbers(&self.root.join("outputs"))?, numbers(&self.runs)?);
         for number in outputs.iter().filter(|number| !is_a_tasks(**number)) {
             self.remove_outputs(*number);

@@ -98,7 +98,7 @@ pub(super) async fn run(agent: Arc<Agent>, generation: u64, seq: u64) {
         let agent = agent.clone();
         off_thread(move || {
             let _ = job.note_cancel();
-            kill(&agent, &job);
+            agent.tasks.kill(&job);
         })
         .await;
     }
@@ -127,13 +127,6 @@ fn start(
     };
     let task = TaskTerms { limit_secs, outputs: job.outputs().to_path_buf() };
     attempt(agent, job, start, Some(task))
-}
-
-/// Kills what runs of a task. Blocking, for at most half a second.
-pub(super) fn kill(agent: &Agent, job: &JobDir) {
-    if let Err(error) = end::signal(&agent.contain, job, libc::SIGKILL) {
-        crate::say!("task {}: cannot kill it: {error}", job.id());
-    }
 }
 
 /// Waits for the end of a task that was started, by this daemon or an earlier one.

@@ -93,11 +93,11 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
     eventually("four run", || began().lines().count() == 4);
 
     let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
-    agent.tasks().become_of(&agent, mine.trim()).expect("nothing to do");
+    agent.tasks().become_of(mine.trim()).expect("nothing to do");
     assert_eq!(host.ask(TaskList).await.expect("a list").running.len(), 4, "it is no copy");
 
     let other = "f".repeat(32);
-    agent.tasks().become_of(&agent, &other).expect("put aside");
+    agent.tasks().become_of(&other).expect("put aside");
     assert!(!runs(&mark), "what ran is killed");
     let listed = host.ask(TaskList).await.expect("a list");
     assert_eq!((listed.running.len(), listed.queued.len(), listed.results), (0, 0, 0));

@@ -1,0 +1,122 @@
+//! Start of the daemon, and the loop that accepts its connections.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{Agent, Identity, Links};
+use crate::carrier::Carrier;
+use crate::contain::{Contain, cgroup, reaper};
+use crate::freeze::Freezer;
+use crate::identity::Persona;
+use crate::jobs::{self, Jobs};
+use crate::session::{self, Stream};
+use crate::settings::{Place, Settings};
+use crate::tasks::{self, Tasks};
+
+/// Connections served at once; the next waits to be accepted.
+const MAX_CONNECTIONS: usize = 8;
+/// Shorter than the usual time limit of a command, and too long to cost anything.
+const EARLIER: Duration = Duration::from_secs(30);
+
+impl Agent {
+    /// Prepares the daemon: state folders, identity, containment, jobs of before.
+    ///
+    /// # Errors
+    /// When a folder cannot be made or the containment does not work.
+    pub async fn start(settings: Settings) -> io::Result<Arc<Self>> {
+        std::fs::create_dir_all(&settings.run_dir)?;
+        raise_open_files();
+        let identity = Identity::read(&settings)?;
+        let persona = Persona::read(&settings, &identity.boot_id);
+        let freezer = match settings.place {
+            Place::Vm => Freezer::new(),
+            Place::Sandbox => Freezer::default(),
+        };
+        let contain = match &settings.cgroup_root {
+            Some(root) => Contain::Cgroup(cgroup::Pool::open(root)?),
+            None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
+        };
+        crate::files::temp::sweep(&settings.run_dir);
+        let agent = Arc::new(Self {
+            jobs: Jobs::open(&settings)?,
+            tasks: Tasks::new(&settings, &identity.boot_id, contain.clone()),
+            null: std::fs::File::open("/dev/null")?,
+            identity,
+            persona,
+            freezer,
+            contain,
+            network: Default::default(),
+            links: Links::default(),
+            stopping: CancellationToken::new(),
+            settings,
+        });
+        jobs::watch::all(&agent);
+        tasks::run::resume(&agent);
+        Ok(agent)
+    }
+
+    /// Accepts and serves connections until the host orders a shutdown.
+    pub async fn serve<C: Carrier>(self: Arc<Self>, mut carrier: C) {
+        tokio::spawn(an_earlier_timer());
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let accepted = tokio::select! {
+                () = self.stopping.cancelled() => return,
+                accepted = accept(&mut carrier, &slots) => accepted,
+            };
+            let (slot, reader, writer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    crate::say!("{}: {error}", C::NAME);
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            };
+            let serving = session::serve(self.clone(), reader, writer, C::STREAM);
+            match C::STREAM {
+                Stream::Endless => tokio::select! {
+                    () = self.stopping.cancelled() => return,
+                    () = serving => {}
+                },
+                Stream::Connection => {
+                    tokio::spawn(async move {
+                        serving.await;
+                        drop(slot);
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Never ends. The runtime wakes itself to look at a timer that would expire before all
+/// others, even if it set it itself: a write and another wait for each command with a time
+/// limit. Behind this one such a timer is none of its business for a while.
+async fn an_earlier_timer() {
+    loop {
+        tokio::time::sleep(EARLIER).await;
+    }
+}
+
+type Accepted<C> =
+    (tokio::sync::OwnedSemaphorePermit, <C as Carrier>::Reader, <C as Carrier>::Writer);
+
+async fn accept<C: Carrier>(carrier: &mut C, slots: &Arc<Semaphore>) -> io::Result<Accepted<C>> {
+    let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (reader, writer) = carrier.accept().await?;
+    Ok((slot, reader, writer))
+}
+
+/// Several descriptors a call: the usual soft limit of 1024 is too few.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: Some(65_536), maximum: Some(1_048_576) };
+    if setrlimit(Resource::Nofile, wanted).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+}

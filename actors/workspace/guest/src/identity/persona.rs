@@ -1,0 +1,73 @@
+//! Identity that the host gave this guest, as it is kept over starts of the daemon.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::small;
+use crate::settings::{Place, Settings};
+
+/// Where a machine's id stands.
+pub(crate) const MACHINE_ID: &str = "/etc/machine-id";
+/// The persona's file has as many bytes, whatever is in it, so that it can be overwritten.
+const PERSONA_BYTES: usize = 512;
+
+/// What the host knows this guest by. Kept in the run folder, which is gone after a reboot, as is
+/// what it overrides: the options that init starts the daemon with.
+#[derive(Debug)]
+pub struct Persona {
+    file: PathBuf,
+    /// Held for a read or a replacement, never across an await.
+    current: Mutex<Known>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) token_hash: [u8; 32],
+    pub(super) instance_id: String,
+}
+
+impl Persona {
+    /// As last told by the host, or as the daemon was started.
+    pub fn read(settings: &Settings, boot_id: &str) -> Self {
+        let file = settings.run_dir.join("persona.json");
+        let told = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let current = told.unwrap_or_else(|| Known {
+            token_hash: settings.token_hash,
+            instance_id: boot_id.to_owned(),
+        });
+        let persona = Self { file, current: Mutex::new(current.clone()) };
+        // There before any snapshot, so that a fork has only to overwrite it.
+        if settings.place == Place::Vm
+            && let Err(error) = persona.become_known_as(current)
+        {
+            crate::say!("{}: {error}", persona.file.display());
+        }
+        persona
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// BLAKE3 of the token that a host must have.
+    pub fn token_hash(&self) -> [u8; 32] {
+        self.current().token_hash
+    }
+
+    /// For [`hivekeep_protocol::Welcome::boot_id`].
+    pub fn instance_id(&self) -> String {
+        self.current().instance_id.clone()
+    }
+
+    /// For this daemon and its successors.
+    pub(super) fn become_known_as(&self, known: Known) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&known)?;
+        text.resize(PERSONA_BYTES.max(text.len()), b' ');
+        small::put(&self.file, &text, 0o600)?;
+        *self.current() = known;
+        Ok(())
+    }
+}
