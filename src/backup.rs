@@ -42,30 +42,30 @@ const BASES: &str = "bases";
 /// The longest manifest that is read.
 const MANIFEST_BYTES: u64 = 256 << 20;
 
-/// What an archive holds.
+/// The manifest of an archive: its maker, and the size and hash of each file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     format: u32,
-    /// The version that made it.
+    /// The version of hivekeep that made the archive.
     hivekeep: String,
-    /// When, in seconds since 1970.
+    /// Time of the backup, in seconds since 1970.
     at: u64,
-    /// By path in the archive.
+    /// Files by their path in the archive.
     files: BTreeMap<String, Content>,
-    /// Whose disks are in it, if they were asked for.
+    /// Workspaces whose disks are in the archive, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disks: Option<Disks>,
 }
 
-/// Whose disks an archive holds.
+/// The workspaces whose disks an archive holds, and those whose disks it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disks {
-    /// Those that come back with their disks.
+    /// Workspaces that come back with their disks.
     pub kept: Vec<Kept>,
-    /// Those that do not.
+    /// Workspaces that come back without.
     pub left_out: Vec<LeftOut>,
-    /// Snapshots whose memory is not in it: their disks are.
+    /// Snapshots whose memory is left out; their disks are in the archive.
     pub memories_left_out: usize,
 }
 
@@ -77,23 +77,23 @@ struct Content {
     blake3: String,
 }
 
-/// Why a backup or a restore did not come about.
+/// The reason why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder.
+    /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Nothing is overwritten.
+    /// The target exists, and nothing is overwritten.
     #[error("{} is there already: {next}", path.display())]
     There {
-        /// Which.
+        /// The target.
         path: PathBuf,
-        /// What can be done.
+        /// The next step for the operator.
         next: &'static str,
     },
     /// A name that the archive cannot hold.
@@ -106,7 +106,7 @@ pub enum Error {
     #[error("the daemon ended while the backup was packed: try again")]
     Gone,
     /// A file of an image whose path does not say what it holds.
-    #[error("{} is no object of an image folder, which a disk must stand on", .0.display())]
+    #[error("{} is not an object of an image folder, and every disk is based on one", .0.display())]
     Base(PathBuf),
     /// A file of an image folder that is not what its place says.
     #[error(
@@ -119,7 +119,7 @@ pub enum Error {
     Broken {
         /// The archive.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The journal in the archive does not open.

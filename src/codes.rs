@@ -68,7 +68,7 @@ hivekeep_kernel::codes! {
     }
 }
 
-/// Those of every crate, sorted by name.
+/// The error codes of every crate, sorted by name.
 pub(crate) fn all() -> Vec<&'static ErrorCode> {
     let mut all = [hivekeep_kernel::codes::ALL, hivekeep_registry::codes::ALL, ALL].concat();
     all.extend(crate::families::codes());

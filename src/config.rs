@@ -52,7 +52,7 @@ macro_rules! config {
         }
 
         impl Config {
-            /// What families cannot work with: whole keys, with why.
+            /// Settings that families cannot work with: whole keys, each with the reason.
             fn problems_of_families(&self) -> Vec<(String, String)> {
                 let mut wrong = Vec::new();
                 $({

@@ -64,7 +64,7 @@ macro_rules! functions {
             Ok(mounted)
         }
 
-        /// What all of them find on this host.
+        /// Checks of all families on this host.
         pub(crate) async fn check(config: &Config, host: &Host) -> Vec<Finding> {
             let mut found = Vec::new();
             $(found.extend(<$family>::check(&config.$name, host).await);)+

@@ -31,7 +31,7 @@ pub(super) fn base_in_archive(path: &Path) -> Option<String> {
     Some(format!("{BASES}/{hash}/{file}"))
 }
 
-/// Whether each file of disks is what its name says, as far as a manifest can tell.
+/// Checks that each file of disks is what its name says, as far as a manifest can tell.
 pub(super) fn check(manifest: &Manifest) -> Result<(), String> {
     for (name, content) in &manifest.files {
         let path = Path::new(name);
@@ -64,7 +64,7 @@ pub(super) fn undo(part: &Path, state: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether disks can be put there: they are not mixed with others. Blocks.
+/// Checks that disks can be put there without mixing them with others. Blocks.
 pub(super) fn free(state: &Path) -> Result<(), Error> {
     for path in [state.join(LAYERS), state.join(DISKS)] {
         if fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {

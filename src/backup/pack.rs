@@ -25,36 +25,36 @@ const VAULT_STAGING: &str = ".hivekeep";
 /// zstd's own default.
 const LEVEL: i32 = 3;
 
-/// What was packed.
+/// The result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Packed {
     /// The archive.
     pub file: PathBuf,
-    /// Its size.
+    /// The archive's size.
     pub bytes: u64,
     /// Files of the journal.
     pub journal_files: usize,
     /// Files of the vault.
     pub vault_files: usize,
-    /// What in the vault is neither file nor folder, and is not in the archive.
+    /// Entries of the vault that are neither file nor folder, and are not in the archive.
     pub left_out: Vec<PathBuf>,
-    /// Whose disks are in it, if they were asked for.
+    /// Workspaces whose disks are in the archive, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Disks>,
 }
 
-/// What is packed.
+/// The sources of a backup.
 #[derive(Debug)]
 pub struct Sources {
     /// The journal's copy.
     pub journal: PathBuf,
     /// The vault, if there is one.
     pub vault: Option<PathBuf>,
-    /// What the disks are made of, if they were asked for.
+    /// The parts that disks are made of, if they were asked for.
     pub disks: Option<Contents>,
 }
 
-/// Whether an archive can have this name.
+/// Checks that no file has the archive's name yet.
 ///
 /// # Errors
 /// [`Error::There`].

@@ -32,7 +32,7 @@ impl Staging {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -25,7 +25,7 @@ use super::{
 
 const PART: &str = "restore.part";
 
-/// Where a restore puts things.
+/// The target folders of a restore.
 #[derive(Debug)]
 pub struct Places {
     /// The state folder; it is there.
@@ -38,23 +38,23 @@ pub struct Places {
     pub images: PathBuf,
 }
 
-/// What came back.
+/// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// The version that made the backup.
     pub made_by: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of the backup, in seconds since 1970.
     pub made_at: u64,
     /// Files of the vault.
     pub vault_files: usize,
-    /// What the journal holds.
+    /// Contents of the recovered journal.
     pub journal: Recovered,
-    /// Whose disks came back, if they were kept.
+    /// Workspaces whose disks came back, if the backup has disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Disks>,
 }
 
-/// Whether a restore in this state folder was cut short before its journal was in place.
+/// True when a restore in this state folder was cut short before its journal was in place.
 pub fn cut_short(state: &Path, journal: &Path) -> bool {
     state.join(PART).exists() && !journal.exists()
 }
@@ -176,7 +176,10 @@ fn each(
             [JOURNAL, VAULT, LAYERS, BASES, MANIFEST].iter().any(|first| path.starts_with(first));
         let kind = entry.header().entry_type();
         if !plain || !known || !matches!(kind, EntryType::Regular | EntryType::Directory) {
-            return Err(broken(io::Error::other(format!("{} is none of ours", path.display()))));
+            return Err(broken(io::Error::other(format!(
+                "{} does not belong in a backup",
+                path.display()
+            ))));
         }
         act(&path, &mut entry).map_err(Error::io(path))?;
     }

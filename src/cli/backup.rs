@@ -83,7 +83,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     Ok(output::text(&text)?)
 }
 
-/// Whose disks are in a backup, for people.
+/// Text for people: the workspaces whose disks are in a backup.
 pub(super) fn disks_in_words(disks: &Disks) -> String {
     let names: Vec<_> = disks.kept.iter().map(|kept| kept.name.as_str()).collect();
     let mut text = match &*names {
@@ -116,7 +116,7 @@ fn pack(
     Ok(packed?)
 }
 
-/// Where no daemon runs: opens the journal as one would.
+/// Packs without a daemon: opens the journal as a daemon would.
 fn alone(loaded: &Loaded, args: &Args) -> Result<Packed, Failure> {
     let (folders, dir) = (&loaded.folders, loaded.folders.journal());
     if !dir.is_dir() {

@@ -35,7 +35,7 @@ impl Context {
         self.global.set.iter().map(|text| ("--set".to_owned(), text.clone())).collect()
     }
 
-    /// How to reach the daemon of this configuration.
+    /// The way to the daemon of this configuration.
     pub(super) fn reach(&self, loaded: &Loaded) -> Reach {
         let mut config_args: Vec<OsString> = Vec::new();
         if let Some(file) = &loaded.file {

@@ -1,4 +1,4 @@
-//! How a command fails: a text on standard error and an exit code.
+//! Failure of a command: a text on standard error and an exit code.
 
 use std::{io, process::ExitCode};
 
@@ -7,7 +7,7 @@ use hivekeep_kernel::ToolError;
 use super::reach::Unreachable;
 use crate::{config::Problems, daemon, doors::plain};
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The configuration is refused. Exit code 2, as for a wrong command line.

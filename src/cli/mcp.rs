@@ -63,7 +63,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
+/// Size that an unprivileged process may give a pipe (`/proc/sys/fs/pipe-max-size`).
 const OUTPUT_PIPE_BYTES: usize = 1024 * 1024;
 
 /// Standard input and output, unbuffered: the pump writes whole lines at once.

@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// How long a daemon may take to answer a hello.
+/// Time that a daemon may take to answer a hello.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause between attempts while a daemon starts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(25);
 /// What is kept of the output of earlier daemons.
 const STDERR_KEPT_BYTES: u64 = 256 * 1024;
 
-/// Why there is no daemon to talk to.
+/// The reason why no daemon can be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
     /// None runs, and none may be started.
@@ -37,22 +37,22 @@ pub enum Unreachable {
     /// One was started and did not come up.
     #[error("the daemon did not start ({how}){output}\nIts log is {}", log.display())]
     DidNotStart {
-        /// How it ended, or that it took too long.
+        /// The exit status, or a note that the start took too long.
         how: String,
-        /// What it said last.
+        /// The daemon's last output.
         output: String,
-        /// Where it logs.
+        /// The log file.
         log: PathBuf,
     },
-    /// It is there and said no.
+    /// The daemon runs and refused the client.
     #[error("the daemon refused: {0}")]
     Refused(#[from] hivekeep_kernel::ToolError),
-    /// It is there and talks nonsense.
+    /// The socket is served by something that does not speak the protocol.
     #[error("the answer at {} is not a daemon's: {what}", socket.display())]
     NotADaemon {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong.
+        /// The fault in the answer.
         what: String,
     },
     /// Anything else.
@@ -60,12 +60,12 @@ pub enum Unreachable {
     Io {
         /// The step.
         doing: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// How to reach the daemon, and how to start one.
+/// The way to reach the daemon, and to start one.
 #[derive(Debug, Clone)]
 pub struct Reach {
     /// The daemon's places.

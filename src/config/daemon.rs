@@ -95,7 +95,7 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
-    /// What cannot work, as key and reason.
+    /// Settings that cannot work, as key and reason.
     pub(super) fn check(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if let Err(error) = self.log_level.parse::<tracing_subscriber::EnvFilter>() {
@@ -119,7 +119,7 @@ impl DaemonOptions {
         wrong
     }
 
-    /// How many threads serve clients and actors.
+    /// Number of threads that serve clients and actors.
     pub fn workers(&self) -> usize {
         // Fails where the kernel tells nothing of it; one thread serves all.
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

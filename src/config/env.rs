@@ -40,7 +40,7 @@ pub(super) fn flags(flags: &[(String, String)]) -> (Vec<Leaf>, Vec<Problem>) {
     (leaves, problems)
 }
 
-/// What a text can mean: itself, or the JSON it spells. The key's type decides.
+/// Possible readings of a text: the text itself, or the JSON it spells. The key's type decides.
 fn readings(text: &str) -> Vec<Value> {
     let spelled = serde_json::from_str::<Value>(text).ok();
     std::iter::once(Value::from(text)).chain(spelled).collect()

@@ -1,4 +1,4 @@
-//! Where things are on this host.
+//! Folders of the daemon on this host.
 
 use std::path::{Path, PathBuf};
 
@@ -40,13 +40,13 @@ impl Folders {
         Self { state, run, logs, socket, token_file }
     }
 
-    /// Those that families know.
+    /// The folders that families know.
     pub fn shared(&self) -> hivekeep_runtime::Folders {
         let Self { state, run, logs, .. } = self.clone();
         hivekeep_runtime::Folders { state, run, logs }
     }
 
-    /// What cannot work, as key and reason.
+    /// Settings that cannot work, as key and reason.
     pub(super) fn check(&self) -> impl Iterator<Item = (&'static str, String)> {
         let mut wrong = Vec::new();
         let places = [

@@ -11,7 +11,7 @@ use super::{Config, Folders, Problem, Problems, Source, env, file, folders};
 #[derive(Debug, Clone)]
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
-    /// What it can mean; the first that fits the key is taken.
+    /// The possible values; the first that fits the key is taken.
     pub(super) candidates: Vec<Value>,
     pub(super) source: Source,
 }
@@ -22,7 +22,7 @@ impl Leaf {
     }
 }
 
-/// What the configuration is made from. A value, so that tests bring their own.
+/// Sources of the configuration. A value, so that tests bring their own.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `--config`.
@@ -59,7 +59,7 @@ pub struct Entry {
     pub key: String,
     /// The value in force.
     pub value: Value,
-    /// Who set it.
+    /// The layer that set the value.
     pub source: Source,
 }
 
@@ -68,7 +68,7 @@ pub struct Entry {
 pub struct Loaded {
     /// The values.
     pub config: Config,
-    /// Where things are kept.
+    /// The folders of the daemon.
     pub folders: Folders,
     /// The file that was read, if there was one.
     pub file: Option<PathBuf>,
@@ -186,7 +186,7 @@ fn list(tree: &Value, key: &mut String, visit: &mut dyn FnMut(&str, &Value)) {
 }
 
 impl Config {
-    /// What cannot work although each value has the right type.
+    /// Settings that cannot work although each value has the right type.
     fn check(&self) -> Vec<(String, String)> {
         let mut wrong = Vec::new();
         let mut add = |section: &str, found: Vec<(&'static str, String)>| {

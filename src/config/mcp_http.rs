@@ -45,17 +45,19 @@ impl McpHttpOptions {
     /// The address to listen on, if it is a good one.
     ///
     /// # Errors
-    /// When `bind` is no address, or not a loopback address.
+    /// When `bind` is not an address, or not a loopback address.
     pub fn address(&self) -> Result<SocketAddr, String> {
-        let address: SocketAddr =
-            self.bind.parse().map_err(|_| format!("`{}` is no address:port", self.bind))?;
+        let address: SocketAddr = self
+            .bind
+            .parse()
+            .map_err(|_| format!("`{}` is not a valid address:port", self.bind))?;
         if !address.ip().is_loopback() {
             return Err(format!("{} is not a loopback address", address.ip()));
         }
         Ok(address)
     }
 
-    /// What cannot work, as key and reason.
+    /// Settings that cannot work, as key and reason.
     pub(super) fn check(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if let Err(reason) = self.address() {

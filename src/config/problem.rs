@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, and where it says so.
+//! Faults of a configuration, each with the place that it comes from.
 
 use std::{fmt, path::PathBuf};
 
 use serde::Serialize;
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "from")]
 pub enum Source {
@@ -19,7 +19,7 @@ pub enum Source {
     },
     /// An environment variable.
     Env {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// A flag on the command line.
@@ -43,11 +43,11 @@ impl fmt::Display for Source {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Who said it.
+    /// The origin of the value.
     pub source: Source,
     /// The key, joined by dots; empty for a file as a whole.
     pub key: String,
-    /// Why it is refused.
+    /// The reason why it is refused.
     pub reason: String,
 }
 

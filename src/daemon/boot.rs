@@ -31,19 +31,19 @@ use crate::{
     families,
 };
 
-/// How long the actors may take to start: re-attaching machines included.
+/// Time that the actors may take to start, re-attaching machines included.
 const TREE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// What an ordered stop does with the workspaces.
+/// The fate of the workspaces at an ordered stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopping {
-    /// They go on, and are taken up again at the next start.
+    /// Workspaces run on, and are taken up again at the next start.
     LeaveWorkspaces,
-    /// They are stopped first.
+    /// Workspaces are stopped first.
     WithWorkspaces,
 }
 
-/// Why the daemon did not start, or ended otherwise than by order.
+/// The reason why the daemon did not start, or ended otherwise than by order.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A folder is not there, not its own, or open to others.
@@ -64,9 +64,9 @@ pub enum Error {
     /// The journal does not open.
     #[error("the state in {}: {source}", dir.display())]
     State {
-        /// Where.
+        /// The journal's folder.
         dir: PathBuf,
-        /// Why.
+        /// The cause.
         source: hivekeep_store::Error,
     },
     /// The sessions in the journal cannot be read.
@@ -75,9 +75,9 @@ pub enum Error {
     /// A family cannot be mounted.
     #[error("{family}: {}", .error.to_text())]
     Family {
-        /// Its section of the configuration.
+        /// The family's section of the configuration.
         family: &'static str,
-        /// Why.
+        /// The cause.
         error: Box<ToolError>,
     },
     /// A pattern of `registry.redaction` is none.
@@ -89,9 +89,9 @@ pub enum Error {
     /// The socket cannot be made.
     #[error("the socket {}: {source}", path.display())]
     Socket {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The HTTP door does not open.
@@ -105,7 +105,7 @@ pub enum Error {
     Io {
         /// The step.
         doing: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -252,7 +252,7 @@ struct Tree {
     sessions: SessionsHandle,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
-    /// What families offer, to the doors too.
+    /// Ports that families offer, to the doors too.
     ports: Ports,
     families: Vec<Mounted>,
     /// Fires before anything is stopped.
@@ -299,7 +299,7 @@ impl Tree {
         Ok(Self { places, census, sessions, tools, ports, families, closing, cell, ended })
     }
 
-    /// Who serves what.
+    /// Routes from tools to the actors that serve them.
     fn routes(&self) -> Routes {
         let mut routes = Routes::default();
         for family in &self.families {
@@ -313,7 +313,7 @@ impl Tree {
         routes
     }
 
-    /// What the doors need.
+    /// State that the doors need.
     fn core(
         &self,
         loaded: Loaded,
@@ -386,7 +386,7 @@ impl Tree {
             .collect()
     }
 
-    /// Why an actor of the first rank failed last.
+    /// The last failure of an actor of the first rank.
     fn last_error(&self) -> Option<String> {
         let rows = self.census.rows().into_iter();
         rows.filter(|row| self.places.first_rank(&row.path))

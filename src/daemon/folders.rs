@@ -8,7 +8,7 @@ use std::{
 
 use crate::config::Folders;
 
-/// Why a folder cannot be used.
+/// The reason why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Somebody else made it.
@@ -16,21 +16,21 @@ pub enum FolderError {
     NotOurs {
         /// The folder.
         path: PathBuf,
-        /// Whose it is.
+        /// The uid of its owner.
         owner: u32,
     },
     /// Something else is at its place.
-    #[error("{} is no folder", path.display())]
+    #[error("{} is not a folder", path.display())]
     NoFolder {
         /// The place.
         path: PathBuf,
     },
-    /// It cannot be made or looked at.
+    /// The folder cannot be made or looked at.
     #[error("{}: {source}", path.display())]
     Io {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }

@@ -51,7 +51,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Why the lock was not taken.
+/// The reason why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another daemon runs.
@@ -59,7 +59,7 @@ pub enum LockError {
     Held {
         /// The lock file.
         path: PathBuf,
-        /// Who holds it, as far as the file tells.
+        /// The process that holds the lock, as far as the file tells.
         holder: Holder,
     },
     /// The file cannot be used.
@@ -67,7 +67,7 @@ pub enum LockError {
     Io {
         /// The lock file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

@@ -26,7 +26,7 @@ pub(super) struct Logging {
     _writer: WorkerGuard,
 }
 
-/// Why there is no log.
+/// The reason why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// The folder or file cannot be used.
@@ -34,7 +34,7 @@ pub enum LoggingError {
     Folder {
         /// The folder.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Logging was set up before.

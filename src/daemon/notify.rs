@@ -1,4 +1,4 @@
-//! What a service manager is told. Without one, nothing happens.
+//! Messages to a service manager (sd_notify). Without one, nothing happens.
 
 use std::time::Duration;
 

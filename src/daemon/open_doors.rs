@@ -13,9 +13,9 @@ use super::{
 };
 use crate::doors::{Core, mcp_http};
 
-/// How long clients may take to leave when they are told to.
+/// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How often calls that are running are counted while they are waited for.
+/// Interval of counting running calls while they are waited for.
 const COUNT_EVERY: Duration = Duration::from_millis(25);
 
 /// The doors, open.

@@ -48,13 +48,13 @@ impl Places {
         }
     }
 
-    /// Whether a path is the root or one of its children.
+    /// True for the path of the root or of one of its children.
     pub(super) fn first_rank(&self, path: &str) -> bool {
         path.split('/').count() <= 2
     }
 }
 
-/// What the children are made from.
+/// Start arguments of the children.
 #[derive(Clone)]
 pub(super) struct Seed {
     pub(super) places: Places,
@@ -62,7 +62,7 @@ pub(super) struct Seed {
     pub(super) journal: Journal,
     pub(super) registry: RegistrySeed,
     pub(super) sessions: SessionsSeed,
-    /// Of families, in their order.
+    /// Children that belong to families, in the order of the families.
     pub(super) families: Arc<[Child]>,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Socket {
     pub(super) listener: UnixListener,
     /// No new clients from then on.
     pub(super) closing: CancellationToken,
-    /// Those inside have to go.
+    /// Cancelled when connected clients have to go.
     pub(super) end: CancellationToken,
     pub(super) inside: TaskTracker,
 }
@@ -85,7 +85,7 @@ impl Socket {
     }
 }
 
-/// Where clients are, each kind apart, so that none takes the places of another.
+/// Slots for clients, one pool per kind, so that no kind takes the slots of another.
 #[derive(Clone)]
 struct Rooms {
     before_hello: ConnectionSlots,

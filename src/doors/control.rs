@@ -131,7 +131,7 @@ async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut replies: mpsc::Receiver
     }
 }
 
-/// Where the replies to one request go.
+/// Destination of the replies to one request.
 struct Outlet {
     id: Option<u64>,
     replies: mpsc::Sender<Outgoing>,

@@ -1,5 +1,5 @@
-//! How a client of the Unix socket says what it wants: one JSON line each way,
-//! then the chosen door's own protocol.
+//! Handshake of the Unix socket: one JSON line each way, by which a client chooses a door; then
+//! that door's own protocol.
 
 use hivekeep_kernel::{SessionId, ToolError};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub enum Answer {
     Refused(ToolError),
 }
 
-/// What a client learns at the door.
+/// The daemon's answer to a hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The daemon's version.
@@ -59,7 +59,7 @@ pub struct Welcome {
     /// The session, for the MCP door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// Whether the session asked for goes on.
+    /// True when the session that was asked for is resumed.
     #[serde(default)]
     pub resumed: bool,
 }

@@ -19,7 +19,7 @@ use crate::config::Config;
 pub const SHORT_BYTES: usize = 64 * 1024;
 /// Messages of the longest kind that there is room for.
 pub const LONGEST: u32 = 8;
-/// How long a message may take from its reservation to its end.
+/// Time that a message may take from its reservation to its end.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The room, shared by all doors. Cheap to clone.

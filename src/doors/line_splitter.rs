@@ -1,6 +1,6 @@
 //! A splitter of a stream of bytes into lines of bounded length. It reads nothing itself.
 
-/// What the buffer keeps between two lines.
+/// Capacity that the buffer keeps between two lines.
 const KEPT_BYTES: usize = 64 * 1024;
 
 /// Cuts a stream of bytes into lines, in one reused buffer.
@@ -14,7 +14,7 @@ pub struct LineSplitter {
     max_bytes: usize,
 }
 
-/// What was cut.
+/// Outcome of splitting off a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// All bytes were taken; the line goes on.
@@ -64,7 +64,7 @@ impl LineSplitter {
         if self.handed_out { 0 } else { self.line.len() }
     }
 
-    /// Whether the last bytes ended a line, which is still here.
+    /// True when the last bytes ended a line, which is still here.
     pub fn is_whole(&self) -> bool {
         self.handed_out
     }

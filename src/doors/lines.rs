@@ -12,7 +12,7 @@ use super::{
     line_splitter::{Cut, LineSplitter},
 };
 
-/// What was read.
+/// Outcome of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'l> {
     /// A line, without its end.
@@ -28,9 +28,9 @@ pub enum Line<'l> {
 pub struct Lines<R> {
     reader: R,
     cutter: LineSplitter,
-    /// Where long lines reserve what they take.
+    /// Budget in which long lines reserve their bytes.
     incoming: Option<Incoming>,
-    /// Of the line that goes on, or was read last.
+    /// Reservation of the line that is being read, or was read last.
     reserved: Option<Reserved>,
 }
 
@@ -40,7 +40,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         Self { reader, cutter: LineSplitter::new(max_bytes), incoming: None, reserved: None }
     }
 
-    /// The same, with room for long lines from there.
+    /// Takes the room for long lines from this budget.
     pub fn within(self, incoming: Incoming) -> Self {
         Self { incoming: Some(incoming), ..self }
     }
@@ -80,12 +80,12 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    /// Whether a long line is on its way, and others wait for its room.
+    /// True when a long line has reserved room for which others wait.
     pub fn has_reserved(&self) -> bool {
         self.reserved.is_some() && !self.cutter.is_whole()
     }
 
-    /// What the line that [`Lines::next`] has read last keeps of its reservation, taken out.
+    /// Takes out the reservation of the line that [`Lines::next`] has read last.
     pub fn take_reserved(&mut self) -> Option<Reserved> {
         let mut reserved = self.reserved.take()?;
         reserved.shrink(self.cutter.line().len());

@@ -43,7 +43,7 @@ use crate::families;
 use receipts::Receipts;
 use wire::Ticket;
 
-/// What a model is told before it sees the tools.
+/// Instructions that a model reads before it sees the tools.
 static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
     let mut told =
         String::from("hivekeep gives you workspaces: isolated Linux machines of your own.");
@@ -64,14 +64,14 @@ const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
 /// Calls of one session over HTTP that run at a time.
 const HTTP_CALLS: usize = 64;
 
-/// Where a handler's session comes from.
+/// Origin of a handler's session.
 enum Origin {
     /// Opened with the connection.
     Connection(Attachment),
-    /// Of a client with `initialize`, opened by its first call; requests without a
+    /// The session of a client with `initialize`, opened by its first call; requests without a
     /// handshake share the session of their bearer credential.
     Http {
-        /// What the client of the handshake calls itself.
+        /// The client's name for itself in the handshake.
         client: OnceLock<String>,
         own: OnceCell<Attachment>,
         shared: Arc<OnceCell<Attachment>>,
@@ -89,7 +89,7 @@ struct Inside {
     listing: Arc<Listing>,
     door: Door,
     origin: Origin,
-    /// Of answers that are on their way to the connection.
+    /// Receipts of answers that are on their way to the connection.
     receipts: Receipts,
     /// Documents that a client with a handshake hears of.
     hearing: OnceLock<watch::Hearing>,

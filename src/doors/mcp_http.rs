@@ -45,7 +45,7 @@ use super::{
 };
 use crate::config::McpHttpOptions;
 
-/// Why the door does not open.
+/// The reason why the door does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
@@ -53,7 +53,7 @@ pub enum Error {
     Bind {
         /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The token file cannot be used.
@@ -63,20 +63,20 @@ pub enum Error {
 
 /// The open door.
 pub struct Door {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     listener: TcpListener,
     router: Router,
     end: CancellationToken,
 }
 
-/// How long the body of a request may take.
+/// Time that the body of a request may take.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// Sessions of the protocol for each request that may be answered at a time. Most are idle.
 const SESSIONS_PER_PLACE: usize = 4;
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// What stands before the handler.
+/// Checks and bounds that stand before the handler.
 struct Guard {
     token: Token,
     /// Requests at a time, streams included: a place is held to the end of the answer.

@@ -11,14 +11,14 @@ use crate::config::DaemonOptions;
 pub const MAX_VALUES: usize = 100_000;
 /// Above this a message is parsed where nobody else waits for it.
 pub const LARGE_BYTES: usize = 256 * 1024;
-/// What a value costs beside its own bytes, as if it were so many bytes: it becomes an entry in a
-/// map that is sorted, validated and written down.
+/// Cost of a value beside its own bytes, as if it were so many bytes: it becomes an entry in a map
+/// that is sorted, validated and written down.
 const BYTES_PER_VALUE: usize = 64;
 
-/// What one message costs before it is parsed.
+/// Cost of one message before it is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
-    /// Of its values at most so many: commas and brackets outside of strings.
+    /// Upper bound of its values: commas and brackets outside of strings.
     pub values: usize,
     kib: u32,
 }
@@ -40,7 +40,7 @@ impl Weight {
         Self { values, kib: u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1) }
     }
 
-    /// Whether it is more than anything that can be meant.
+    /// True when the message is larger than any that can be meant.
     pub fn excessive(self) -> bool {
         self.values > MAX_VALUES
     }

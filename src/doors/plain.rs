@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Whether a character acts on a terminal or hides what stands beside it, in place of being seen.
+/// True for a character that acts on a terminal or hides its neighbours instead of being seen.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -23,7 +23,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, acts, |shown, c| shown.extend(c.escape_unicode()))
 }
 
-/// The same JSON, where nothing acts outside of its own escapes; its line breaks stay.
+/// Escapes the characters of a JSON text that act on a terminal; its line breaks stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let acts = |c| acts(c) && c != '\n';
     escaped(text, acts, |shown, c| {

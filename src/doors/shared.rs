@@ -1,4 +1,4 @@
-//! What every door needs of the daemon.
+//! State of the daemon that every door needs.
 
 use std::{
     net::SocketAddr,
@@ -20,39 +20,39 @@ use tokio::{
 use super::{incoming::Incoming, mcp::Listing};
 use crate::config::{Config, Folders};
 
-/// That the daemon shall stop, and how.
+/// Order to stop the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopOrder {
     /// Go on.
     None,
     /// Stop; `workspaces` overrides the configuration.
     Stop {
-        /// Whether workspaces stop too.
+        /// True when workspaces stop too.
         workspaces: Option<bool>,
     },
 }
 
 /// The daemon, as its doors see it.
 pub struct Core {
-    /// What was configured.
+    /// The configuration.
     pub config: Config,
-    /// Where things are.
+    /// The daemon's folders.
     pub folders: Folders,
-    /// What can be called.
+    /// The catalogue of tools.
     pub catalogue: Arc<Catalogue>,
     /// The one way to call it.
     pub dispatcher: Dispatcher,
-    /// Who is here.
+    /// The sessions.
     pub sessions: SessionsHandle,
-    /// What families offer.
+    /// Ports that families offer.
     pub ports: Ports,
-    /// What families have for clients to read by URI.
+    /// Documents of families, for clients to read by URI.
     pub documents: Vec<Arc<dyn Documents>>,
-    /// How the actors are.
+    /// Status of the actors.
     pub census: Census,
     /// The journal, for its events and numbers.
     pub journal: Journal,
-    /// When the daemon began to serve.
+    /// Time at which the daemon began to serve.
     pub since: Instant,
     /// Room for long messages.
     pub incoming: Incoming,

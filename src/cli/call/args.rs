@@ -22,8 +22,9 @@ pub(super) fn parse(given: &str, schema: &Value) -> Result<(String, Value), Fail
         )));
     }
     let text = text_of(text)?;
-    let value = typed(&text, &kinds(property, schema))
-        .map_err(|expected| Failure::Usage(format!("--arg {key}: `{text}` is no {expected}")))?;
+    let value = typed(&text, &kinds(property, schema)).map_err(|expected| {
+        Failure::Usage(format!("--arg {key}: `{text}` is not a valid {expected}"))
+    })?;
     Ok((key.to_owned(), value))
 }
 
@@ -117,9 +118,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_would() {
         for (given, part) in [
-            ("count=many", "`many` is no integer"),
-            ("force=yes", "`yes` is no boolean"),
-            ("vars=[]", "`[]` is no object"),
+            ("count=many", "`many` is not a valid integer"),
+            ("force=yes", "`yes` is not a valid boolean"),
+            ("vars=[]", "`[]` is not a valid object"),
             ("nmae=x", "there are name, count"),
             ("name", "expected KEY=VALUE"),
         ] {

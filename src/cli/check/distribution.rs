@@ -1,11 +1,11 @@
-//! Which distribution this is, by os-release(5), and how one installs a package there.
+//! Linux distribution, read from os-release(5), and its command to install a package.
 //!
 //! xtask has the same file as a module: what is missing is called by one name in both.
 
-/// Whose package names were looked up. All that is needed has one name on the three.
+/// Distributions whose package names were looked up. Each package has the same name on all three.
 const KNOWN: [(&str, &str); 3] = [("debian", "12"), ("debian", "13"), ("ubuntu", "24.04")];
 
-/// What Ubuntu keeps in a component that an installation may have left out.
+/// Packages that Ubuntu keeps in a component that an installation may have left out.
 const UNIVERSE: [&str; 4] = ["debian-archive-keyring", "mmdebstrap", "python3-venv", "ripgrep"];
 
 /// A distribution.
@@ -15,7 +15,7 @@ pub(crate) struct Distribution {
     id: String,
     /// Such as `12`; a rolling one has none.
     version: String,
-    /// What it is derived from.
+    /// The distributions that this one is derived from.
     like: Vec<String>,
     /// For people.
     name: String,
@@ -52,7 +52,7 @@ impl Distribution {
         families.iter().any(|family| self.id == *family || self.like.iter().any(|id| id == family))
     }
 
-    /// What brings a package, named as Debian names it.
+    /// The command that installs a package, named as Debian names it.
     pub(crate) fn install(&self, package: &str) -> String {
         let line = format!("apt-get install {package}");
         match (self.known(), self.has_apt()) {

@@ -1,4 +1,4 @@
-//! What the doctor looks at.
+//! Checks of `hivekeep doctor`.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -65,7 +65,7 @@ fn folders(loaded: &Loaded) -> Vec<Finding> {
     found
 }
 
-/// What the journal has put by for a full disk.
+/// Finding about the space that the journal sets aside for a full disk.
 fn reserve(loaded: &Loaded) -> Finding {
     let (what, journal) = ("journal reserve", loaded.folders.journal());
     let wanted_mb = loaded.config.store.reserve_mb;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// How often a followed file is looked at.
+/// Interval between two looks at a followed file.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The most of the current file that is searched for its last lines.
 const SEARCHED_BYTES: u64 = 32 * 1024 * 1024;
@@ -52,8 +52,8 @@ impl Tail {
         std::mem::take(&mut self.last)
     }
 
-    /// What was written since; waits a moment first. Reads a rotated file to its
-    /// end before it goes on with the new one.
+    /// Returns the lines written since the last call; waits a moment first. Reads a rotated file to
+    /// its end before the new one.
     pub(super) fn more(&mut self) -> io::Result<Vec<String>> {
         std::thread::sleep(LOOK_EVERY);
         let mut lines = self.read()?;

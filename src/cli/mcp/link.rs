@@ -30,12 +30,12 @@ struct Inside {
     over: bool,
 }
 
-/// What became of a line of the client.
+/// The fate of a line of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It is on its way, or needs none.
+    /// The line is on its way, or needs no delivery.
     Done,
-    /// Its daemon went while it was written; this is for the client.
+    /// The daemon went away while the line was written; these bytes are for the client.
     Lost(Vec<u8>),
     /// There will be no daemon.
     Over,
@@ -119,14 +119,14 @@ impl Link {
         (!inside.hung_up).then(|| inside.memory.lose())
     }
 
-    /// What is to be replayed to a new daemon.
+    /// The handshake to be replayed to a new daemon.
     pub(super) fn handshake(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let inside = self.lock();
         let (initialize, initialized) = inside.memory.handshake()?;
         Some((initialize.to_owned(), initialized.map(<[u8]>::to_owned)))
     }
 
-    /// What the client wants to hear of, for a new daemon.
+    /// The client's subscriptions, for a new daemon.
     pub(super) fn subscriptions(&self) -> Vec<Subscription> {
         self.lock().memory.subscriptions()
     }
@@ -151,12 +151,12 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner);
     }
 
-    /// How long the client has waited for a daemon.
+    /// Time that the client has waited for a daemon.
     pub(super) fn wanted_for(&self) -> Option<Duration> {
         self.lock().wanted_since.map(|since| since.elapsed())
     }
 
-    /// Whether the client has said its last.
+    /// True when the client has ended its input.
     pub(super) fn client_done(&self) -> bool {
         self.lock().client_done
     }

@@ -1,5 +1,5 @@
-//! What the pump knows of the conversation: enough to go on with it at another
-//! daemon. Pure; it parses a message no deeper than its id and method.
+//! Record of an MCP conversation: enough to continue it with another daemon. Pure; it parses a
+//! message no deeper than its id and method.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -86,12 +86,12 @@ pub(super) struct Memory {
     asked: HashSet<String>,
 }
 
-/// What to do with a message of the client.
+/// The decision about a message of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Upward {
     /// Send it to the daemon.
     Send,
-    /// It answers a question of a daemon that is gone.
+    /// Drop the message: it answers a question of a daemon that is gone.
     Drop,
 }
 
@@ -175,7 +175,7 @@ impl Memory {
         }
     }
 
-    /// What the client wants to hear of.
+    /// The client's subscriptions.
     pub(super) fn subscriptions(&self) -> Vec<Subscription> {
         self.subscriptions.iter().enumerate().map(|(at, uri)| Subscription::new(at, uri)).collect()
     }
@@ -197,7 +197,7 @@ impl Memory {
         }
     }
 
-    /// Whether a request waits for an answer that will come by itself.
+    /// True when a request waits for an answer that will come by itself.
     pub(super) fn waits(&self) -> bool {
         self.in_flight.values().any(|request| !request.open_ended)
     }
@@ -261,7 +261,7 @@ fn lost(id: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Whether a line of the daemon answers the request in `request`, and how.
+/// True when a line of the daemon answers the request in `request`.
 pub(super) fn answers(request: &[u8], line: &[u8]) -> bool {
     let id = |line| {
         serde_json::from_slice::<Head<'_>>(line)
@@ -274,7 +274,7 @@ pub(super) fn answers(request: &[u8], line: &[u8]) -> bool {
     }
 }
 
-/// Whether an answer is a success.
+/// True when an answer is a success.
 pub(super) fn is_result(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Answer {

@@ -31,24 +31,23 @@ const MAX_DAEMON_LINE_BYTES: usize = 256 * 1024 * 1024;
 const ONE_WRITE_BYTES: usize = 64 * 1024;
 /// Longest pause between attempts to find a daemon again.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// How long a daemon that went may take to come back by itself before the pump
-/// starts one.
+/// Time that a lost daemon may take to come back by itself before the pump starts one.
 const COMES_BACK: Duration = Duration::from_secs(2);
-/// How long a new daemon may take to answer the replayed handshake.
+/// Time that a new daemon may take to answer the replayed handshake.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How to attach.
+/// Options of attaching to a daemon.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) toolset: Option<Vec<String>>,
     pub(super) tool_names: ToolNames,
     pub(super) resume: Option<SessionId>,
     pub(super) spawn: bool,
-    /// How long a daemon may take to start.
+    /// Time that a daemon may take to start.
     pub(super) start_patience: Duration,
-    /// How long a waiting client waits for a daemon that was lost.
+    /// Time that a waiting client waits for a lost daemon.
     pub(super) reconnect_patience: Duration,
-    /// How long answers are waited for after the client's last word.
+    /// Time to wait for answers after the client's last message.
     pub(super) drain_patience: Duration,
     pub(super) max_line_bytes: usize,
 }
@@ -156,7 +155,7 @@ struct Down {
     welcome: Welcome,
 }
 
-/// Why a stretch of pumping ended.
+/// The reason why one run of the pump ended.
 enum Ended {
     Lost,
     ClientGone,

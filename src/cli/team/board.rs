@@ -1,4 +1,4 @@
-//! What is known of a team: a picture, and the events since.
+//! Model of a team's view: a snapshot, and the events since.
 //!
 //! Pure. A message is in an inbox or it is not, by its id; so it does no harm that the first events
 //! after a picture may be in it already.
@@ -27,9 +27,9 @@ pub(super) struct Board {
     /// The team's own word; `destroyed` or `undone` when it is no more.
     pub(super) state: String,
     pub(super) members: Vec<Member>,
-    /// What happened, the newest last.
+    /// Lines about recent events, the newest last.
     pub(super) lines: VecDeque<Line>,
-    /// Why nothing is heard of it at the moment.
+    /// The reason why no events of the team arrive at the moment.
     pub(super) away: Option<String>,
     team_id: String,
     /// Events up to this one are in the picture.
@@ -42,11 +42,11 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) role: String,
     pub(super) status: String,
-    /// Why it is not ready.
+    /// The reason why the team is not ready.
     pub(super) reason: Option<String>,
     pub(super) address: Option<String>,
     pub(super) workspace: String,
-    /// Its tasks that run, and those that wait to; `None` when that could not be asked.
+    /// Counts of running and of waiting tasks; `None` when they could not be asked for.
     pub(super) tasks: Option<(usize, usize)>,
     /// Ids of the messages in its inbox; `None` when that could not be asked.
     pub(super) inbox: Option<HashSet<String>>,
@@ -58,10 +58,10 @@ pub(super) struct Member {
 pub(super) struct Line {
     /// `12:34:56`, UTC.
     pub(super) time: String,
-    /// Who did it, or to whom it happened.
+    /// The member that acted, or that was acted on.
     pub(super) who: String,
     pub(super) what: String,
-    /// How far a task is: which one.
+    /// The task that the progress is about.
     progress: Option<String>,
 }
 
@@ -208,7 +208,7 @@ impl Board {
         self.members.iter_mut().find(|one| one.name == member)?.inbox.as_mut()
     }
 
-    /// Whether nothing more will happen to it.
+    /// True when nothing more will happen to the team.
     pub(super) fn over(&self) -> bool {
         matches!(self.state.as_str(), "destroyed" | "undone")
     }

@@ -33,7 +33,7 @@ const LOOKS_WAITING: usize = 16;
 /// lately: a daemon that answers and tells no events would be asked without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the feed tells.
+/// Messages of the feed.
 #[derive(Debug)]
 pub(super) enum News {
     /// Everything anew.
@@ -130,7 +130,7 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
     Ok(())
 }
 
-/// Why events are no longer told.
+/// The reason why events no longer arrive.
 enum Told {
     /// The picture they go on from is not good enough any more.
     Stale,
@@ -237,7 +237,8 @@ fn read(item: Value) -> Result<Item, Failure> {
         return Ok(Item::Missed { last: missed["last"].as_u64().unwrap_or(u64::MAX) });
     }
     let event = serde_json::from_value(item);
-    let event = event.map_err(|error| Failure::Other(format!("an event is no event: {error}")))?;
+    let event =
+        event.map_err(|error| Failure::Other(format!("an event cannot be read: {error}")))?;
     Ok(Item::Event(Box::new(event)))
 }
 

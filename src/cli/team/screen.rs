@@ -23,12 +23,12 @@ use super::{
 };
 use crate::cli::{Failure, reach::Reach};
 
-/// What waits to be shown; then the feed waits.
+/// Bound of updates that wait to be shown; at the bound, the feed waits.
 const WAITING: usize = 1_024;
-/// How soon a signal is noticed.
+/// Interval at which signals are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the picture changes with.
+/// Events that change the picture.
 enum Turn {
     News(News),
     /// A key, or another size.

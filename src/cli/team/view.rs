@@ -12,9 +12,9 @@ use super::board::{Board, Member};
 
 /// Columns of a picture that is printed.
 const PRINTED_COLUMNS: u16 = 120;
-/// Of what happened, in a picture that is printed.
+/// Lines of recent events in a picture that is printed.
 const PRINTED_LINES: usize = 20;
-/// Of a picture whose board is larger than any terminal.
+/// Rows of a picture whose board is larger than any terminal.
 const MOST_ROWS: u16 = 1_000;
 
 const HEAD: [&str; 8] =

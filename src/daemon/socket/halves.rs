@@ -35,7 +35,7 @@ fn register(stream: Arc<UnixStream>, interest: Interest) -> io::Result<AsyncFd<A
     Ok(unsafe { AsyncFd::register_with_interest(stream, interest) }?)
 }
 
-/// What the client says.
+/// The reading half of a client's connection.
 #[derive(Debug)]
 pub(super) struct ReadHalf(AsyncFd<Arc<UnixStream>>);
 
@@ -66,7 +66,7 @@ impl AsyncRead for ReadHalf {
     }
 }
 
-/// What the client is told. Dropped, it says that there is no more.
+/// The writing half of a client's connection. Dropping it tells the client that no more follows.
 #[derive(Debug)]
 pub(super) struct WriteHalf {
     stream: Arc<UnixStream>,

@@ -11,10 +11,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{BackupMade, Outlet};
 use crate::{backup::Staging, codes, doors::Core};
 
-/// What the copy of a journal needs that is read once.
+/// Cache of a journal's copy, which is read only once.
 const CACHE_MB: u64 = 16;
 
-/// How long one whose client has left may go on before the next is refused.
+/// Time that a backup whose client has left may take before the next one is refused.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes it, says where it is, and removes it when this is dropped, as it is when the client leaves.

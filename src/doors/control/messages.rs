@@ -1,4 +1,4 @@
-//! What goes over the control door.
+//! Messages of the control door.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 pub struct Request {
     /// Chosen by the client.
     pub id: u64,
-    /// What is wanted.
+    /// The request itself.
     #[serde(flatten)]
     pub wanted: Wanted,
 }
 
-/// What can be asked.
+/// Requests that can be made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case")]
 pub enum Wanted {
@@ -30,14 +30,14 @@ pub enum Wanted {
     Sessions {},
     /// Ends a session; its workspaces become orphans.
     EndSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// A tool call in the caller's durable session. Items are progress.
     Call {
         /// The tool.
         tool: String,
-        /// Its input.
+        /// The tool's input.
         #[serde(default)]
         args: Map<String, Value>,
         /// A time limit instead of the tool's own.
@@ -46,7 +46,7 @@ pub enum Wanted {
     },
     /// A team with its members and inboxes: a [`TeamNow`]. Whoever may run the daemon may look.
     Team {
-        /// Its name.
+        /// The tool's name.
         name: String,
         /// Look at its machines, too: a call for each.
         #[serde(default)]
@@ -70,7 +70,7 @@ pub enum Wanted {
     },
     /// An ordered stop. Answered when it has begun.
     Stop {
-        /// Whether the workspaces stop too; the configuration says without it.
+        /// True when the workspaces stop too; absent, the configuration decides.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workspaces: Option<bool>,
     },
@@ -86,7 +86,7 @@ pub struct Reply {
     pub body: ReplyBody,
 }
 
-/// What a reply says.
+/// Content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyBody {
@@ -101,7 +101,7 @@ pub enum ReplyBody {
 /// A copy of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupMade {
-    /// Its folder, which the daemon's user can read.
+    /// The copy's folder, which the daemon's user can read.
     pub journal: PathBuf,
     /// The disks, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,14 +113,14 @@ pub struct BackupMade {
 pub struct TeamNow {
     /// The last event before the look; what came after it may be in the picture already.
     pub seq: u64,
-    /// What was seen.
+    /// The snapshot of the team.
     pub picture: Picture,
 }
 
-/// How large the log folder is.
+/// Size of the log folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logs {
-    /// What its files take now.
+    /// Bytes that the log files take now.
     pub bytes: u64,
     /// `log_file_mb` for the current file and each of the `log_files_kept`.
     pub most_bytes: u64,
@@ -129,19 +129,19 @@ pub struct Logs {
 /// The daemon in a few words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its version.
+    /// The daemon's version.
     pub version: String,
-    /// Its process.
+    /// The daemon's process id.
     pub pid: u32,
     /// Time since it serves.
     pub uptime_ms: u64,
-    /// Its resident memory.
+    /// Resident memory of the daemon.
     pub rss_bytes: u64,
-    /// Its socket.
+    /// The daemon's socket.
     pub socket: String,
-    /// Its state folder.
+    /// The daemon's state folder.
     pub state_dir: String,
-    /// Its current log.
+    /// The daemon's current log file.
     pub log_file: String,
     /// Address of the HTTP door, when it is open.
     pub mcp_http: Option<String>,
@@ -155,7 +155,7 @@ pub struct Status {
     pub troubled: Vec<String>,
     /// The journal's numbers.
     pub journal: Value,
-    /// What the daemon's logs take, and what they may take.
+    /// Size of the daemon's logs, and its bound.
     #[serde(default)]
     pub logs: Logs,
 }

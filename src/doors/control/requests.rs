@@ -1,4 +1,4 @@
-//! What each request does.
+//! Handlers of the control door's requests.
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -128,7 +128,7 @@ async fn status(core: &Core) -> Result<Value, ToolError> {
     })
 }
 
-/// What the files of a folder take.
+/// Bytes that the files of a folder take.
 fn folder_bytes(folder: &std::path::Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()

@@ -1,4 +1,4 @@
-//! What came of a call, in MCP's words.
+//! Conversion of a call's outcome into MCP's result.
 //!
 //! A success is structured content beside the same as compact JSON text, or an excerpt of it
 //! (`excerpt.rs`). A refusal or failure is a tool result that the model reads: message and next
@@ -58,7 +58,7 @@ pub(super) fn protocol(error: ToolError) -> ErrorData {
     }
 }
 
-/// What a client calls itself, in characters that can be shown.
+/// A client's name for itself, in characters that can be shown.
 pub(super) fn client_name(client: Option<Implementation>) -> String {
     let named = client.map(|client| format!("{} {}", client.name, client.version));
     plain::name(&named.unwrap_or_else(|| "unknown".to_owned()), 120)

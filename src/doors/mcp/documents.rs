@@ -20,14 +20,14 @@ use super::{Handler, answer};
 /// Documents in one page.
 const PAGE: usize = 200;
 
-/// What is declared of them.
+/// The capability declared for documents.
 pub(super) fn capability() -> ResourcesCapability {
     let mut capability = ResourcesCapability::default();
     (capability.subscribe, capability.list_changed) = (Some(true), Some(true));
     capability
 }
 
-/// How the URIs of one family's are made.
+/// The URI template of one family's documents.
 pub(super) fn template(documents: &Arc<dyn Documents>) -> ResourceTemplate {
     let Template { uri, name, title, description, mime_type } = documents.template();
     ResourceTemplate::new(uri, name)
@@ -36,7 +36,7 @@ pub(super) fn template(documents: &Arc<dyn Documents>) -> ResourceTemplate {
         .with_mime_type(mime_type)
 }
 
-/// Whose document a URI may be: the family's whose template begins like it.
+/// Finds the family of a document by its URI, which begins like the family's template.
 ///
 /// # Errors
 /// Invalid parameters, with what is offered.
@@ -70,7 +70,7 @@ fn place(cursor: Option<&str>) -> Result<(usize, Option<&str>), ErrorData> {
 }
 
 impl Handler {
-    /// What the client may read: of families that have some, and whose tool it is shown.
+    /// Documents that the client may read: those of families whose tools it is shown.
     pub(super) fn offered(&self) -> Vec<Arc<dyn Documents>> {
         let core = &self.0.core;
         let shown = |documents: &&Arc<dyn Documents>| {

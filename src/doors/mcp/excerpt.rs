@@ -23,8 +23,8 @@ pub(super) fn text(value: &Value, structured_is_read: bool) -> String {
     shown(value, &mut { EXCERPT_BYTES }).to_string()
 }
 
-/// What is left of `room` beside the value's JSON, or a little less; `None` if it does not fit.
-/// Looks at no more than that.
+/// The rest of `room` after the value's JSON, or a little less; `None` if it does not fit. Looks at
+/// no more of the value than that.
 fn fits(value: &Value, room: usize) -> Option<usize> {
     const BESIDE: usize = 8;
     match value {

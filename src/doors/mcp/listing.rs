@@ -7,7 +7,7 @@ use rmcp::{ErrorData, model::Tool};
 
 /// Tools in one page. Today's all fit; the families to come will not.
 const PAGE: usize = 100;
-/// What a cursor begins with; clients must not make sense of it.
+/// Prefix of a cursor; clients must not make sense of it.
 const CURSOR: &str = "from-";
 
 /// The list of one view.

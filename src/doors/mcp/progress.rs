@@ -28,7 +28,7 @@ impl Relay {
         Some(Self { outlet, updates, token, peer: context.peer.clone(), last: f64::NEG_INFINITY })
     }
 
-    /// Where the call reports to.
+    /// The sink of the call's progress.
     pub(super) fn outlet(&self) -> Progress {
         self.outlet.clone()
     }

@@ -1,4 +1,4 @@
-//! Which answers were written to their connection.
+//! Delivery acknowledgement: which answers were written to their connection.
 //!
 //! ```text
 //! request ─► expected ── answered ─► its receipt waits here ── written ─► signed

@@ -32,14 +32,14 @@ use super::{
     documents::{owner, refused},
 };
 
-/// How soon a change by another program is noticed.
+/// Interval at which changes by other programs are noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two messages to a client; what changes meanwhile goes together.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Documents that one client may want to hear of.
 const MOST: usize = 64;
 
-/// What a client is offered.
+/// Documents that a client is offered.
 type Offered = Vec<Arc<dyn Documents>>;
 
 /// The states that a client was told of last, by the URIs that it uses.
@@ -94,11 +94,11 @@ fn seen(stamp: StampResult) -> Option<Stamp> {
     stamp.unwrap_or_default()
 }
 
-/// What a client is told together.
+/// Notifications that a client gets together.
 struct Told {
-    /// A list is another one.
+    /// True when a list of documents has changed.
     listed: bool,
-    /// Documents that are.
+    /// URIs of documents that have changed.
     updated: Vec<String>,
 }
 
@@ -164,8 +164,8 @@ pub(super) struct Hearing {
 }
 
 impl Handler {
-    /// What the client hears of; from the first time on, it is told. `None` when it is offered
-    /// nothing.
+    /// The client's subscriptions; the first call starts its notifications. `None` when it is
+    /// offered no documents.
     pub(super) fn hearing(&self, peer: &Peer<RoleServer>) -> Option<&Hearing> {
         let offered = self.offered();
         if offered.is_empty() {
@@ -226,7 +226,7 @@ impl Hearing {
     }
 }
 
-/// Which of the URIs that a client of 2026-07-28 names are taken.
+/// The accepted ones of the URIs that a client of 2026-07-28 names.
 pub(super) fn acceptable(offered: &Offered, requested: &SubscriptionFilter) -> Option<Vec<String>> {
     let uris = requested.resource_subscriptions.as_ref()?.iter();
     let names_one =

@@ -46,9 +46,9 @@ use unread::Unread;
 
 /// Requests that are in work or whose answers wait to be written.
 const IN_WORK: usize = 256;
-/// Of these, how many may have large answers.
+/// Number of them that may have large answers.
 const LARGE_IN_WORK: usize = 4;
-/// How long all places may have been taken before requests are refused.
+/// Time for which all places may have been taken before requests are refused.
 const FULL_FOR: Duration = Duration::from_secs(1);
 
 /// The wire.

@@ -11,7 +11,7 @@ use rmcp::transport::streamable_http_server::session::{
     SessionId, SessionManager, local::LocalSessionManager,
 };
 
-/// Those that are silent, and the manager of all sessions. Cheap to clone.
+/// Sessions that are silent, and the manager of all sessions. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Newcomers {
     manager: Arc<LocalSessionManager>,
@@ -48,7 +48,7 @@ impl Newcomers {
         stays
     }
 
-    /// Its client goes on. Whether it was silent until now.
+    /// Notes a sign of life of the session's client. True when it was silent until now.
     pub(super) fn heard_of(&self, session: &str) -> bool {
         let mut silent = self.lock();
         let at = silent.iter().position(|one| &**one == session);

@@ -24,7 +24,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why there is no token.
+/// The reason why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Others can read it.
@@ -32,21 +32,21 @@ pub enum TokenError {
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// The file's permissions.
         mode: u32,
     },
-    /// It is too short to be a secret.
+    /// The token is too short to be a secret.
     #[error("the token in {} has fewer than {MIN_CHARS} characters: delete the file to get a new one", path.display())]
     Short {
         /// The file.
         path: PathBuf,
     },
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("the token file {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -96,7 +96,7 @@ impl Token {
         Ok(Self(token))
     }
 
-    /// Whether this is it. Takes as long for a near miss as for a wild guess.
+    /// Compares with a given token. Takes as long for a near miss as for a wild guess.
     pub fn is(&self, given: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(given).into()
     }

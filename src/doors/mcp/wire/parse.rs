@@ -14,7 +14,7 @@ use tokio_util::{bytes::BytesMut, codec::Decoder};
 use crate::codes;
 use crate::doors::pace::{LARGE_BYTES, MAX_VALUES};
 
-/// What a line was.
+/// Kind of a line.
 pub(super) enum Parsed {
     Message(ClientJsonRpcMessage),
     Refused(ServerJsonRpcMessage),
@@ -36,7 +36,7 @@ impl<T: Send + 'static> Work<T> {
         }
     }
 
-    /// What came of it, once. None when it panicked. Cancelling loses nothing.
+    /// The work's result, once; `None` when it panicked. Cancelling loses nothing.
     pub(super) async fn ready(&mut self) -> Option<T> {
         match self {
             Self::Done(done) => done.take(),

@@ -9,7 +9,7 @@ pub(super) const MOST: usize = 64;
 /// Bytes of answers that wait to be written; then nothing is read.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// What waits to be written.
+/// Counter of the answers that wait to be written. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unread(Arc<watch::Sender<Backlog>>);
 
@@ -19,7 +19,7 @@ struct Backlog {
     bytes: usize,
 }
 
-/// A part of it, until it is dropped.
+/// One answer's part of the count, until it is dropped.
 pub(super) struct Waiting {
     unread: Unread,
     bytes: usize,
@@ -50,7 +50,7 @@ impl Unread {
 }
 
 impl Waiting {
-    /// Its length, once it is known.
+    /// Adds the answer's length, once it is known.
     pub(super) fn weighs(&mut self, bytes: usize) {
         self.bytes = bytes;
         self.unread.0.send_modify(|backlog| backlog.bytes += bytes);
