@@ -70,7 +70,7 @@ fn put(from: &Path, to: &Path) -> Result<()> {
 fn is_static(path: &Path) -> Result<bool> {
     const PT_INTERP: u32 = 3;
     let elf = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    ensure!(elf.starts_with(b"\x7fELF\x02\x01"), "{} is no 64-bit ELF file", path.display());
+    ensure!(elf.starts_with(b"\x7fELF\x02\x01"), "{} is not a 64-bit ELF file", path.display());
     let number = |at: usize, len: usize| -> Option<u64> {
         let bytes = elf.get(at..at.checked_add(len)?)?;
         Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))

@@ -95,7 +95,7 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, Vec<u8>>) ->
             collect(root, &path, files)?;
             continue;
         }
-        let name = path.strip_prefix(root)?.to_str().context("a path is no UTF-8")?.to_owned();
+        let name = path.strip_prefix(root)?.to_str().context("a path is not UTF-8")?.to_owned();
         files.insert(name, fs::read(&path)?);
     }
     Ok(())

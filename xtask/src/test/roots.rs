@@ -82,7 +82,7 @@ fn thirteen(folder: &Path, archive: &Archive) -> Result<Skipped> {
 /// What is missing is said, one run brings it, a second finds nothing to do, and what
 /// somebody deleted behind dpkg's back comes back.
 fn nothing_is_there(root: &Root, name: &str) -> Result<()> {
-    ensure!(root.read("etc/os-release")?.contains(name), "this is no {name}");
+    ensure!(root.read("etc/os-release")?.contains(name), "this is not {name}");
     let told = root.setup(&["--check"], User::Root)?.refused()?;
     for needed in ["qemu-img", "apt-get install bubblewrap", "run `cargo xtask setup`"] {
         ensure!(told.contains(needed), "`setup --check` does not say {needed}: {told}");

@@ -40,7 +40,7 @@ pub(super) fn output(schema: Schema) -> Result<Value, String> {
 
 fn tidy(schema: Schema) -> Result<Map<String, Value>, String> {
     let Value::Object(mut root) = schema.to_value() else {
-        return Err("is no JSON object".to_owned());
+        return Err("is not a JSON object".to_owned());
     };
     for key in ["$schema", "title", "description"] {
         root.remove(key);
