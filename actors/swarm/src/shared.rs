@@ -27,7 +27,7 @@ pub struct SwarmShared {
     /// Calls that wait for the end of a swarm.
     pub(crate) waiters: Waiters,
     pub(crate) tools: ToolClient<SwarmId>,
-    /// Of swarms with an actor. Never locked across an await.
+    /// Handles of swarms that have an actor. Never locked across an await.
     handles: Mutex<HashMap<SwarmId, SagaHandle<SwarmSaga>>>,
 }
 
@@ -61,7 +61,7 @@ impl SwarmShared {
         self.handles().remove(&id);
     }
 
-    /// Those of an incarnation that is gone.
+    /// Takes all handles of an incarnation that is gone.
     pub(crate) fn take_handles(&self) -> Vec<SagaHandle<SwarmSaga>> {
         self.handles().drain().map(|(_, handle)| handle).collect()
     }

@@ -39,12 +39,12 @@ use tokio::sync::Semaphore;
 use crate::shared::SwarmShared;
 use state::{RunningSwarm, SwarmState};
 
-/// What is seen of a swarm that runs, and repeated rather than recorded. By places of tasks.
+/// Observed state of a running swarm, repeated rather than recorded. Sets hold indexes of tasks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Live {
-    /// Those that their guests have.
+    /// Tasks that are in their guests.
     pub(crate) started: BTreeSet<usize>,
-    /// Those whose forks are removed.
+    /// Tasks whose forks are removed.
     pub(crate) removed: BTreeSet<usize>,
 }
 
@@ -61,13 +61,13 @@ pub(crate) enum Step {
     CleanLeft,
 }
 
-/// What each incarnation is made from.
+/// Start arguments of each incarnation.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) shared: Arc<SwarmShared>,
     pub(crate) id: SwarmId,
-    /// Of one that was planned just now, for its first incarnation: room for its forks. Nobody
-    /// before that one can have made any. Never locked across an await.
+    /// Room for the forks of a swarm that was planned just now, for its first incarnation: nothing
+    /// before that one can have made a fork. Never locked across an await.
     pub(crate) fresh: Arc<Mutex<Option<Reservation>>>,
 }
 

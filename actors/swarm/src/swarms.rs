@@ -38,7 +38,7 @@ use crate::{
 };
 use member::SwarmMember;
 
-/// Of all swarms that are over together. The oldest go first.
+/// Bound of the results of all finished swarms together. The oldest are dropped first.
 const MOST_KEPT_BYTES: usize = 64 * 1024 * 1024;
 const SECS_A_DAY: u64 = 24 * 60 * 60;
 
@@ -50,9 +50,9 @@ enum Inner {
     Tool(Box<ToolCall>),
     /// Make room for a swarm that is going to be planned.
     Admit(Box<Plan>, oneshot::Sender<Result<(), ToolError>>),
-    /// It was not planned after all.
+    /// The swarm was not planned after all.
     Drop(SwarmId),
-    /// Its plan is durable: run it.
+    /// The swarm's plan is durable: run it.
     Start(SwarmId, SagaHandle<SwarmSaga>, Reservation, oneshot::Sender<Started>),
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Card {
     updated_at: DateTime<Utc>,
 }
 
-/// How it is reached.
+/// Ways to reach the member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Endpoints {
     /// In the network of its team.
@@ -92,7 +92,7 @@ impl Card {
         }
     }
 
-    /// Whether another one says the same, whenever it was written.
+    /// True when another card has the same content, whatever its time.
     fn says(&self, other: &Self) -> bool {
         *self == Self { updated_at: self.updated_at, ..other.clone() }
     }
@@ -104,7 +104,7 @@ impl Card {
     }
 }
 
-/// Where a member's card is.
+/// Path of a member's card in the vault.
 pub(crate) fn path(team: &str, member: &str) -> String {
     format!("teams/{team}/cards/{member}.json")
 }
@@ -112,17 +112,17 @@ pub(crate) fn path(team: &str, member: &str) -> String {
 /// Asks for the loads of a team's members, by the number of the member.
 pub(crate) type Loads = dyn Fn() -> BoxFuture<'static, Vec<Option<Load>>> + Send + Sync;
 
-/// What is known of a team's members and their cards, by the number of the member.
+/// Last known members of a team and their cards, by the number of the member.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// As they were seen last, their tasks left out.
+    /// Members as they were seen last, their tasks left out.
     seen: Vec<TeamMember>,
     /// The cards that the vault holds.
     cards: Vec<Option<Card>>,
 }
 
 impl Known {
-    /// Whether members are on their way to another state.
+    /// True when members are on their way to another state.
     pub(crate) fn moving(&self) -> bool {
         let settled =
             |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
@@ -208,7 +208,7 @@ pub(crate) async fn first(
     }
 }
 
-/// What came of it, for answers.
+/// Status of the cards after a write, for answers.
 pub(crate) fn outcome<T>(outcome: &Result<T, ToolError>) -> TeamCards {
     match outcome {
         Ok(_) => TeamCards::Written,
@@ -216,7 +216,7 @@ pub(crate) fn outcome<T>(outcome: &Result<T, ToolError>) -> TeamCards {
     }
 }
 
-/// What is said of a removal that failed. Nothing is left in a vault that was not there.
+/// Status of the cards after a failed removal. A vault that was not there holds nothing to report.
 pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
     (!error.is(codes::VAULT_DISABLED)).then(|| TeamCards::Error(error.to_text()))
 }

@@ -1,4 +1,4 @@
-//! Which teams there are, who is below whom, and what may be added. Pure.
+//! Directory of teams: their names, their tree, and the limits on additions. Pure.
 //!
 //! A team's limit covers its own members and those of every team below it. A new team is counted
 //! in every team above it at the moment it is admitted, so that no two plans take the same room.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::TeamId;
 
-/// What holds for all teams.
+/// Limits on all teams.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Teams at a time.
@@ -17,7 +17,7 @@ pub struct Limits {
     pub total_vms: u32,
     /// Members of one team.
     pub vms_per_team: u32,
-    /// How deep a team may stand; without a parent it is at 0.
+    /// Deepest level of a team; a team without a parent is at level 0.
     pub depth: u32,
 }
 
@@ -30,21 +30,21 @@ pub struct Entry {
     pub parent: Option<TeamId>,
     /// Most members in it and below it.
     pub max_vms: u32,
-    /// Its own members.
+    /// The team's own members.
     pub members: u32,
-    /// It is being removed: nothing is put below it any more.
+    /// True while the team is being removed: nothing is put below it any more.
     pub closing: bool,
-    /// When it was planned.
+    /// Time of its planning.
     pub at: DateTime<Utc>,
 }
 
-/// Why a team is not admitted.
+/// The reason why a team is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is one of this name.
+    /// There is a team of this name.
     #[error("there is a team `{0}` already")]
     NameTaken(String),
-    /// Enough teams.
+    /// There are as many teams as allowed.
     #[error("there are {0} teams, as many as `team.max_teams` allows")]
     TooManyTeams(usize),
     /// The parent has gone meanwhile.
@@ -53,10 +53,10 @@ pub enum Refused {
     /// The parent, or one above it, is being removed.
     #[error("the team `{0}` is being destroyed")]
     ParentClosing(String),
-    /// Too far below the first.
+    /// The team would be too far below the topmost.
     #[error("it would be at depth {depth}; `team.max_nesting_depth` is {limit}")]
     TooDeep {
-        /// Where it would be.
+        /// The level that it would be at.
         depth: u32,
         /// The deepest.
         limit: u32,
@@ -64,7 +64,7 @@ pub enum Refused {
     /// More members than any team may have.
     #[error("{wanted} roles; `team.max_vms_per_team` is {limit}")]
     TooManyRoles {
-        /// Its members.
+        /// Members asked for.
         wanted: u32,
         /// The most.
         limit: u32,
@@ -74,7 +74,7 @@ pub enum Refused {
         "the team `{team}` may have {max_vms} members and has {used}: {wanted} more do not fit"
     )]
     Budget {
-        /// Whose limit.
+        /// The team whose limit it is.
         team: String,
         /// The limit.
         max_vms: u32,

@@ -46,7 +46,7 @@ impl TeamShared {
         Ok(made.workspace_id)
     }
 
-    /// What a workspace is doing now.
+    /// The workspace's present state.
     pub(crate) async fn look(
         &self,
         team: TeamId,

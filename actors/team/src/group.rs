@@ -53,7 +53,7 @@ pub(crate) async fn join(
     stream::iter(joins).buffer_unordered(shared.options.max_parallel).try_collect().await
 }
 
-/// What the members have now.
+/// The network as the members have it now.
 pub(crate) async fn told(shared: &Arc<TeamShared>, state: &State) -> TeamNetwork {
     let without = |mode: &str, reason: String| TeamNetwork {
         mode: mode.to_owned(),
@@ -79,7 +79,7 @@ pub(crate) async fn told(shared: &Arc<TeamShared>, state: &State) -> TeamNetwork
     }
 }
 
-/// Why not all members are in the group; `None` when they are.
+/// The reason why not all members are in the group; `None` when they are.
 fn outside(shared: &TeamShared, state: &State) -> Option<String> {
     let Some(ids) = &state.workspaces else {
         return Some("the members are not made yet".to_owned());

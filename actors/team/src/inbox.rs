@@ -160,7 +160,7 @@ impl<T: Item> Inbox<T> {
         self.items.len()
     }
 
-    /// Whether there is no item.
+    /// True when there is no item.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -7,7 +7,7 @@ const WORKSPACE_NAME: usize = 63;
 /// The longest name of a team, a member or a role.
 const LONGEST: usize = 64;
 
-/// Whether a text can name a team, a member or a role: 1 to 64 of `A-Z`, `a-z`, `0-9` and `-`,
+/// Checks that a text can name a team, a member or a role: 1 to 64 of `A-Z`, `a-z`, `0-9` and
 /// with a letter or digit at both ends.
 pub fn is_sound(text: &str) -> bool {
     let bytes = text.as_bytes();

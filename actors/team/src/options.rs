@@ -1,4 +1,4 @@
-//! What can be configured about teams.
+//! Configuration of teams.
 
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;

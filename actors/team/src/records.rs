@@ -21,7 +21,7 @@ use crate::{directory::Entry, refuse};
 pub(crate) struct Plan {
     pub(crate) id: TeamId,
     pub(crate) name: String,
-    /// Who made it.
+    /// The session that made the team.
     pub(crate) owner: SessionId,
     pub(crate) parent: Option<TeamId>,
     /// The parent's name; absent of teams planned before it was recorded.
@@ -41,7 +41,7 @@ pub(crate) struct Member {
     pub(crate) role: String,
     pub(crate) skills: Vec<String>,
     pub(crate) description: Option<String>,
-    /// Of its workspace.
+    /// Name of the member's workspace.
     pub(crate) workspace: String,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct GoldenSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// It is going to be made.
+    /// The team is going to be made.
     Planned(Box<Plan>),
     /// All members are there, in the plan's order.
     Ready { workspaces: Vec<WorkspaceId> },
     /// Another session operates it.
     Owned { by: SessionId },
-    /// It is going to be removed.
+    /// The team is going to be removed.
     Ending {
         /// Numbers of members of which nothing was made, when it was not ready: whatever has the
         /// name of their workspace is another's.

@@ -1,4 +1,4 @@
-//! What callers are told when something is refused or fails.
+//! Errors that callers get when something is refused or fails.
 
 use std::time::Duration;
 

@@ -22,10 +22,10 @@ pub use records::{Record, stream};
 pub(crate) struct Load {
     /// Without a result.
     pub(crate) pending: usize,
-    /// Those of them that run, as the guest said last.
+    /// Running ones among them, as the guest said last.
     pub(crate) running: usize,
     /// Results that wait to be received.
     pub(crate) results: usize,
-    /// Why tasks do not get to the guest, if they do not.
+    /// The reason why tasks do not get to the guest, if they do not.
     pub(crate) trouble: Option<String>,
 }

@@ -75,40 +75,41 @@ use ownership::Checks;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
-/// For the actor to say how it is.
+/// Time that the actor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A message to a team.
 pub(crate) enum Msg {
-    /// What is it?
+    /// Asks for the team's view.
     Look(oneshot::Sender<View>),
     /// The messages in its members' inboxes, the oldest first.
     Inboxes(oneshot::Sender<Vec<Option<Vec<MessageId>>>>),
     /// The team, for a session that operates it.
     Operate(SessionId, Reply<View>),
-    /// It is known whether a session operates it.
+    /// The check whether a session operates the team is done.
     Checked(SessionId, Result<(), ToolError>),
     /// A session has all members' workspaces: it operates the team from now on.
     Own(Takeover, Reply<()>),
     /// A member sends a message.
     Send(Box<Outgoing>, Reply<Sent>),
-    /// The receiver in a member's name has these. Says how many there were.
+    /// Confirms that the receiver in this member's name has these items. Answers with their count,
+    /// and the writes to wait for.
     Confirm(usize, BTreeSet<MessageId>, Reply<(usize, [Option<Written>; 2])>),
     /// Somebody receives in a member's name.
     Receive(usize, Request),
-    /// Something happened to a member beside the mailbox.
+    /// Reports an event of a member from outside of the mailbox.
     Member(usize, member::Event),
     /// Make the members.
     Build(CallCx, oneshot::Sender<Result<View, NotBuilt>>),
-    /// They are made, and it is recorded; or not.
+    /// The members are made, and that is recorded; or not.
     Built(Result<Made, Unmade>),
-    /// It is going to be removed.
+    /// Records that the team is going to be removed.
     WantEnd(Reply<()>),
     /// A record is durable, or will not be.
     Recorded(Result<(), ToolError>, Reply<()>),
-    /// Remove it.
+    /// Removes the team.
     End(oneshot::Sender<Ended>),
-    /// Nothing is below it: what an incarnation before began is gone on with.
+    /// Nothing is below the team: a removal that an earlier incarnation began is continued.
     GoOn,
     /// The outcome of a removal.
     Done(Ended),
@@ -118,7 +119,7 @@ pub(crate) enum Msg {
 #[derive(Debug)]
 pub(crate) struct NotBuilt {
     pub(crate) error: ToolError,
-    /// Whether everything of it is gone again.
+    /// True when everything of the team is removed again.
     pub(crate) gone: bool,
 }
 
@@ -126,7 +127,8 @@ pub(crate) struct NotBuilt {
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) state: Arc<State>,
-    /// Of the members, in the plan's order, as far as they are known; empty unless it is ready.
+    /// Loads of the members, in the plan's order, as far as they are known; empty unless it is
+    /// ready.
     pub(crate) loads: Vec<Option<Load>>,
     pub(crate) cards: CardsStatus,
 }
@@ -158,9 +160,9 @@ pub(crate) struct Team {
     me: Context<Msg>,
     seed: Seed,
     log: Log<State>,
-    /// As it is durable; with its end, as soon as that is begun.
+    /// Durable state of the team; with its end, as soon as that is begun.
     state: Arc<State>,
-    /// In the plan's order; empty unless it was ready.
+    /// Members in the plan's order; empty unless the team was ready.
     members: Vec<Member>,
     limiters: Limiters,
     checks: Checks,
@@ -168,13 +170,14 @@ pub(crate) struct Team {
     keeping: Option<Keeping>,
     /// Planned just now, and not told to build yet.
     unbuilt: bool,
-    /// Who waits for it to be made.
+    /// Caller that waits for the team to be made.
     building: Option<oneshot::Sender<Result<View, NotBuilt>>>,
-    /// It is being removed; who waits for that.
+    /// Callers that wait for the removal; `Some` while the team is being removed.
     ending: Option<Vec<oneshot::Sender<Ended>>>,
-    /// It is removed.
+    /// Outcome of the removal, once it is over.
     gone: Option<Ended>,
-    /// Why its making failed, while it is being undone, and of which members nothing was made.
+    /// The error of a failed build, while it is being undone; `unmade` has the members of which
+    /// nothing was made.
     failed: Option<ToolError>,
     unmade: BTreeSet<usize>,
 }

@@ -55,7 +55,7 @@ pub(crate) enum Inner {
     Remove(TeamId, String, Cascade, Reply<Removal>),
     /// Tell when nothing is below a team.
     Childless(TeamId, oneshot::Sender<()>),
-    /// Where is the team of a name?
+    /// Finds the team of a name.
     Find(String, Reply<Address<team::Msg>>),
 }
 

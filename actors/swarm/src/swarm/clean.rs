@@ -151,7 +151,7 @@ impl SwarmSaga {
     }
 }
 
-/// What removals leave.
+/// The forks that removals leave behind.
 #[derive(Default)]
 struct Cleaned {
     left: Vec<SwarmWorkerLeft>,
@@ -159,7 +159,8 @@ struct Cleaned {
 }
 
 impl Cleaned {
-    /// What belongs to another session by now is that one's, whatever it holds.
+    /// Notes the outcome of one removal. A fork that belongs to another session by now stays,
+    /// whatever it holds.
     fn take(&mut self, name: String, worker: Option<WorkspaceId>, outcome: Result<(), ToolError>) {
         let Err(error) = outcome else { return };
         if !error.is(codes::NOT_OWNER) {

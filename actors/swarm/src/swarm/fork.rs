@@ -23,7 +23,7 @@ pub(super) struct Fork<'r> {
     run: &'r SwarmSaga,
     owner: SessionId,
     pub(super) worker: WorkspaceId,
-    /// It was started again. Whatever goes down a second time stays down.
+    /// True after the fork was started again. A fork that goes down a second time stays down.
     revived: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl<'r> Fork<'r> {
         self.reach(caller, look).await
     }
 
-    /// Whether no machine runs, so that nothing runs in it.
+    /// True when no machine runs, so that nothing runs in the fork.
     pub(super) async fn is_down(&self) -> bool {
         self.state().await.is_ok_and(|state| matches!(state.as_str(), "stopped" | "crashed"))
     }

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) golden: WorkspaceId,
     pub(crate) snapshot: String,
     pub(crate) tasks: Vec<TaskPlan>,
-    /// Of every task.
+    /// Environment of every task.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) contexts: Vec<ContextFile>,
     pub(crate) max_parallel: usize,
@@ -61,11 +61,11 @@ pub(crate) struct MergePlan {
     pub(crate) target: WorkspaceId,
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TaskEnd {
-    /// Its guest told.
+    /// The guest reported a result.
     Ran(Box<TaskResult>),
     /// There is no result, and none is waited for any more.
     Failed(Box<ToolError>),
@@ -80,25 +80,26 @@ impl TaskEnd {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// It is going to be run.
+    /// The swarm is going to be run.
     Planned(Box<Plan>),
     /// A task has its fork.
     WorkerMade { task: usize, workspace: WorkspaceId, fork_ms: u64 },
     /// A task is over.
     TaskEnded { task: usize, end: TaskEnd },
-    /// It is to end now.
+    /// The swarm is to end now.
     Cancelled,
     /// The merge is about to be asked for.
     Merging,
-    /// It has answered.
+    /// The merge has answered.
     Merged { merge: Box<SwarmMerge> },
     /// All forks are removed but these, and those that are kept.
     Cleaned {
         left: Vec<SwarmWorkerLeft>,
         #[serde(default)]
         kept: Vec<SwarmWorkerKept>,
-        /// When that ended the swarm; behind its end, when more were removed. Without it, from a
-        /// daemon that wrote the end into the snapshot alone, the swarm goes on.
+        /// Time of the removal, which ends the swarm or, after its end, removes the forks that were
+        /// left. Absent in records of a daemon that wrote the end into the snapshot alone: such a
+        /// record does not end the swarm.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<DateTime<Utc>>,
     },

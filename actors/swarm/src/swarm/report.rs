@@ -14,7 +14,7 @@ use super::{
 use crate::codes;
 use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
-/// How far a swarm is.
+/// Report of a swarm's progress or result.
 pub(crate) fn result(View { state, live, .. }: &View<SwarmSaga>) -> SwarmResult {
     match state {
         SwarmState::Running(state) => state.result(live, Utc::now()),
@@ -22,7 +22,7 @@ pub(crate) fn result(View { state, live, .. }: &View<SwarmSaga>) -> SwarmResult 
     }
 }
 
-/// Its row in a list; of a session that owns it.
+/// Row of a swarm in the list of a session that owns it.
 pub(crate) fn row(View { state, live, .. }: &View<SwarmSaga>) -> SwarmRow {
     match state {
         SwarmState::Running(state) => row_of(&state.result(live, Utc::now())),
@@ -53,7 +53,7 @@ impl RunningSwarm {
         }
     }
 
-    /// How far it is.
+    /// Report of a running swarm.
     fn result(&self, live: &Live, now: DateTime<Utc>) -> SwarmResult {
         let rows = self.plan.tasks.iter().zip(&self.tasks).enumerate();
         let told =
@@ -90,7 +90,7 @@ impl RunningSwarm {
         }
     }
 
-    /// Whether anything is missing that a cancellation can have kept from being done.
+    /// True when anything is missing that a cancellation can have kept from being done.
     fn cut_short(&self) -> bool {
         let cut = |end: &TaskEnd| match end {
             TaskEnd::Ran(result) => result.outcome == TaskOutcome::Cancelled,
@@ -101,7 +101,7 @@ impl RunningSwarm {
             || self.merged.as_ref().is_some_and(unmerged)
     }
 
-    /// What is left of it when it is over. Its forks count as there.
+    /// The record of the swarm after its end. Its forks count as present.
     pub(super) fn finished(&self, at: DateTime<Utc>) -> FinishedSwarm {
         let state = if self.cancelled && self.cut_short() { "cancelled" } else { "completed" };
         let result = SwarmResult {

@@ -14,13 +14,13 @@ use crate::tools::{SwarmMerge, SwarmResult, SwarmWorkerKept, SwarmWorkerLeft};
 
 /// Below [`LEAST_RECORD_KB`].
 const PIECE_BYTES: usize = 256 * 1024;
-/// What `store.max_record_kb` has to be at least.
+/// Least value of `store.max_record_kb`.
 pub(crate) const LEAST_RECORD_KB: usize = 512;
 
 /// A task as far as it is recorded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Task {
-    /// Its fork.
+    /// The task's fork.
     pub(crate) worker: Option<WorkspaceId>,
     pub(crate) fork_ms: u64,
     pub(crate) end: Option<Arc<TaskEnd>>,
@@ -50,7 +50,7 @@ pub(crate) struct FinishedSwarm {
 pub(crate) enum SwarmState {
     /// Tasks, the merge or removals are left.
     Running(Arc<RunningSwarm>),
-    /// It has its result; forks may be left that could not be removed.
+    /// The swarm has its result; forks may be left that could not be removed.
     Finished(Arc<FinishedSwarm>),
 }
 
@@ -68,7 +68,7 @@ impl RunningSwarm {
         }
     }
 
-    /// Whether nothing is left that a cancellation could cut short.
+    /// True when nothing is left that a cancellation could cut short.
     pub(crate) fn settled(&self) -> bool {
         let merges = self.plan.merge.is_some() && self.merged.is_none();
         !merges && self.open_tasks().next().is_none()

@@ -39,7 +39,7 @@ const LONGEST_TURN: Duration = Duration::from_secs(10);
 /// Longest that a task which waits is kept waiting by a fork that cannot be removed.
 const HOLDING: Duration = Duration::from_secs(600);
 
-/// Why a task has no result.
+/// The reason why a task has no result.
 enum TaskFault {
     /// Nothing can be recorded.
     Unrecorded(LogError),
@@ -111,8 +111,8 @@ impl SwarmSaga {
         }
     }
 
-    /// What a task of a cancelled swarm has instead of a result. With its fork everything of it
-    /// goes; in a fork that stays it is told to stop.
+    /// The error that a task of a cancelled swarm has instead of a result. Removing its fork ends
+    /// it; in a fork that stays, the task is cancelled.
     async fn halted(&self, task: usize) -> ToolError {
         let state = self.state();
         let Some(worker) = state.tasks[task].worker.filter(|_| !state.plan.cleanup) else {
@@ -236,8 +236,8 @@ impl SwarmSaga {
         }
     }
 
-    /// Whether the guest has the task, or what became of it. The board first: what ends between
-    /// the two looks is found by the second.
+    /// Asks the guest whether it has the task or its result. The board is read first: a task that
+    /// ends between the two reads is found by the second.
     async fn is_put(&self, plan: &Plan, fork: &Fork<'_>) -> Result<bool, ToolError> {
         let (caller, id) = (self.caller(plan, PATIENCE), self.id.to_string());
         let board = fork.reach(&caller, || self.shared.tasks.board(fork.worker)).await?;

@@ -15,9 +15,9 @@ use crate::{
 const SHARED: (&str, &str) = ("/tmp/.shared-context", "SHARED_CONTEXT");
 const VAULT: (&str, &str) = ("/tmp/.vault-context", "VAULT_CONTEXT");
 
-/// Of each of the two files.
+/// Bound of each of the two files.
 const MOST_BYTES: usize = 1024 * 1024;
-/// Of one search.
+/// Bound of the hits of one search.
 const HITS: usize = 5;
 
 /// Refuses what is too much by itself.

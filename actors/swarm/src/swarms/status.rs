@@ -90,7 +90,7 @@ impl Swarms {
     }
 }
 
-/// Of a session that is over anybody may see what came of its swarms, and end them.
+/// Authorizes a call about a swarm. Anybody may read and end the swarms of a session that is over.
 async fn authorize(
     shared: &SwarmShared,
     cx: &CallCx,

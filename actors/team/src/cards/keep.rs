@@ -20,18 +20,18 @@ use crate::{
     shared::{OnBehalfOf, TeamShared},
 };
 
-/// What happens within this time is one change; of tasks, within [`AGAIN`].
+/// Time within which changes count as one; changes of tasks, within [`AGAIN`].
 const TOGETHER: Duration = Duration::from_millis(200);
 /// Until members that are on their way are looked at again, and between attempts after a failure;
 /// doubled up to the longest.
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// For one look at the members.
+/// Time limit of one look at the members.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Events that may wait while cards are written.
 const BACKLOG: usize = 256;
 
-/// What became of a team's cards last; shared with whoever answers for the team.
+/// Last status of a team's cards; shared with all that answer for the team.
 #[derive(Debug, Clone)]
 pub(crate) struct CardsStatus(Arc<Mutex<TeamCards>>);
 
@@ -58,9 +58,9 @@ pub(crate) struct Keeping {
     worker: TaskTracker,
 }
 
-/// What a team has of its cards when it gets ready: they were written before it was.
+/// Cards and events of a team that gets ready: the cards were written before it was.
 pub(crate) struct Begun {
-    /// From before the members were looked at.
+    /// Subscription from before the members were looked at.
     events: Subscription,
     pub(crate) known: Known,
 }
@@ -110,12 +110,12 @@ impl Keeping {
     }
 }
 
-/// What is to be looked at, of all members at once.
+/// Scope of the next look, for all members at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// Their tasks; that costs no call.
+    /// The tasks alone; that costs no call.
     Tasks,
-    /// Their workspaces, too.
+    /// The workspaces, too.
     Members,
 }
 
@@ -176,7 +176,7 @@ async fn changed(events: &mut Subscription, state: &State) -> Due {
     std::future::pending().await
 }
 
-/// What more was told of members meanwhile. One look is enough for all of it.
+/// Takes the events that arrived meanwhile; one look is enough for all of them.
 fn drained(events: &mut Subscription, state: &State) -> Due {
     let mut all = Due::Tasks;
     while let Some(Ok(delivery)) = events.next().now_or_never() {
@@ -185,7 +185,8 @@ fn drained(events: &mut Subscription, state: &State) -> Due {
     all
 }
 
-/// What may have changed that a card does not say. Of what was missed, nothing is known.
+/// Scope of the look that an event asks for, if a card may be out of date. Missed events may have
+/// been about anything.
 fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
     let Delivery::Event(event) = delivery else { return Some(Due::Members) };
     let begins = |kinds: &[&str]| kinds.iter().any(|kind| event.kind.starts_with(kind));

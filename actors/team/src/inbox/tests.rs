@@ -20,7 +20,7 @@ fn texts<'m>(items: impl IntoIterator<Item = &'m Arc<Message>>) -> Vec<&'m str> 
     items.into_iter().map(|message| &*message.content).collect()
 }
 
-/// What a journal's records add up to.
+/// The inbox that a journal's records add up to.
 fn replay(snapshot: Option<&[u8]>, records: &[Vec<u8>]) -> Inbox {
     let mut inbox = snapshot.map_or_else(Inbox::default, |it| Inbox::unfold(it).expect("readable"));
     for bytes in records {
@@ -74,7 +74,7 @@ enum Step {
     /// All that was decided is written.
     Write,
     Take(usize),
-    /// What is in memory is lost; the journal is read again.
+    /// Memory is lost; the journal is read again.
     Crash,
 }
 

@@ -29,7 +29,7 @@ pub struct Assignment {
     pub task_id: String,
     /// A script for `/bin/sh`.
     pub command: String,
-    /// Where it runs; the guest's choice if absent.
+    /// Working directory; the guest's choice if absent.
     pub workdir: Option<String>,
     /// On top of the workspace's own.
     pub env: BTreeMap<String, String>,

@@ -149,12 +149,12 @@ impl TaskLedger {
         if left == 0 { 0 } else { (left / LARGEST_RESULT_BYTES).clamp(1, MOST_RESULTS) }
     }
 
-    /// Whether a task is without a result.
+    /// True when a task is without a result.
     pub fn is_open(&self, task_id: &str) -> bool {
         self.find(task_id).is_some()
     }
 
-    /// Whether the host has its result.
+    /// True when the host has the task's result.
     pub fn is_done(&self, task_id: &str) -> bool {
         matches!(self.places.get(task_id), Some(Place::Waits(_) | Place::Known))
     }

@@ -154,8 +154,8 @@ async fn build(
     Ok(Made { cards: begun })
 }
 
-/// Whether a refusal says that what has the name, if anything does, is another's. Of any other
-/// error it is not known, and what has the name is taken for the member's.
+/// True when a refusal says that nothing was made in the member's name. After any other error that
+/// is not known, and a workspace of the name is taken for the member's.
 fn nothing_was_made(error: &ToolError) -> bool {
     error.is(codes::NAME_TAKEN)
         || error.details.get("outcome").is_some_and(|outcome| outcome == "nothing_done")

@@ -44,7 +44,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Whether nothing is left.
+    /// True when nothing is left.
     pub(crate) fn all(&self) -> bool {
         self.error.is_none() && self.members.iter().all(|member| member.outcome.is_ok())
     }

@@ -59,7 +59,7 @@ pub(crate) enum Event {
     Sync(task_sync::Event),
 }
 
-/// Where a member's events go: the mailbox of its team.
+/// Destination of a member's events: the mailbox of its team.
 pub(crate) type Post = Arc<dyn Fn(Event) -> Result<(), Unavailable> + Send + Sync>;
 
 /// A member's logs, as far as they could be opened; else why not.
@@ -93,7 +93,7 @@ impl Logs {
         Ok(Self { inbox: readable(inbox)?, tasks: readable(tasks)? })
     }
 
-    /// Why one of them could not be opened.
+    /// The reason why one of them could not be opened.
     pub(crate) fn unavailable(&self) -> Option<&str> {
         let (inbox, tasks) = (self.inbox.as_ref().err(), self.tasks.as_ref().err());
         inbox.or(tasks).map(|error| error.message.as_str())

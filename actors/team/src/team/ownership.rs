@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Takeover {
     pub(crate) by: SessionId,
-    /// Whose it was when that was looked at.
+    /// The owner at the time of the check.
     pub(crate) from: SessionId,
 }
 
@@ -66,8 +66,8 @@ async fn take_over(
     team.ask(PATIENCE + LOOK, |reply| Msg::Own(take, reply)).await?
 }
 
-/// Whether whoever sees these rows owns every member that there is. Of a team without any, it is
-/// enough that its own session is over.
+/// True when the caller who sees these rows owns every member that there is. For a team without
+/// members, it is enough that its own session is over.
 fn holds(state: &State, rows: &[Row], over: bool) -> bool {
     let Some(ids) = &state.workspaces else {
         let names = state.plan.members.iter().map(|member| &member.workspace);

@@ -23,11 +23,11 @@ use crate::{
     team::{self, NotBuilt, View, operate},
 };
 
-/// For what only decides.
+/// Time limit of questions that an actor answers without other work.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of a description, and of each skill.
+/// Longest description, and longest text of a skill, in bytes.
 const LONGEST_TEXT: usize = 4 * 1024;
-/// Of one member.
+/// Most skills of one member.
 const MOST_SKILLS: usize = 64;
 
 impl Teams {

@@ -90,7 +90,8 @@ async fn look(team: &Address<team::Msg>) -> Result<View, ToolError> {
     Ok(team.ask(PATIENCE, team::Msg::Look).await?)
 }
 
-/// Whether all of it may be removed, before any of it is. Gives the name of the topmost.
+/// Checks that all of the tree may be removed, before any of it is. Returns the topmost team's
+/// name.
 async fn may_end(cascade: &Cascade, session: SessionId) -> Result<String, ToolError> {
     let mut name = String::new();
     for (_, team) in cascade {

@@ -123,7 +123,8 @@ async fn confirm(
     Ok(count)
 }
 
-/// What there is now, at most so many of each kind, or comes first within the time.
+/// Receives the items that are there now, at most `limit` of each kind; if there are none, waits
+/// for the first within `patience`.
 async fn collect(
     team: &Address<team::Msg>,
     number: usize,
@@ -186,7 +187,8 @@ fn message_of(delivered: &Delivered<Arc<Message>>) -> TeamMessage {
     }
 }
 
-/// That a message is nowhere is an error; that it is not everywhere is told.
+/// Builds the answer to a send. A message that no inbox holds is an error; one that only some hold
+/// is reported.
 fn delivered(
     id: MessageId,
     outcomes: Vec<(String, Result<Option<Stand>, ToolError>)>,

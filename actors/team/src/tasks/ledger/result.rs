@@ -43,7 +43,7 @@ pub struct StoredResult {
     /// End of its command.
     #[serde(flatten)]
     pub outcome: TaskOutcome,
-    /// Where it ran.
+    /// Working directory of the command.
     pub workdir: Option<String>,
     /// The beginning of its stdout.
     pub stdout: TaskText,

@@ -46,7 +46,7 @@ fn receive(ledger: &mut TaskLedger) -> Vec<String> {
     results.iter().map(|result| result.task_id.clone()).collect()
 }
 
-/// What a journal's records add up to.
+/// The ledger that a journal's records add up to.
 fn replay<'r>(records: impl IntoIterator<Item = &'r Vec<u8>>) -> TaskLedger {
     let mut ledger = TaskLedger::default();
     for record in records {
@@ -243,7 +243,7 @@ enum Step {
     Read,
     Acknowledge,
     Receive,
-    /// What is in memory is lost, and what is being written.
+    /// Memory is lost, and so is the write under way.
     Crash,
     /// The guest is that of a moment before: it has lost its last task.
     Restore,

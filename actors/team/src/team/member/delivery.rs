@@ -37,7 +37,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Delivered<T> {
     pub(crate) item: T,
-    /// Whether it may have been handed out before.
+    /// True when the item may have been handed out before.
     pub(crate) redelivered: bool,
 }
 
@@ -107,7 +107,7 @@ impl Deliveries {
         self.requests.push_back(request);
     }
 
-    /// Whether somebody asks, and no delivery is under way.
+    /// True when a receiver waits and no delivery is under way.
     pub(super) fn asked(&mut self) -> bool {
         self.requests.retain(|request| !request.reply.is_closed());
         self.in_flight.is_none() && !self.requests.is_empty()

@@ -49,7 +49,7 @@ pub(crate) enum Event {
     Read(Result<Reading, ToolError>),
     /// The answer to an acknowledgement of these results.
     Acknowledged(Vec<String>, Result<u32, ToolError>),
-    /// Whether the workspace is among those that there are.
+    /// True when the workspace still exists.
     Looked(Result<bool, ToolError>),
 }
 
@@ -383,7 +383,7 @@ fn assignment(task: &Task) -> TaskAssignment {
     }
 }
 
-/// Whether a task will be refused whenever it is put.
+/// True when a task will be refused whenever it is put.
 fn is_final(error: &ToolError) -> bool {
     error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE])
 }
