@@ -36,7 +36,7 @@ const GUEST_REMEDY: &str = "build hivekeep-guest and set guest_path";
 
 /// Driver for `isolation = "sandbox"`.
 pub struct SandboxDriver {
-    ground: HostEnv,
+    host_env: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
     facts: Facts,
@@ -45,15 +45,15 @@ pub struct SandboxDriver {
 
 impl SandboxDriver {
     /// Finds bubblewrap and the guest daemon. Blocks for some milliseconds.
-    pub fn open(ground: HostEnv) -> Result<Self, Error> {
-        let bwrap = tools::find(&ground.options.bwrap_path, BWRAP_REMEDY)?;
-        let guest = tools::find(&ground.options.guest_path, GUEST_REMEDY)?;
+    pub fn open(host_env: HostEnv) -> Result<Self, Error> {
+        let bwrap = tools::find(&host_env.options.bwrap_path, BWRAP_REMEDY)?;
+        let guest = tools::find(&host_env.options.guest_path, GUEST_REMEDY)?;
         let mut cannot = vec![
             "limit disk: the overlay shares the host's file system".to_owned(),
             "give files to users besides root: one user is mapped".to_owned(),
             "save memory: there is no machine to save".to_owned(),
         ];
-        if let Some((what, why)) = ground.cgroups.missing() {
+        if let Some((what, why)) = host_env.cgroups.missing() {
             cannot.push(format!("limit {what}: {why}"));
         }
         let facts = Facts {
@@ -61,9 +61,9 @@ impl SandboxDriver {
             accelerator_why: "processes of the host's kernel need none".into(),
             program: tools::version(&bwrap)?,
             carrier: Carrier::Unix,
-            cgroup: ground.cgroups.version(),
+            cgroup: host_env.cgroups.version(),
             cannot,
-            confinement: Some(Confinement::with(&ground.subordinates)),
+            confinement: Some(Confinement::with(&host_env.subordinates)),
         };
         let capabilities = Capabilities {
             memory_snapshots: Support::no("a sandbox is processes, not a machine with memory"),
@@ -71,7 +71,7 @@ impl SandboxDriver {
             disk_limit: Support::no("a sandbox's files lie on the host's file system"),
             several_users: Support::no("only root is mapped into the sandbox's user namespace"),
         };
-        Ok(Self { ground, bwrap, guest, facts, capabilities })
+        Ok(Self { host_env, bwrap, guest, facts, capabilities })
     }
 
     /// Refuses when all of Landlock is required and the kernel lacks a part.
@@ -79,7 +79,7 @@ impl SandboxDriver {
         let missing = self.facts.confinement.as_ref().map(|walls| &walls.landlock.missing);
         match missing {
             Some(missing)
-                if self.ground.options.sandbox.landlock_required && !missing.is_empty() =>
+                if self.host_env.options.sandbox.landlock_required && !missing.is_empty() =>
             {
                 Err(Error::LandlockIncomplete { missing: missing.join(", ") })
             }
@@ -104,32 +104,32 @@ impl Driver for SandboxDriver {
 
     async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
         plan.check()?;
-        let (ground, plan) = (self.ground.clone(), plan.clone());
+        let (host_env, plan) = (self.host_env.clone(), plan.clone());
         let prepare = move || {
             host_env::make_folders(&plan)?;
-            make_overlay(&plan, &user::of(&ground, &plan)?)
+            make_overlay(&plan, &user::of(&host_env, &plan)?)
         };
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
     }
 
     async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
         let launched = launch::launch(self, plan).await?;
-        self.ground.begin_beside(&launched.handle, Vec::new());
+        self.host_env.begin_beside(&launched.handle, Vec::new());
         Ok(launched)
     }
 
     async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
         handle.verify_process()?;
-        self.ground.begin_beside(handle, Vec::new());
+        self.host_env.begin_beside(handle, Vec::new());
         Ok(())
     }
 
     async fn watch(&self, handle: &MachineHandle) -> MachineExit {
-        let mut exit = self.ground.watch(handle).await;
+        let mut exit = self.host_env.watch(handle).await;
         // Process 1 is not a child of the daemon; bubblewrap's outer half is, and ends with its
         // status.
         if let Some(outer) = handle.helpers.first() {
-            let ended = self.ground.watcher.exited(*outer);
+            let ended = self.host_env.watcher.exited(*outer);
             let ended = tokio::time::timeout(launch::OUTER_WAIT, ended).await;
             if let Ok(ExitHow::Exited { code }) = ended {
                 exit.how = match code {
@@ -149,19 +149,19 @@ impl Driver for SandboxDriver {
     }
 
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
-        self.ground.kill(handle).await
+        self.host_env.kill(handle).await
     }
 
     async fn release(&self, plan: &Plan) -> Result<(), Error> {
-        self.ground.release(plan).await
+        self.host_env.release(plan).await
     }
 
     async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
-        self.ground.discard(plan, logs).await
+        self.host_env.discard(plan, logs).await
     }
 
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
-        self.ground.memory(handle).await
+        self.host_env.memory(handle).await
     }
 }
 

@@ -46,7 +46,7 @@ pub enum Leftover {
 /// Collector with the roots of this daemon's machines.
 #[derive(Debug, Clone)]
 pub struct Sweeper {
-    ground: HostEnv,
+    host_env: HostEnv,
     /// Parent of the run folders, absolute; decides which processes are this daemon's.
     run_root: PathBuf,
     /// Roots whose marked folders each belong to a record.
@@ -56,9 +56,9 @@ pub struct Sweeper {
 impl Sweeper {
     /// `roots` are further roots besides `run_root`: the disks', and the logs' if they are not to
     /// outlive their workspace.
-    pub fn new(ground: HostEnv, run_root: PathBuf, roots: &[PathBuf]) -> Self {
+    pub fn new(host_env: HostEnv, run_root: PathBuf, roots: &[PathBuf]) -> Self {
         let roots = std::iter::once(&run_root).chain(roots).cloned().collect();
-        Self { ground, run_root, roots }
+        Self { host_env, run_root, roots }
     }
 
     /// Lists what no workspace of `known` accounts for, processes first. Changes nothing.
@@ -68,7 +68,7 @@ impl Sweeper {
         let (sweeper, known) = (self.clone(), known.clone());
         let find = move || {
             let mut found = sweeper.processes(&known);
-            let machines = sweeper.ground.cgroups.machines().into_iter();
+            let machines = sweeper.host_env.cgroups.machines().into_iter();
             let unknown = machines.filter(|workspace| !known.contains(workspace));
             found.extend(unknown.map(|workspace| Leftover::Cgroup { workspace }));
             for root in &sweeper.roots {
@@ -82,14 +82,16 @@ impl Sweeper {
     /// Removes one leftover; succeeds if it is gone already.
     pub async fn remove(&self, leftover: &Leftover) -> Result<(), Error> {
         match leftover.clone() {
-            Leftover::Process { process, .. } => self.ground.watcher.kill(process, KILL_WAIT).await,
+            Leftover::Process { process, .. } => {
+                self.host_env.watcher.kill(process, KILL_WAIT).await
+            }
             Leftover::Cgroup { workspace } => {
-                let cgroups = self.ground.cgroups.clone();
+                let cgroups = self.host_env.cgroups.clone();
                 let remove = move || cgroups.remove(&workspace);
                 tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
             }
             Leftover::Folder { path } => {
-                let (trash, small) = (self.ground.trash.clone(), self.is_run_dir(&path));
+                let (trash, small) = (self.host_env.trash.clone(), self.is_run_dir(&path));
                 // The start need not wait for a disk of many files.
                 let remove = move || if small { folders::remove(&path) } else { trash.take(&path) };
                 tokio::task::spawn_blocking(remove).await.map_err(Error::lost_task)?
@@ -99,7 +101,7 @@ impl Sweeper {
 
     /// Starts the removal of disks that an earlier daemon had moved aside. Does not wait.
     pub fn empty_trash(&self) {
-        self.roots.iter().for_each(|root| self.ground.trash.empty(root));
+        self.roots.iter().for_each(|root| self.host_env.trash.empty(root));
     }
 
     fn is_run_dir(&self, path: &Path) -> bool {

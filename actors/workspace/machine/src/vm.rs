@@ -43,7 +43,7 @@ pub type OverlayMaker = Arc<dyn Fn(&Path, u64, &Path) -> std::io::Result<()> + S
 /// Driver for `isolation = "vm"`. Clones share one driver.
 #[derive(Clone)]
 pub struct VmDriver {
-    ground: HostEnv,
+    host_env: HostEnv,
     qemu: PathBuf,
     accelerator: AcceleratorKind,
     tsc_khz: u64,
@@ -57,16 +57,16 @@ impl VmDriver {
     /// Inspects the host: QEMU's version, the time stamp counter, the carrier. `kvm` is the result
     /// of [`super::probe_kvm`], taken once per daemon. Blocks for some 150 ms.
     pub fn open(
-        ground: HostEnv,
+        host_env: HostEnv,
         kvm: &KvmVerdict,
         make_overlay: OverlayMaker,
     ) -> Result<Self, Error> {
-        let options = &ground.options;
+        let options = &host_env.options;
         let qemu = tools::find(&options.qemu_path, QEMU_REMEDY)?;
         let accelerator = choose_accelerator(options.accelerator, kvm)?;
         let carrier = choose_carrier(options)?;
         let mut cannot = Vec::new();
-        if let Some((what, why)) = ground.cgroups.missing() {
+        if let Some((what, why)) = host_env.cgroups.missing() {
             cannot.push(format!("limit {what}: {why}"));
         }
         let memory_snapshots = if carrier == Carrier::VhostUserVsock {
@@ -82,7 +82,7 @@ impl VmDriver {
             },
             program: tools::version(&qemu)?,
             carrier,
-            cgroup: ground.cgroups.version(),
+            cgroup: host_env.cgroups.version(),
             cannot,
             confinement: None,
         };
@@ -94,7 +94,7 @@ impl VmDriver {
         };
         let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
         let images = ram::RamCache::default();
-        Ok(Self { ground, qemu, accelerator, tsc_khz, make_overlay, images, facts, capabilities })
+        Ok(Self { host_env, qemu, accelerator, tsc_khz, make_overlay, images, facts, capabilities })
     }
 
     /// Connects, sends one command, and leaves the socket to the next.
@@ -108,10 +108,11 @@ impl VmDriver {
         let drain = console::drain(folders.console_socket(), folders.console_log());
         let mut tasks = vec![tokio::spawn(drain).abort_handle()];
         if let Some(helper) = handle.helpers.first() {
-            let end = vhost::end_with_helper(self.ground.watcher.clone(), handle.process, *helper);
+            let end =
+                vhost::end_with_helper(self.host_env.watcher.clone(), handle.process, *helper);
             tasks.push(tokio::spawn(end).abort_handle());
         }
-        self.ground.begin_beside(handle, tasks);
+        self.host_env.begin_beside(handle, tasks);
     }
 }
 
@@ -166,7 +167,7 @@ impl Driver for VmDriver {
     }
 
     async fn watch(&self, handle: &MachineHandle) -> MachineExit {
-        self.ground.watch(handle).await
+        self.host_env.watch(handle).await
     }
 
     async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error> {
@@ -176,15 +177,15 @@ impl Driver for VmDriver {
     }
 
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error> {
-        self.ground.kill(handle).await
+        self.host_env.kill(handle).await
     }
 
     async fn release(&self, plan: &Plan) -> Result<(), Error> {
-        self.ground.release(plan).await
+        self.host_env.release(plan).await
     }
 
     async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
-        self.ground.discard(plan, logs).await
+        self.host_env.discard(plan, logs).await
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
@@ -204,7 +205,7 @@ impl Driver for VmDriver {
     }
 
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
-        self.ground.memory(handle).await
+        self.host_env.memory(handle).await
     }
 }
 

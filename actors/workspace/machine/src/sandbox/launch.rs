@@ -35,10 +35,10 @@ pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launch
     if plan.carrier != Carrier::Unix {
         return Err(Error::BadPlan("a sandbox's carrier is its Unix socket".into()));
     }
-    driver.ground.check_limits()?;
+    driver.host_env.check_limits()?;
     driver.check_landlock()?;
     let starter = Starter {
-        ground: driver.ground.clone(),
+        host_env: driver.host_env.clone(),
         bwrap: driver.bwrap.clone(),
         guest: driver.guest.clone(),
         plan: plan.clone(),
@@ -64,14 +64,14 @@ async fn why_silent(
     outer: ProcessId,
     newborn: Box<Newborn>,
 ) -> Error {
-    let exited = driver.ground.watcher.exited(outer);
+    let exited = driver.host_env.watcher.exited(outer);
     let exited = tokio::time::timeout(OUTER_WAIT, exited).await;
     drop(newborn);
     let stderr_tail = folders::stderr_tail(&plan.folders);
     match exited {
         Ok(how) => Error::DiedAtStart { how, stderr_tail },
         Err(_) => {
-            let after = driver.ground.options.launch_timeout();
+            let after = driver.host_env.options.launch_timeout();
             Error::StartTimeout { after, stderr_tail }
         }
     }
@@ -100,7 +100,7 @@ impl From<Error> for Failure {
 
 /// Blocking part of a launch.
 struct Starter {
-    ground: HostEnv,
+    host_env: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
     plan: Plan,
@@ -109,8 +109,8 @@ struct Starter {
 impl Starter {
     fn start(self) -> Result<Started, Failure> {
         let plan = &self.plan;
-        let options = &self.ground.options;
-        let machine = user::of(&self.ground, plan)?;
+        let options = &self.host_env.options;
+        let machine = user::of(&self.host_env, plan)?;
         let user = machine.host;
         let tree = Plan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
         let own_tree = self.copy_of(tree, &machine)?;
@@ -119,13 +119,13 @@ impl Starter {
         let layout =
             user.switch.then(|| Layout::new(tree, &overlay, &self.guest, &machine)).transpose();
         let layout = layout.map_err(Error::io("map the ids of", tree))?;
-        let mut newborn = Newborn::new(&self.ground, &plan.workspace);
+        let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
         let limits = Limits {
             memory_bytes: plan.memory_mb << 20,
             vcpus: plan.vcpus,
             pids: options.sandbox_max_processes,
         };
-        let group = self.ground.cgroups.create(&plan.workspace, &limits);
+        let group = self.host_env.cgroups.create(&plan.workspace, &limits);
         if options.cgroup_required {
             group.require()?;
         }
@@ -177,7 +177,7 @@ impl Starter {
 
     /// Copy of the tree for a subordinate user.
     fn copy_of(&self, tree: &Path, machine: &user::User) -> Result<Option<PathBuf>, Error> {
-        let (Some(within), Ok(users)) = (&machine.within, &self.ground.subordinates) else {
+        let (Some(within), Ok(users)) = (&machine.within, &self.host_env.subordinates) else {
             return Ok(None);
         };
         let disk = &self.plan.folders.disk_dir;

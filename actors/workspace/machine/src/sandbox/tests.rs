@@ -82,8 +82,8 @@ async fn end(bench: &Bench) {
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| name == trash::TRASH), "{folder}: {left:?}");
     }
-    assert!(bench.driver.ground.cgroups.dirs(&bench.plan.workspace).is_empty());
-    bench.driver.ground.cgroups.leave();
+    assert!(bench.driver.host_env.cgroups.dirs(&bench.plan.workspace).is_empty());
+    bench.driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,15 +172,15 @@ async fn a_sandbox_outlives_the_death_of_its_daemon() {
     let root = handle.folders.run_dir.ancestors().nth(2).unwrap().to_owned();
     let mut plan = bench.plan.clone();
     plan.folders = handle.folders.clone();
-    let ground = HostEnv::open(bench.driver.ground.options.clone(), &root.join("run"));
-    let driver = SandboxDriver::open(ground).unwrap();
+    let host_env = HostEnv::open(bench.driver.host_env.options.clone(), &root.join("run"));
+    let driver = SandboxDriver::open(host_env).unwrap();
     driver.reattach(&handle).await.unwrap();
     driver.kill(&handle).await.unwrap();
     assert!(driver.reattach(&handle).await.is_err());
     driver.discard(&plan, LogsOnDiscard::Remove).await.unwrap();
     assert!(handle.cgroup_dirs.iter().all(|dir| !dir.exists()));
-    driver.ground.cgroups.leave();
-    bench.driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
+    bench.driver.host_env.cgroups.leave();
     trash::tests::wait_empty(&root.join("disk"));
     std::fs::remove_dir_all(root).unwrap();
 }
@@ -266,7 +266,7 @@ async fn the_console_is_no_file_and_waits_for_the_next_daemon() {
         }
     }
     // The daemon is away, and comes back.
-    driver.ground.end_beside(&plan.workspace);
+    driver.host_env.end_beside(&plan.workspace);
     kill_the_agent(&handle).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     console_says(driver, plan, 1).await;
@@ -288,7 +288,7 @@ async fn the_console_is_no_file_and_waits_for_the_next_daemon() {
 #[tokio::test]
 async fn a_kernel_without_all_of_landlock_is_refused_where_it_is_required() {
     let mut bench = or_skip!(stand_in("exit 0"));
-    bench.driver.ground.options.sandbox.landlock_required = true;
+    bench.driver.host_env.options.sandbox.landlock_required = true;
     bench.driver.facts.confinement.as_mut().unwrap().landlock = Landlock::of(5);
     bench.driver.prepare(&bench.plan).await.unwrap();
     let error = bench.driver.launch(&bench.plan).await.unwrap_err();
@@ -311,7 +311,7 @@ async fn what_a_sandbox_cannot_do_is_refused_by_name() {
     }
     let vm_plan = Plan { carrier: Carrier::VirtioSerial, ..bench.plan.clone() };
     assert!(matches!(bench.driver.launch(&vm_plan).await, Err(Error::BadPlan(_))));
-    bench.driver.ground.cgroups.leave();
+    bench.driver.host_env.cgroups.leave();
 }
 
 #[test]

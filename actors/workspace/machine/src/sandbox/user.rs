@@ -21,15 +21,15 @@ pub(super) struct User {
 ///
 /// # Errors
 /// When its files are those of a user that the daemon has no longer.
-pub(super) fn of(ground: &HostEnv, plan: &Plan) -> Result<User, Error> {
-    let own = ground.options.machine_user(plan.slot)?;
+pub(super) fn of(host_env: &HostEnv, plan: &Plan) -> Result<User, Error> {
+    let own = host_env.options.machine_user(plan.slot)?;
     let shared = User { host: own, within: None };
     if own.switch {
         return Ok(shared);
     }
     let overlay = overlay_dir(plan);
     let owner = std::fs::metadata(&overlay).ok().map(|meta| meta.uid());
-    let subordinates = ground.subordinates.as_ref();
+    let subordinates = host_env.subordinates.as_ref();
     let given = match owner {
         // The files were made when the daemon had no other users.
         Some(owner) if owner == own.uid && overlay.join("upper").exists() => return Ok(shared),

@@ -25,8 +25,8 @@ fn only_tags_of_our_run_root_count() {
 async fn leftovers_are_found_and_removed_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let ground = HostEnv::open(Options::default(), &root.join("run"));
-    let sweeper = Sweeper::new(ground, root.join("run"), &[root.join("disk")]);
+    let host_env = HostEnv::open(Options::default(), &root.join("run"));
+    let sweeper = Sweeper::new(host_env, root.join("run"), &[root.join("disk")]);
     let (kept, lost) = (fake::plan("ws_kept", root), fake::plan("ws_lost", root));
     for plan in [&kept, &lost] {
         crate::host_env::make_folders(plan).unwrap();
@@ -51,6 +51,6 @@ async fn leftovers_are_found_and_removed_and_nothing_else() {
     assert!(kept.folders.disk().exists() && !lost.folders.disk_dir.exists());
     assert!(root.join("disk/somebody-elses").exists());
     assert!(sweeper.find(&known).await.unwrap().is_empty());
-    sweeper.ground.watcher.kill(other, KILL_WAIT).await.unwrap();
-    sweeper.ground.cgroups.leave();
+    sweeper.host_env.watcher.kill(other, KILL_WAIT).await.unwrap();
+    sweeper.host_env.cgroups.leave();
 }

@@ -99,12 +99,12 @@ pub(super) async fn launch(
     if let Some(NicEnd::Tap(tap)) = plan.nic.as_ref().map(|nic| &nic.end) {
         tap::check(tap)?;
     }
-    driver.ground.check_limits()?;
+    driver.host_env.check_limits()?;
     let (ram, shared_ram) =
         origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
     let held = if shared_ram { Ram::Shared { fd: ram.as_raw_fd() } } else { Ram::Private };
     let starter = Starter {
-        ground: driver.ground.clone(),
+        host_env: driver.host_env.clone(),
         program: driver.qemu.clone(),
         accelerator: driver.accelerator,
         processor,
@@ -117,7 +117,7 @@ pub(super) async fn launch(
     // Runs to its end even if this future is dropped; its result then kills what it started.
     let started = tokio::task::spawn_blocking(move || starter.start());
     let started = started.await.map_err(Error::lost_task)??;
-    let (socket, timeout) = (plan.folders.qmp(), driver.ground.options.launch_timeout());
+    let (socket, timeout) = (plan.folders.qmp(), driver.host_env.options.launch_timeout());
     let up = control::come_up(&socket, origin, plan.nic.is_some(), timeout);
     await_control(driver, plan, started.process, up).await?;
     let Started { newborn, process, helpers, uid, cgroup_dirs, limits, endpoint } = started;
@@ -146,7 +146,7 @@ async fn await_control(
     process: ProcessId,
     up: impl Future<Output = Result<(), qmp::Error>>,
 ) -> Result<(), Error> {
-    let exited = driver.ground.watcher.exited(process);
+    let exited = driver.host_env.watcher.exited(process);
     tokio::pin!(exited);
     let broken = tokio::select! {
         how = &mut exited => {
@@ -171,7 +171,7 @@ async fn await_control(
 
 /// Blocking part of a launch.
 struct Starter {
-    ground: HostEnv,
+    host_env: HostEnv,
     program: std::path::PathBuf,
     accelerator: AcceleratorKind,
     processor: Processor,
@@ -185,16 +185,16 @@ struct Starter {
 impl Starter {
     fn start(self) -> Result<Started, Error> {
         let plan = &self.plan;
-        let user = self.ground.options.machine_user(plan.slot)?;
-        let mut newborn = Newborn::new(&self.ground, &plan.workspace);
-        let overhead_mb = self.ground.options.vm_memory_overhead_mb;
+        let user = self.host_env.options.machine_user(plan.slot)?;
+        let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
+        let overhead_mb = self.host_env.options.vm_memory_overhead_mb;
         let limits = Limits {
             memory_bytes: (plan.memory_mb + overhead_mb) << 20,
             vcpus: plan.vcpus,
             pids: MAX_THREADS,
         };
-        let group = self.ground.cgroups.create(&plan.workspace, &limits);
-        if self.ground.options.cgroup_required {
+        let group = self.host_env.cgroups.create(&plan.workspace, &limits);
+        if self.host_env.options.cgroup_required {
             group.require()?;
         }
         let (link_fd, endpoint, helpers) = self.link(user, &mut newborn)?;
@@ -259,7 +259,7 @@ impl Starter {
                 Ok((device, endpoint, Vec::new()))
             }
             Carrier::VhostUserVsock => {
-                let helper = vhost::start(&self.ground, plan, cid()?, user, newborn)?;
+                let helper = vhost::start(&self.host_env, plan, cid()?, user, newborn)?;
                 let uds_path = vhost::uds_path(&plan.folders);
                 let endpoint = Endpoint::VhostUserVsock { uds_path, port: GUEST_PORT, peer_uid };
                 Ok((helper.device, endpoint, vec![helper.process]))

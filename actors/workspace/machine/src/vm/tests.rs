@@ -34,8 +34,8 @@ fn overlay_maker() -> OverlayMaker {
 }
 
 pub(super) fn open(root: &Path, options: Options) -> VmDriver {
-    let ground = HostEnv::open(options, &root.join("run"));
-    VmDriver::open(ground, &no_kvm(), overlay_maker()).unwrap()
+    let host_env = HostEnv::open(options, &root.join("run"));
+    VmDriver::open(host_env, &no_kvm(), overlay_maker()).unwrap()
 }
 
 /// A plan that boots, or the reason why it cannot.
@@ -93,7 +93,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
         assert_eq!(uid, 64100);
         assert_eq!(u64::from_str_radix(&status_field(pid, "CapBnd:"), 16), Ok(0));
     }
-    if driver.ground.cgroups.missing().is_none() {
+    if driver.host_env.cgroups.missing().is_none() {
         assert!(matches!(limits.memory, super::super::Enforcement::Yes { .. }), "{limits:?}");
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         for name in ["memory", "cpu", "pids"] {
@@ -101,7 +101,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
             assert!(line.unwrap_or(&groups).ends_with("/ws_boot"), "{groups}");
         }
     } else {
-        eprintln!("SKIPPED cgroup part: {:?}", driver.ground.cgroups.missing());
+        eprintln!("SKIPPED cgroup part: {:?}", driver.host_env.cgroups.missing());
     }
     let memory = driver.memory(&handle).await.unwrap();
     assert!(memory.rss_bytes > 50 << 20, "{memory:?}");
@@ -116,7 +116,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
     assert!(handle.cgroup_dirs.iter().all(|dir| !dir.exists()));
     driver.discard(&plan, LogsOnDiscard::Remove).await.unwrap();
     assert!(!plan.folders.disk_dir.exists() && !plan.folders.log_dir.exists());
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,7 +149,7 @@ async fn a_later_daemon_takes_the_machine_up_again() {
     let third = open(dir.path(), tcg());
     assert_eq!(third.reattach(&handle).await, Err(Gone::Ended { pid: handle.process.pid }));
     third.release(&plan).await.unwrap();
-    third.ground.cgroups.leave();
+    third.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +171,7 @@ async fn the_real_guest_boots_and_answers() {
     eprintln!("{}", String::from_utf8_lossy(&words).replace('\0', " "));
     driver.kill(&handle).await.unwrap();
     driver.discard(&plan, LogsOnDiscard::Remove).await.unwrap();
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 const ORPHANED: &str = "HIVEKEEP_TEST_ORPHAN_ROOT";
@@ -217,7 +217,7 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
     let console = driver.logs(&plan.folders).await.unwrap().console;
     assert!(!console.is_empty(), "the drain was taken up again");
     driver.release(&plan).await.unwrap();
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 /// With `TEST_HIVEKEEP_VHOST_DEVICE_VSOCK` naming the helper.
@@ -250,7 +250,7 @@ async fn a_machine_ends_with_its_vsock_helper() {
     tokio::time::timeout(Duration::from_secs(10), driver.watch(&handle)).await.unwrap();
     driver.release(&plan).await.unwrap();
     assert!(!plan.folders.run_dir.exists());
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,8 +263,8 @@ async fn a_machine_without_a_record_is_swept() {
     let _guard = fake::EndsWithTest::of(&handle);
 
     let run_root = dir.path().join("run");
-    let ground = HostEnv::open(tcg(), &run_root);
-    let sweeper = crate::sweep::Sweeper::new(ground, run_root, &[dir.path().join("disk")]);
+    let host_env = HostEnv::open(tcg(), &run_root);
+    let sweeper = crate::sweep::Sweeper::new(host_env, run_root, &[dir.path().join("disk")]);
     let known = std::collections::HashSet::from([plan.workspace.clone()]);
     assert_eq!(sweeper.find(&known).await.unwrap(), []);
     let (removed, failed) = sweeper.sweep(&Default::default()).await.unwrap();
@@ -272,7 +272,7 @@ async fn a_machine_without_a_record_is_swept() {
     assert!(removed.len() >= 3, "process, run folder and disk: {removed:?}");
     assert!(handle.process.verify().is_err());
     assert!(!plan.folders.run_dir.exists() && !plan.folders.disk_dir.exists());
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,7 +290,7 @@ async fn a_failed_start_tells_why_and_leaves_no_process() {
     let logs = driver.logs(&plan.folders).await.unwrap();
     assert!(logs.stderr.contains(stderr_tail.as_str()));
     driver.release(&plan).await.unwrap();
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }
 
 #[test]
@@ -331,8 +331,8 @@ async fn required_limits_are_refused_before_anything_starts() {
             Ok(driver) => driver,
             Err(error) => return eprintln!("SKIPPED: {error}"),
         };
-    driver.ground.cgroups.leave();
-    driver.ground.cgroups = crate::cgroup::Cgroups::on(&host, "none");
+    driver.host_env.cgroups.leave();
+    driver.host_env.cgroups = crate::cgroup::Cgroups::on(&host, "none");
     let plan = fake::plan("ws_limits", dir.path());
     let error = driver.launch(&plan).await.unwrap_err();
     assert!(matches!(error, Error::LimitsUnavailable { what: "memory", .. }), "{error}");

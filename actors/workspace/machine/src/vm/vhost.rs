@@ -36,13 +36,13 @@ const TX_BUFFER_BYTES: u32 = 256 << 10;
 
 /// Starts the helper as the machine's user, in a folder of that user, and connects to it.
 pub(super) fn start(
-    ground: &HostEnv,
+    host_env: &HostEnv,
     plan: &Plan,
     cid: u32,
     user: MachineUser,
     newborn: &mut Newborn,
 ) -> Result<Helper, Error> {
-    let program = tools::find(&ground.options.vhost_device_vsock_path, REMEDY)?;
+    let program = tools::find(&host_env.options.vhost_device_vsock_path, REMEDY)?;
     let dir = plan.folders.vsock_dir();
     remove_tree(&dir).map_err(Error::io("remove", &dir))?;
     std::fs::create_dir(&dir).map_err(Error::io("make the folder", &dir))?;

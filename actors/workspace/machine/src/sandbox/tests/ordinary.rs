@@ -128,7 +128,7 @@ async fn two_sandboxes() {
         return eprintln!("SKIPPED: {FOLDER} is not set");
     };
     let driver = driver_of(&folder);
-    assert_eq!(driver.ground.subordinates.as_ref().map(Subordinates::range), Ok((COUNT, FIRST)));
+    assert_eq!(driver.host_env.subordinates.as_ref().map(Subordinates::range), Ok((COUNT, FIRST)));
     assert_eq!(driver.facts.confinement.as_ref().unwrap().user, HostUser::Own);
     // In the namespace the second's user has the number that the daemon's has on the host.
     let plans = [plan_of(&folder, 0), plan_of(&folder, 4)];
@@ -147,7 +147,7 @@ async fn two_sandboxes() {
             assert_eq!((secret.uid(), secret.mode() & 0o777), (user, 0o600));
             handles.push((handle, guard));
         }
-        let sweeper = Sweeper::new(driver.ground.clone(), folder.join("state/run"), &[]);
+        let sweeper = Sweeper::new(driver.host_env.clone(), folder.join("state/run"), &[]);
         let found = sweeper.find(&HashSet::new()).await.unwrap();
         for (handle, _guard) in &handles {
             for process in handle.helpers.iter().chain([&handle.process]) {
@@ -163,7 +163,7 @@ async fn two_sandboxes() {
     let upper = overlay_dir(&plans[1]).join("upper");
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("cd \"$1\" && {hostile}"), "sh"]).arg(upper);
-    driver.ground.subordinates.as_ref().unwrap().run(&mut shell).unwrap();
+    driver.host_env.subordinates.as_ref().unwrap().run(&mut shell).unwrap();
     for plan in &plans {
         driver.discard(plan, LogsOnDiscard::Remove).await.unwrap();
         assert!(!plan.folders.disk_dir.exists());
@@ -184,8 +184,8 @@ async fn two_sandboxes() {
     let beyond = driver.prepare(&plan_of(&folder, COUNT)).await.unwrap_err();
     assert!(beyond.to_string().contains("/etc/subuid"), "{beyond}");
     let trees = folder.join("state/disk/.hivekeep-trees");
-    driver.ground.subordinates.as_ref().unwrap().remove(&trees).unwrap();
-    driver.ground.cgroups.leave();
+    driver.host_env.subordinates.as_ref().unwrap().remove(&trees).unwrap();
+    driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,9 +203,9 @@ async fn one_that_shares() {
     driver.kill(&handle).await.unwrap();
     driver.discard(&plan, LogsOnDiscard::Remove).await.unwrap();
     trash::tests::wait_empty(&folder.join("state/disk"));
-    let findings = doctor::doctor(&driver.ground.options, "ordinary");
+    let findings = doctor::doctor(&driver.host_env.options, "ordinary");
     let users = findings.iter().find(|finding| finding.what == "users of machines").unwrap();
     assert!(!users.ok && users.detail.contains(&why), "{users:?}");
     assert!(users.remedy.as_ref().unwrap().contains("usermod --add-subuids"), "{users:?}");
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }

@@ -290,7 +290,7 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
     }
     bench.driver.discard_snapshot(&snapshot).await.unwrap();
     bench.end(&bench.plan, &bench.handle).await;
-    bench.driver.ground.cgroups.leave();
+    bench.driver.host_env.cgroups.leave();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,7 +345,7 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
         bench.end(plan, handle).await;
     }
     bench.end(&bench.plan, &bench.handle).await;
-    bench.driver.ground.cgroups.leave();
+    bench.driver.host_env.cgroups.leave();
 }
 
 impl Bench {
@@ -418,5 +418,5 @@ async fn what_does_not_fit_is_refused_and_a_paused_machine_stays_paused() {
     bench.link.ask(Quiesce { freeze_ms: Some(1) }, wait()).await.unwrap();
     run(&bench.link, "echo thawed by itself > /root/mine; sync").await;
     bench.end(&bench.plan, handle).await;
-    driver.ground.cgroups.leave();
+    driver.host_env.cgroups.leave();
 }

@@ -200,7 +200,7 @@ impl Bench {
             self.driver.kill(handle).await.unwrap();
             self.driver.discard(plan, LogsOnDiscard::Remove).await.unwrap();
         }
-        self.driver.ground.cgroups.leave();
+        self.driver.host_env.cgroups.leave();
     }
 }
 

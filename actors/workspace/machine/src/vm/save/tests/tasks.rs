@@ -79,5 +79,5 @@ async fn a_fork_neither_runs_nor_tells_of_the_tasks_of_its_source() {
     bench.end(&fork.plan, &fork.handle).await;
     bench.driver.discard_snapshot(&snapshot).await.unwrap();
     bench.end(&bench.plan, &bench.handle).await;
-    bench.driver.ground.cgroups.leave();
+    bench.driver.host_env.cgroups.leave();
 }
