@@ -1,5 +1,4 @@
-//! What there is to call: every declared tool, its schemas compiled once, found
-//! by each name it answers to.
+//! Catalogue of tools: every declaration, its schemas compiled once, found by each of its names.
 
 mod actions;
 mod check;
@@ -17,7 +16,7 @@ pub use docs::docs;
 pub use listing::mcp_listing;
 pub use view::{NameStyle, View};
 
-/// Why a set of tools is no catalogue. Found at start, never by a caller.
+/// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogueError {
     /// Two declarations answer to one name.
@@ -33,7 +32,7 @@ pub enum CatalogueError {
         tool: &'static str,
         /// `input` or `output`.
         side: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The declaration lacks a text.
@@ -51,16 +50,16 @@ pub enum CatalogueError {
 pub struct Entry {
     /// The declaration.
     pub info: &'static ToolInfo,
-    /// What it does, for people and models.
+    /// Description for people and models.
     pub description: String,
     /// JSON Schema 2020-12 of the input, an object at the root.
     pub input_schema: Value,
     /// JSON Schema 2020-12 of a success, an object at the root.
     pub output_schema: Value,
     pub(crate) validator: jsonschema::Validator,
-    /// What each of its actions requires.
+    /// Required properties of each action.
     pub(crate) actions: Option<actions::Actions>,
-    /// Its place in [`Catalogue::entries`].
+    /// The entry's index in [`Catalogue::entries`].
     pub(crate) index: usize,
 }
 

@@ -52,20 +52,20 @@ pub use decide::{Policy, Question, Ruling, Verdict};
 pub use redact::Redactor;
 pub use request::{CallOutcome, CallRequest};
 
-/// What a dispatcher is made from.
+/// Parts of a dispatcher.
 #[derive(Debug)]
 pub struct DispatchParts {
     /// Limits and switches.
     pub options: Options,
-    /// What there is to call.
+    /// The tools.
     pub catalogue: Arc<Catalogue>,
-    /// Who serves it.
+    /// Routes from tools to the actors that serve them.
     pub routes: Routes,
     /// The registry actor.
     pub registry: Address<registry::Msg>,
-    /// Who may call.
+    /// The sessions that may call.
     pub sessions: SessionsHandle,
-    /// Where each call is told.
+    /// Journal of events, for the audit of each call.
     pub events: Events,
     /// Policies asked before the built-in ones, in this order.
     pub policies: Vec<Arc<dyn Policy>>,
@@ -161,7 +161,7 @@ impl Dispatcher {
         &self.0.catalogue
     }
 
-    /// What hides credentials; for log previews made elsewhere.
+    /// The redactor of credentials; for log previews made elsewhere.
     pub fn redactor(&self) -> &Redactor {
         &self.0.redactor
     }
@@ -174,7 +174,7 @@ impl Dispatcher {
             .collect()
     }
 
-    /// How busy the targets are; idle ones are not listed.
+    /// Load of the targets; idle ones are not listed.
     ///
     /// # Errors
     /// When the registry actor does not answer.

@@ -1,4 +1,4 @@
-//! What an operator can set.
+//! Options of the registry.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},

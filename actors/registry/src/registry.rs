@@ -94,7 +94,7 @@ pub enum Msg {
     Targets(oneshot::Sender<Vec<TargetRow>>),
 }
 
-/// How busy one target is. Idle targets are not listed.
+/// Load of one target. Idle targets are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRow {
     /// The target's key: its place in the tree.
@@ -107,7 +107,7 @@ pub struct TargetRow {
     pub average_ms: Option<u64>,
 }
 
-/// What each incarnation of the registry is made from.
+/// Start arguments of each incarnation of the registry.
 #[derive(Debug, Clone)]
 pub struct RegistrySeed {
     /// Limits per target.

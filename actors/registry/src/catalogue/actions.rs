@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// What each action requires beyond what all of them do.
+/// Properties that single actions require beyond those that all require.
 #[derive(Debug)]
 pub(crate) struct Actions {
     tag: String,

@@ -1,4 +1,4 @@
-//! What every declaration must have.
+//! Checks of every declaration.
 
 use hivekeep_kernel::ToolInfo;
 use serde_json::Value;

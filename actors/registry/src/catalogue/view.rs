@@ -1,4 +1,4 @@
-//! What one attachment is shown, and under which names.
+//! View of the catalogue: the tools that one attachment is shown, and their names.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Catalogue, underscored};
 use crate::codes;
 
-/// Which form of a dotted name is listed. Calls may use either.
+/// The form of dotted names in listings. Calls may use either.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameStyle {
@@ -21,7 +21,7 @@ pub enum NameStyle {
     Underscored,
 }
 
-/// What one attachment is shown. Enforced at every call, not only in listings.
+/// The tools that one attachment is shown. Enforced at every call, not only in listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// Families shown; all when `None`. Case, spaces, `-` and `_` do not matter.
@@ -44,12 +44,12 @@ impl View {
         Self { tier: Tier::Operator, ..Self::default() }
     }
 
-    /// Whether the tool is listed.
+    /// True when the tool is listed.
     pub fn shows(&self, info: &ToolInfo) -> bool {
         self.reaches(info.spec.tier) && self.has_family(info.spec.family)
     }
 
-    /// Whether a tier is within the view's.
+    /// True when a tier is within the view's.
     pub fn reaches(&self, tier: Tier) -> bool {
         match tier {
             Tier::User => true,
@@ -57,7 +57,7 @@ impl View {
         }
     }
 
-    /// Whether a family is within the view's toolsets.
+    /// True when a family is within the view's toolsets.
     pub fn has_family(&self, family: &str) -> bool {
         match &self.toolsets {
             None => true,

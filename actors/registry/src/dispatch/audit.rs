@@ -15,8 +15,8 @@ const LONG_WAIT: Duration = Duration::from_secs(1);
 /// Names from outside are kept up to this many characters.
 const NAME_CHARS: usize = 80;
 
-/// What is written down of a call as it passes. Told when it is finished, or
-/// when it is dropped: a call whose client vanished is told as `abandoned`.
+/// Audit record of a call as it passes. Written when the call is finished, or when this is dropped:
+/// a call whose client vanished is recorded as `abandoned`.
 #[derive(Debug)]
 pub(super) struct Trail {
     events: Events,
@@ -71,22 +71,22 @@ impl Trail {
         &mut self.verdicts
     }
 
-    /// It goes to the registry now, which tells on `admitted` how long it waited.
+    /// Notes that the call goes to the registry now, which sends on `admitted` how long it waited.
     pub(super) fn routed(&mut self, at: Instant, admitted: oneshot::Receiver<Duration>) {
         self.admission = Some(Admission { at, admitted, waited: None });
     }
 
-    /// Whether it was handed to its target. If it was not, it never will be.
+    /// True when the call was handed to its target. If it was not, it never will be.
     pub(super) fn was_admitted(&mut self) -> bool {
         self.admission.as_mut().is_some_and(|admission| admission.settle().is_some())
     }
 
-    /// Whether it got no further than the steps that cost nothing.
+    /// True when the call got no further than the steps that cost nothing.
     pub(super) fn refused(&self) -> bool {
         self.admission.is_none()
     }
 
-    /// It is told with others.
+    /// Leaves this call to a summary: no event of its own is written.
     pub(super) fn hush(&mut self) {
         self.told = true;
     }

@@ -1,4 +1,4 @@
-//! Whether the caller may do this: a row of policies, each with its verdict.
+//! Authorization: a chain of policies, each with its verdict.
 //!
 //! The policies are asked in order. The first `deny` ends it. An `ask` is
 //! remembered, and the rest is still asked, since a later policy may deny. All
@@ -15,14 +15,14 @@ use crate::{Entry, View, codes};
 /// The layer that asks a person, in verdicts.
 const APPROVAL: &str = "approval";
 
-/// What a policy is asked.
+/// Question to a policy.
 #[derive(Debug)]
 pub struct Question<'a> {
     /// The caller's session.
     pub session: SessionId,
     /// The door it came through.
     pub door: Door,
-    /// What the caller is shown.
+    /// The caller's view of the catalogue.
     pub view: &'a View,
     /// The tool.
     pub tool: &'static ToolInfo,
@@ -30,7 +30,7 @@ pub struct Question<'a> {
     pub args: &'a Value,
 }
 
-/// What a policy says.
+/// A policy's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
@@ -42,22 +42,22 @@ pub enum Ruling {
     Ask,
 }
 
-/// What one policy said, and why.
+/// One policy's ruling and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The policy.
     pub layer: &'static str,
-    /// What it said.
+    /// The ruling.
     pub ruling: Ruling,
-    /// Why; of a denial also what would change it.
+    /// The reason; of a denial also the change that would lift it.
     pub why: Cow<'static, str>,
 }
 
 /// One layer of the decision. Quick and without effects: it runs within the call.
 pub trait Policy: Debug + Send + Sync {
-    /// Its name, in verdicts and refusals.
+    /// The policy's name, in verdicts and refusals.
     fn name(&self) -> &'static str;
-    /// Its ruling and the reason.
+    /// The policy's ruling and the reason.
     fn rule(&self, question: &Question<'_>) -> (Ruling, Cow<'static, str>);
 }
 
@@ -66,7 +66,7 @@ pub(super) fn built_in() -> [Arc<dyn Policy>; 3] {
     [Arc::new(TierPolicy), Arc::new(ToolsetPolicy), Arc::new(DefaultPolicy)]
 }
 
-/// Whether an approval is due.
+/// The need for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
     Nothing,
@@ -165,7 +165,7 @@ impl Policy for ToolsetPolicy {
     }
 }
 
-/// What nothing speaks against is allowed.
+/// The last policy: allows everything that no other policy denies.
 #[derive(Debug)]
 struct DefaultPolicy;
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::RedactionOptions;
 
-/// What stands in place of a credential.
+/// Text in place of a credential.
 const HIDDEN: &str = "[redacted]";
 
 /// Shapes of credentials. A group `keep` stays, the rest of the match goes.

@@ -1,4 +1,4 @@
-//! What a front door asks for, and what it gets.
+//! Request of a front door, and its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,17 +19,17 @@ pub struct CallRequest {
     pub tool: String,
     /// The input, as it came.
     pub args: Map<String, Value>,
-    /// Where progress goes.
+    /// Sink of the call's progress.
     pub progress: Progress,
     /// Fired by the door when the caller cancels.
     pub cancel: CancellationToken,
     /// The caller's own time limit, in place of the tool's.
     pub timeout: Option<Duration>,
-    /// What the caller is shown; nothing else can be called.
+    /// The caller's view; no other tool can be called.
     pub view: Arc<View>,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub struct CallOutcome {
     /// The call, as events and logs name it.
@@ -38,7 +38,7 @@ pub struct CallOutcome {
     pub result: Result<Value, ToolError>,
     /// From the door and back.
     pub duration: Duration,
-    /// What a person may want to know beside the result.
+    /// Notes for a person, beside the result.
     pub notices: Vec<String>,
     /// For the door to sign when the answer is written; none with an error.
     pub receipt: Option<ReceiptPad>,

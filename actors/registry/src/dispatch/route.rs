@@ -36,7 +36,7 @@ pub(super) struct Order<'a> {
     pub(super) reserved: Option<Reservation>,
 }
 
-/// Whose call it is.
+/// The party that makes the call.
 pub(super) enum Caller {
     /// A session at a door: the call ends with it.
     Client(InFlight),

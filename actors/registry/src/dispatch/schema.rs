@@ -41,7 +41,7 @@ fn fits(value: &Value, left: &mut usize) -> bool {
 }
 
 impl Entry {
-    /// Whether the input is what the tool declared.
+    /// Checks the input against the tool's declaration.
     ///
     /// # Errors
     /// `invalid_input` with everything that is wrong.

@@ -172,7 +172,7 @@ impl<C: Copy + Eq + Hash, S: Copy + Eq + Hash, T: Waits> Admission<C, S, T> {
         late
     }
 
-    /// When the next call will have waited too long.
+    /// Time at which the next call will have waited too long.
     pub(super) fn next_expiry(&self) -> Option<Duration> {
         let oldest = self.targets.values().filter_map(TargetQueue::oldest).min();
         oldest.map(|since| since + self.limits.wait)

@@ -24,7 +24,7 @@ impl From<RateClass> for Lane {
     }
 }
 
-/// Whom a target serves.
+/// The sessions that a target serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// Whoever calls: each has at most half of it.

@@ -1,4 +1,4 @@
-//! Which actor serves a call.
+//! Routing table: the actor that serves each call.
 
 use std::{collections::HashMap, sync::Arc};
 

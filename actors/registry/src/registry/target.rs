@@ -10,7 +10,7 @@ use super::limits::{Flow, Lane, Limits, Serves};
 
 /// Something that can be waiting to be admitted.
 pub(super) trait Waits {
-    /// Whether nobody wants it admitted any more.
+    /// True when nobody wants it admitted any more.
     fn gone(&self) -> bool;
 }
 
@@ -18,12 +18,12 @@ pub(super) trait Waits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) in_flight: u32,
-    /// Of these, in the lane `Work`.
+    /// Calls in flight in the lane `Work`.
     pub(super) work: u32,
     pub(super) queued: u32,
 }
 
-/// How busy a target is.
+/// Load of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) in_flight: u32,
@@ -34,8 +34,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// When a caller should try again: the time until the calls before it are
-    /// through, between 100 ms and 30 s.
+    /// Time until a caller should try again: until the calls before it are through, between 100 ms
+    /// and 30 s.
     pub(super) fn hint(self) -> Duration {
         let average = self.average.unwrap_or(Duration::from_secs(1));
         let turns = (self.queued + 1).div_ceil(self.slots.max(1));
@@ -43,7 +43,7 @@ impl Load {
     }
 }
 
-/// Why a call may not even wait.
+/// The reason why a call may not even wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     /// Nobody may wait any more.
@@ -72,7 +72,7 @@ type Queue<C, S, T> = (Flow<S>, VecDeque<Waiting<C, T>>);
 pub(super) struct TargetQueue<C, S, T> {
     serves: Serves,
     counts: Counts,
-    /// Of those in flight; no session has none.
+    /// Calls in flight, by session; a session without calls has no entry.
     held: HashMap<S, Held>,
     average: Option<Duration>,
     /// The flow whose turn it is stands first. No queue is empty.
@@ -98,7 +98,8 @@ impl<C, S: Copy + Eq + Hash, T: Waits> TargetQueue<C, S, T> {
         Load { in_flight, queued, average: self.average, slots: limits.all }
     }
 
-    /// Whether a newcomer goes at once: a free slot is its only when nobody waits who could take it.
+    /// True when a newcomer goes at once: it gets a free slot only when nobody waits who could take
+    /// it.
     pub(super) fn admits(&self, flow: Flow<S>, limits: Limits) -> bool {
         let waits =
             |(other, _): &Queue<C, S, T>| other.lane == flow.lane && self.is_free(*other, limits);
@@ -201,7 +202,7 @@ impl<C, S: Copy + Eq + Hash, T: Waits> TargetQueue<C, S, T> {
         late
     }
 
-    /// When the oldest began to wait.
+    /// Time at which the oldest began to wait.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.flows.iter().filter_map(|(_, queue)| Some(queue.front()?.since)).min()
     }

@@ -1,4 +1,4 @@
-//! What a user has over all its sessions: a new session is no new allowance.
+//! Account of a user over all its sessions: a new session is no new allowance.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

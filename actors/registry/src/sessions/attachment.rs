@@ -6,14 +6,14 @@ use hivekeep_kernel::{Door, SessionId};
 
 use super::{SessionShared, User};
 
-/// Who wants a session.
+/// Request for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenSession {
     /// The door it came through.
     pub door: Door,
-    /// What the client calls itself; for people only.
+    /// The client's name for itself; for people only.
     pub client: String,
-    /// Whom the door knows it to be. A session that is gone on with stays whose it was.
+    /// The user, as the door knows it. A resumed session stays its user's.
     pub user: User,
     /// The session to go on with, if it still can be.
     pub resume: Option<SessionId>,
@@ -25,9 +25,9 @@ pub struct OpenSession {
 pub struct Attachment {
     /// The session.
     pub session: SessionId,
-    /// Whether the session was there before.
+    /// True when the session was there before.
     pub resumed: bool,
-    /// Why the session that was asked for could not be resumed.
+    /// The reason why the session that was asked for could not be resumed.
     pub notice: Option<String>,
     pub(super) shared: Arc<SessionShared>,
 }

@@ -23,13 +23,13 @@ use super::{
 use crate::Options;
 use crate::codes;
 
-/// How long a question to a session's actor, or to their supervisor, may take.
-/// Above the journal's own deadline, which decides.
+/// Time limit of a question to a session's actor, or to the supervisor. Above the journal's own
+/// deadline, which decides.
 const PATIENCE: Duration = Duration::from_secs(35);
-/// How long an actor that is starting or restarting is waited for.
+/// Time limit of waiting for an actor that is starting or restarting.
 const STARTING: Duration = Duration::from_secs(2);
 
-/// What the sessions and their supervisor share.
+/// State that the sessions and their supervisor share.
 pub(super) struct SessionTable {
     pub(super) options: Options,
     pub(super) journal: Journal,
@@ -39,7 +39,8 @@ pub(super) struct SessionTable {
     /// Every session that is not forgotten.
     pub(super) sessions: DashMap<SessionId, Arc<SessionShared>>,
     accounts: DashMap<User, Arc<Account>>,
-    /// What all sessions hold, and what there is. Held for a few additions, never across an await.
+    /// Usage of all sessions together, and its limit. Locked for a few additions, never across an
+    /// await.
     host: Mutex<QuotaUsage>,
 }
 
@@ -99,7 +100,7 @@ impl SessionTable {
 #[derive(Clone)]
 pub struct SessionsHandle(pub(super) Arc<SessionTable>);
 
-/// What the supervisor of the sessions is made from.
+/// Start arguments of the supervisor of the sessions.
 #[derive(Clone)]
 pub struct SessionsSeed(pub(super) Arc<SessionTable>);
 
@@ -184,7 +185,8 @@ impl SessionsHandle {
         Ok(InFlight::begin(shared))
     }
 
-    /// Whether a refused call of a session is told by itself, or only counted.
+    /// True when a refused call of a session gets an event of its own; otherwise it is only
+    /// counted.
     pub(crate) fn tells_refusal(&self, session: SessionId, code: &str) -> bool {
         match self.0.get(session) {
             Some(shared) => shared.tells_refusal(code),

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::RateOptions;
 
-/// Why a call must not go now.
+/// The reason why a call must not go now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slow {
     /// There are not enough tokens yet.
@@ -27,7 +27,7 @@ pub(crate) enum Slow {
     Never { burst: u32 },
 }
 
-/// Whose bucket is the slower one.
+/// Owner of the slower bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Session,
@@ -40,7 +40,7 @@ pub(crate) struct Bucket {
     /// In which one token comes back.
     gap: Duration,
     burst: u32,
-    /// When it will be full. Held for a few additions, never across an await.
+    /// Time at which the bucket will be full. Locked for a few additions, never across an await.
     full_at: Mutex<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! What a session, a user or the host holds, against what it may hold. Pure.
+//! Usage of a quota by a session, a user or the host. Pure.
 
 use hivekeep_kernel::Resources;
 
@@ -8,11 +8,11 @@ pub(crate) struct QuotaUsage {
     limit: Resources,
 }
 
-/// What does not fit.
+/// The resource that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Over {
     pub(crate) name: &'static str,
-    /// What would be used.
+    /// Usage that the request would lead to.
     pub(crate) wanted: u64,
     pub(crate) limit: u64,
 }
@@ -22,7 +22,7 @@ impl QuotaUsage {
         Self { used: Resources::default(), limit }
     }
 
-    /// Whether all of it fits.
+    /// Checks that all of it fits.
     pub(crate) fn check(&self, what: Resources) -> Result<(), Over> {
         let wanted = self.used.plus(what);
         // What is already over, as after a lowered limit, does not stand in the
@@ -55,7 +55,7 @@ impl QuotaUsage {
         self.limit
     }
 
-    /// Whether something is counted.
+    /// True when something is counted.
     pub(crate) fn holds(&self) -> bool {
         self.used != Resources::default()
     }

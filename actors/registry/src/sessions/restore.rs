@@ -64,7 +64,7 @@ impl SessionsHandle {
     }
 }
 
-/// Where a session's actor lives, whether it runs or not.
+/// Address of a session's actor, whether it runs or not.
 pub(super) fn address(census: &Census, parent: &str, id: SessionId) -> Address<session::Msg> {
     Address::vacant(census.probe(&format!("{parent}/{id}"), "session", RestartPolicy::ENTITY))
 }

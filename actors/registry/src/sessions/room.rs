@@ -17,7 +17,7 @@ use crate::codes;
 /// Sessions that a refusal names.
 const HOLDERS: usize = 5;
 
-/// What there is of what was not enough.
+/// The quota that was not enough, and its usage.
 struct Refused {
     whose: Whose,
     over: Over,
@@ -163,8 +163,8 @@ impl SessionTable {
     }
 }
 
-/// What all workspaces together may take of this host, whose disks lie in `disks`. What cannot be
-/// measured bounds nothing.
+/// Room of this host for all workspaces together, whose disks lie in `disks`. A resource that
+/// cannot be measured is unbounded.
 pub fn host_room(options: &HostOptions, disks: &Path) -> Resources {
     let percent = |of: u64, percent: u32| of.saturating_mul(percent.into()) / 100;
     let memory = memory_mb().map(|all| {

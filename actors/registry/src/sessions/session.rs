@@ -17,10 +17,10 @@ use super::{
 };
 use crate::codes;
 
-/// Who waits for a session's end.
+/// Reply to a caller that waits for a session's end.
 type Ender = oneshot::Sender<Result<(), ToolError>>;
 
-/// What a session is told.
+/// Messages of a session's actor.
 #[derive(Debug)]
 pub(crate) enum Msg {
     /// A client comes back.
@@ -29,7 +29,7 @@ pub(crate) enum Msg {
     Detached,
     /// Answers when this actor takes messages.
     Here(oneshot::Sender<()>),
-    /// It shall end.
+    /// The session shall end.
     End(EndReason, Option<Ender>),
     /// The timer of this number went off.
     GraceOver(u64),

@@ -1,4 +1,4 @@
-//! What is known of a session without asking its actor.
+//! Shared state of a session, readable without asking its actor.
 
 use std::{
     num::NonZeroU32,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::Options;
 
-/// How a session began; never changes.
+/// Origin of a session; never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) door: Door,
@@ -38,17 +38,17 @@ pub(crate) struct About {
 pub(crate) struct SessionShared {
     pub(crate) id: SessionId,
     pub(crate) about: About,
-    /// Its user's, over all sessions.
+    /// The account of its user, over all sessions.
     pub(crate) account: Arc<Account>,
     pub(crate) limiter: Limiter,
-    /// Its part of the refused calls that are told one by one.
+    /// The session's bucket for refused calls that get an event of their own.
     refused: Bucket,
     /// Held for a few additions, never across an await.
     usage: Mutex<QuotaUsage>,
     attached: AtomicU32,
-    /// Whether the last event of it told of a client.
+    /// True when the session's last event was about a client.
     told_attached: AtomicBool,
-    /// Whether anything was ever done in it, or may have been before a restart.
+    /// True when anything was ever done in the session, or may have been before a restart.
     used: AtomicBool,
     calls: AtomicU32,
     calls_total: AtomicU64,
@@ -147,23 +147,24 @@ impl SessionShared {
         self.used.store(true, SeqCst);
     }
 
-    /// Whether an end for this reason leaves anything behind. One that did nothing and makes room is
-    /// forgotten: so many of these as somebody likes can come and go.
+    /// True when an end for this reason leaves anything behind. A session in which nothing was done
+    /// and that makes room is forgotten: any number of these can come and go.
     pub(super) fn leaves_something(&self, reason: EndReason) -> bool {
         reason != EndReason::MadeRoom || self.used.load(SeqCst) || self.holds()
     }
 
-    /// Whether it owns something.
+    /// True when the session owns something.
     pub(super) fn holds(&self) -> bool {
         self.usage().holds()
     }
 
-    /// Whether a refused call of it is told by itself, or only counted.
+    /// True when a refused call of the session gets an event of its own; otherwise it is only
+    /// counted.
     pub(crate) fn tells_refusal(&self, code: &str) -> bool {
         self.account.refused.tells(Some(&self.refused), self.id, code)
     }
 
-    /// Whether what becomes of it is told by itself, or only counted.
+    /// True when a change of the session gets an event of its own; otherwise it is only counted.
     pub(super) fn tells(&self, what: &str) -> bool {
         self.account.churn.tells(None, self.id, what)
     }
@@ -176,7 +177,7 @@ impl SessionShared {
         self.calls.load(SeqCst)
     }
 
-    /// Whether a client is attached or a call running.
+    /// True when a client is attached or a call running.
     pub(crate) fn busy(&self) -> bool {
         self.attached() > 0 || self.calls() > 0
     }

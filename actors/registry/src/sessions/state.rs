@@ -1,4 +1,4 @@
-//! What becomes of one session. Pure.
+//! State machine of one session. Pure.
 //!
 //! ```text
 //!             last client gone
@@ -34,7 +34,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// What happened.
+/// Events of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// A client attached.
@@ -43,7 +43,7 @@ pub(super) enum Event {
     Counted(u32),
     /// The timer of this number went off; `busy` when a call is running.
     GraceOver { timer: u64, busy: bool },
-    /// It is told to end.
+    /// Somebody orders the end.
     End(EndReason),
     /// The end is in the journal.
     EndWritten,
@@ -51,7 +51,7 @@ pub(super) enum Event {
     EndFailed(u32),
 }
 
-/// What is to be done.
+/// Effects that the actor has to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Tell that it was resumed.
@@ -62,7 +62,7 @@ pub(super) enum Effect {
     StartTimer(u64),
     /// Write the end.
     WriteEnd(EndReason),
-    /// It is over.
+    /// Finish the actor: the session is over.
     Finish(EndReason),
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Machine {
     phase: Phase,
     /// Number of the timer that counts; all others are stale.
     timer: u64,
-    /// It does not end by itself.
+    /// True when the session does not end by itself.
     lasting: bool,
 }
 
@@ -83,7 +83,7 @@ impl Machine {
         (machine, effects)
     }
 
-    /// Whether a client may attach.
+    /// True when a client may attach.
     pub(super) fn open(&self) -> bool {
         matches!(self.phase, Phase::Attached | Phase::Detached)
     }

@@ -24,7 +24,7 @@ const SESSIONS: usize = 20;
 
 /// Refused calls of one session that are told one by one: burst, and a minute.
 const OF_SESSION: (u32, u32) = (20, 6);
-/// The same of all sessions of a user.
+/// Refused calls of all sessions of a user that are told one by one: burst, and a minute.
 const OF_USER: (u32, u32) = (200, 30);
 /// Openings, detachments, resumptions and ends of a user's sessions that are told one by one.
 const CHURN: (u32, u32) = (400, 60);
@@ -49,7 +49,7 @@ struct Counts {
     total: u64,
     words: BTreeMap<String, u64>,
     sessions: BTreeMap<SessionId, u64>,
-    /// Of sessions that are not named.
+    /// Count of the sessions that are not named.
     others: u64,
 }
 
@@ -66,7 +66,7 @@ impl Summary {
         Self { kind, bucket: Bucket::new(burst, per_minute), counts: Mutex::new(None) }
     }
 
-    /// Whether this one is told by itself. If not it is counted.
+    /// True when this one gets an event of its own. If not, it is counted.
     pub(crate) fn tells(&self, own: Option<&Bucket>, session: SessionId, word: &str) -> bool {
         if take(own, &self.bucket, 1).is_ok() {
             return true;

@@ -28,23 +28,23 @@ use super::{
 };
 use crate::codes;
 
-/// How often ended sessions are looked through for some to forget, and summaries told.
+/// Interval of forgetting ended sessions and writing summaries.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Ended sessions beyond those that are kept, so that they are forgotten several at a time.
 const BATCH: usize = 64;
 
 type Opener = oneshot::Sender<Result<Attachment, ToolError>>;
 
-/// What the supervisor is told.
+/// Messages of the supervisor.
 #[derive(Debug)]
 pub enum Msg {
     /// A session is wanted: a new one, or the one of a name.
     Open {
-        /// Who wants it.
+        /// The request.
         request: OpenSession,
-        /// Its name, if it shall last.
+        /// Name of the session, if it shall last.
         name: Option<String>,
-        /// Where the attachment goes.
+        /// Reply with the attachment.
         reply: Opener,
     },
     /// A new session was written, or not. From the supervisor's own worker.
@@ -80,9 +80,9 @@ pub struct Sessions {
     opening: HashMap<User, u32>,
     /// Sessions that are not over.
     live: HashMap<SessionId, Arc<SessionShared>>,
-    /// Of these, those that last, by name.
+    /// Live sessions that last, by name.
     names: HashMap<String, SessionId>,
-    /// Of these, those that were told to make room.
+    /// Live sessions that were told to make room.
     leaving: HashSet<SessionId>,
     /// Ended sessions that are kept, the oldest first.
     ended: BTreeSet<(DateTime<Utc>, SessionId)>,

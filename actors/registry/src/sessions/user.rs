@@ -1,4 +1,4 @@
-//! Whom a session is for, as the door knows it: never what a client says of itself.
+//! User of a session, as the door knows it: never as a client describes itself.
 
 use std::{fmt, str::FromStr};
 

@@ -215,7 +215,7 @@ struct Call {
     since: Duration,
 }
 
-/// What the machine should hold, kept beside it.
+/// Model of the state that the machine should have.
 #[derive(Default)]
 struct Model {
     running: Vec<Call>,
