@@ -83,7 +83,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
-/// What the actor can be told, by its handle and its workers.
+/// Messages of the actor, from its handle and its workers.
 pub struct Msg(Inner);
 
 enum Inner {
@@ -109,7 +109,7 @@ enum Inner {
     Retain(Vec<WorkspaceId>, Reply<()>),
     TakeDown(oneshot::Sender<()>),
     Found(Result<Backend, Error>),
-    /// What could not be checked was tried again, after such a pause.
+    /// A failed check was repeated, after this pause.
     Tested(Result<Report, Error>, Duration),
     Written(Vec<Change>, Result<(), ToolError>),
     Followed(Attempt),
@@ -144,7 +144,7 @@ pub struct NetworkActor {
     condition: Condition,
 }
 
-/// What an incarnation of the actor is made from.
+/// Start arguments of an incarnation of the actor.
 #[derive(Clone)]
 pub struct Seed(Arc<NetworkShared>);
 
@@ -307,7 +307,7 @@ impl NetworkActor {
         });
     }
 
-    /// It is known what the network stands on: begins to keep it.
+    /// Begins to keep the network, now that its backend is known.
     fn stand(&mut self, backend: Arc<Backend>) -> Result<(), Fault> {
         tracing::info!(?backend, tag = %self.shared.tag, "the network");
         self.backend = Some(backend.clone());

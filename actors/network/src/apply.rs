@@ -30,12 +30,12 @@ use crate::Error;
 use crate::plan::{Network, Tag};
 use crate::rules::Ruleset;
 
-/// How the kernel is reached.
+/// Options of the access to the kernel.
 #[derive(Debug, Clone)]
 pub struct Access {
     /// The nft program: a path, or a name to look for.
     pub nft_path: PathBuf,
-    /// Who may open the taps besides root.
+    /// The user who may open the taps besides root.
     pub tap_owner: Option<Owner>,
     /// The interfaces that lead out of the host.
     pub uplinks: Uplinks,
@@ -47,8 +47,8 @@ impl Default for Access {
     }
 }
 
-/// What an [`Enforcer`] did and found. The network is as planned; what lies outside of our
-/// tables and may still stop packets is in `obstacles`.
+/// Work and findings of an [`Enforcer`]. The network is as planned; `obstacles` has the chains
+/// outside of our tables that may still stop packets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Applied {
     /// The tables did not take the change and were made anew: addresses that names had opened
@@ -63,7 +63,7 @@ pub struct Applied {
     /// Chains of others that drop by policy and that our packets pass too, as of the last full
     /// look.
     pub obstacles: Vec<Obstacle>,
-    /// What others had changed and is as planned again: chains, sets, interfaces.
+    /// Chains, sets and interfaces that others had changed and that are as planned again.
     pub repaired: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct Enforcer {
     connection: tokio::task::JoinHandle<()>,
     options: Access,
     generation: Generation,
-    /// What the kernel holds, as long as nobody else changes it.
+    /// Contents of the kernel, as long as nobody else changes them.
     known: Option<Known>,
 }
 
@@ -148,7 +148,7 @@ impl Enforcer {
         Ok(applied)
     }
 
-    /// Whether guests of the plan would share a subnet with the host. Changes nothing.
+    /// Checks that guests of the plan would not share a subnet with the host. Changes nothing.
     ///
     /// # Errors
     /// [`Error::SubnetInUse`].
@@ -156,7 +156,7 @@ impl Enforcer {
         links::check(&self.netlink, network).await
     }
 
-    /// Whether the guests of a plan would have a subnet for themselves: neither an address nor a
+    /// True when the guests of a plan would have a subnet for themselves: neither an address nor a
     /// route of the host is in it, besides our own. Changes nothing.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Enforcer {
         }
     }
 
-    /// Whether anything of a tag is there.
+    /// True when anything of a tag is there.
     ///
     /// # Errors
     /// When that cannot be listed.
@@ -178,7 +178,7 @@ impl Enforcer {
         Ok(tables || links::any(&self.netlink, tag).await?)
     }
 
-    /// Whether nobody has changed the packet filter since this did.
+    /// True when nobody has changed the packet filter since this enforcer did.
     pub(crate) fn is_as_left(&self) -> bool {
         let now = self.generation.now().ok();
         self.known.as_ref().is_some_and(|known| Some(known.at) == now)

@@ -1,4 +1,4 @@
-//! What this process can do with the network at all.
+//! Capability of this process to run a network.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use crate::plan::{Forward, Member, Network, Policy, Protocol, Refused, Subnet};
 use crate::rules::Ruleset;
 use crate::{Error, Namespace, netns};
 
-/// How guests can be connected.
+/// Means of connecting guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Means {
@@ -21,12 +21,12 @@ pub enum Means {
     UserMode,
 }
 
-/// What [`detect`] found.
+/// Findings of [`detect`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capability {
     /// The best that is possible.
     pub means: Means,
-    /// What stands against a bridge, for people; empty if nothing does.
+    /// Obstacles to a bridge, for people; empty if there are none.
     pub missing: Vec<String>,
     /// Such as "nftables v1.0.6", where there is one.
     pub nft: Option<String>,
@@ -81,7 +81,8 @@ async fn families(nft: Nft) -> Result<(), Error> {
     tried.await.map_err(|error| Error::io("probe the kernel")(std::io::Error::other(error)))?
 }
 
-/// Of the rules that this program writes: another version of them has to be proven again.
+/// Fingerprint of the rules that this program writes: another version of them has to be proven
+/// again.
 pub(crate) fn fingerprint() -> Result<String, Error> {
     let always = format!("ws_{}", "0".repeat(32)).parse().expect("an id");
     let network = everything(always)?;

@@ -1,4 +1,4 @@
-//! What the network refuses or fails with.
+//! Errors of the network.
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum Error {
     /// The process lacks a right. User-mode networking needs none.
     #[error("not permitted to {action}: it takes {needs}")]
     NotPermitted {
-        /// What was tried.
+        /// The attempted action.
         action: String,
         /// The capability, such as CAP_NET_ADMIN.
         needs: &'static str,
@@ -51,9 +51,9 @@ pub enum Error {
     /// An interface that is named like ours is something else.
     #[error("the interface {name} exists and is not a {expected}")]
     ForeignInterface {
-        /// Its name.
+        /// The interface's name.
         name: String,
-        /// What it would be if it were ours.
+        /// The kind of interface that ours would be.
         expected: &'static str,
     },
     /// The host has an address where guests would live: choose another subnet.
@@ -61,19 +61,19 @@ pub enum Error {
     SubnetInUse {
         /// As planned.
         subnet: crate::plan::Subnet,
-        /// Of another interface, with the length of its network.
+        /// Address of another interface, with the length of its network.
         other: String,
     },
     /// A machine holds the tap already.
     #[error("{tap} is in use by another process")]
     TapBusy {
-        /// Its name.
+        /// The tap's name.
         tap: String,
     },
     /// The port, or the automatic one's whole range, is taken by another program.
     #[error("{protocol} {at} is taken by another program")]
     PortTaken {
-        /// Of the forward.
+        /// Protocol of the forward.
         protocol: Protocol,
         /// The host's end; port 0 if every automatic port is taken.
         at: SocketAddrV4,
@@ -81,7 +81,7 @@ pub enum Error {
     /// The host has no such address.
     #[error("{0} is not an address of this host")]
     NotOurAddress(std::net::Ipv4Addr),
-    /// What a bridge needs is not there.
+    /// Something that a bridge needs is not there.
     #[error("{what}")]
     Missing {
         /// For people.
@@ -100,7 +100,7 @@ pub enum Error {
     NotChecked {
         /// Without which there is no bridge.
         property: crate::property::Property,
-        /// What failed.
+        /// The failure.
         why: String,
     },
     /// Another daemon in this network namespace uses the same names.
@@ -115,7 +115,7 @@ pub enum Error {
     /// rtnetlink refused.
     #[error("{action}: {source}")]
     Netlink {
-        /// What was tried, on what.
+        /// The attempted action, with its object.
         action: String,
         /// The kernel's answer.
         source: Box<rtnetlink::Error>,
@@ -123,15 +123,16 @@ pub enum Error {
     /// Everything else the system refuses.
     #[error("{action}: {source}")]
     Io {
-        /// What was tried, on what.
+        /// The attempted action, with its object.
         action: String,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether it says nothing about what this host can do: tried again, it may go well.
+    /// True when the error says nothing about the abilities of this host: another attempt may
+    /// succeed.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,

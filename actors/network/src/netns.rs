@@ -106,7 +106,7 @@ fn enter() -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open("/proc/thread-self/ns/net", flags, Mode::empty())?)
 }
 
-/// Whether the calling thread may change the network of its namespace.
+/// True when the calling thread may change the network of its namespace.
 pub(crate) fn net_admin() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN))

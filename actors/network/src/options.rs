@@ -1,4 +1,4 @@
-//! What can be configured about the network.
+//! Configuration of the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -100,7 +100,7 @@ impl Options {
         self.tag.clone().unwrap_or_else(|| Tag::of_folder(state_dir))
     }
 
-    /// How the kernel is reached.
+    /// Options of the access to the kernel.
     pub fn access(&self) -> Access {
         let uplinks = match self.uplinks.is_empty() {
             true => Uplinks::DefaultRoutes,
@@ -109,7 +109,7 @@ impl Options {
         Access { nft_path: self.nft_path.clone(), tap_owner: None, uplinks }
     }
 
-    /// Who is asked for names. Blocks: it may read a file.
+    /// Servers that are asked for names. Blocks: it may read a file.
     pub(crate) fn upstreams(&self) -> Vec<SocketAddr> {
         match self.dns_upstreams.is_empty() {
             // What cannot be read is what the C library takes for no servers, too.

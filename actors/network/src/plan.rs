@@ -1,4 +1,4 @@
-//! What the network should be: a value without I/O.
+//! Plan of a network: its desired state, a value without I/O.
 //!
 //! ```text
 //! Network ── tag ──────► the names of its bridge, taps and tables
@@ -37,7 +37,7 @@ pub use user_mode::{CannotKeep, UserMode};
 /// Forwards of one member at most.
 pub const MAX_FORWARDS: usize = 64;
 
-/// Why a plan does not admit something.
+/// The reason why a plan does not admit something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A tag names interfaces, which the kernel limits to 15 bytes.
@@ -48,9 +48,9 @@ pub enum Refused {
     /// Not a network that guests can live in.
     #[error("`{text}` is not a valid subnet for guests: {why}")]
     BadSubnet {
-        /// As given.
+        /// The text, as given.
         text: String,
-        /// What is wrong with it.
+        /// The fault.
         why: &'static str,
     },
     /// Every address is taken.
@@ -59,29 +59,29 @@ pub enum Refused {
     /// The lease was allotted in another subnet: allot a new one.
     #[error("{address} is not a guest's address in {subnet}")]
     LeaseElsewhere {
-        /// Of the lease.
+        /// Address of the lease.
         address: Ipv4Addr,
-        /// Of this network.
+        /// Subnet of this network.
         subnet: Subnet,
     },
     /// Two members cannot have one lease.
     #[error("{address} or {mac} belongs to {by}")]
     LeaseTaken {
-        /// Of the lease.
+        /// Address of the lease.
         address: Ipv4Addr,
-        /// Of the lease.
+        /// MAC of the lease.
         mac: Mac,
-        /// Who has it.
+        /// The workspace that has it.
         by: WorkspaceId,
     },
     /// The host's port leads elsewhere already.
     #[error("{protocol} port {host_port} of the host leads to {by} already")]
     PortTaken {
-        /// Of the forward.
+        /// Protocol of the forward.
         protocol: Protocol,
-        /// Of the forward.
+        /// Host port of the forward.
         host_port: u16,
-        /// Where it leads.
+        /// The workspace that the port leads to.
         by: WorkspaceId,
     },
     /// Port 0, or an address of the guests' own network.
@@ -90,9 +90,9 @@ pub enum Refused {
     /// More of something than a member may have.
     #[error("at most {limit} {what} for one workspace")]
     TooMany {
-        /// Of what.
+        /// The things that are too many.
         what: &'static str,
-        /// How many.
+        /// The most that one member may have.
         limit: usize,
     },
 }
@@ -100,10 +100,10 @@ pub enum Refused {
 /// One workspace in the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its address and MAC.
+    /// The member's address and MAC.
     #[serde(rename = "seat")]
     pub lease: AddressLease,
-    /// What it may reach.
+    /// The member's policy.
     pub policy: Policy,
     /// Ports of the host that lead to it.
     pub forwards: Vec<Forward>,
@@ -130,7 +130,7 @@ impl Network {
         self.serves_names = serves;
     }
 
-    /// Whether guests find a resolver at the gateway.
+    /// True when guests find a resolver at the gateway.
     pub fn serves_names(&self) -> bool {
         self.serves_names
     }
@@ -140,7 +140,7 @@ impl Network {
         &self.tag
     }
 
-    /// Where its guests live.
+    /// The subnet of the guests.
     pub fn subnet(&self) -> Subnet {
         self.subnet
     }
@@ -206,7 +206,7 @@ impl Network {
         self.members.remove(&id)
     }
 
-    /// Those with `allow_inter_vm`, who reach one another.
+    /// Addresses of the members with `allow_inter_vm`, who reach one another.
     pub fn inter_vm(&self) -> impl Iterator<Item = Ipv4Addr> {
         let open = self.members.values().filter(|member| member.policy.allow_inter_vm);
         open.map(|member| member.lease.address)
@@ -223,13 +223,13 @@ impl Network {
         groups
     }
 
-    /// Whether the host's own loopback leads to a guest.
+    /// True when the host's own loopback leads to a guest.
     pub fn forwards_loopback(&self) -> bool {
         let mut forwards = self.members.values().flat_map(|member| &member.forwards);
         forwards.any(|f| f.is_loopback() || f.host_ip.is_unspecified())
     }
 
-    /// Whether packets have to pass between the bridge and the host's other interfaces.
+    /// True when packets have to pass between the bridge and the host's other interfaces.
     pub fn leaves_the_host(&self) -> bool {
         self.members.values().any(|member| {
             member.policy.reaches_out() || member.forwards.iter().any(|f| !f.is_loopback())

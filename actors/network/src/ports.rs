@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use crate::Error;
 use crate::plan::Protocol;
 
-/// Where automatic ports come from: below the ports that Linux gives to clients by itself.
+/// Range of automatic ports: below the ports that Linux gives to clients by itself.
 pub const AUTOMATIC: RangeInclusive<u16> = 20_000..=29_999;
 
 /// A port of the host that is ours as long as this value lives.

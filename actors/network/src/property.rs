@@ -26,7 +26,7 @@ pub enum Property {
     /// Forwards work from the host's loopback and from outside, each as asked, and catch nothing
     /// else.
     Forwards,
-    /// What a name of the allow-list resolved to is open, other names are refused.
+    /// Addresses of names on the allow-list are open, other names are refused.
     AllowedNames,
     /// A narrowed policy ends running connections, an unrelated change leaves them alone.
     PolicyChanges,

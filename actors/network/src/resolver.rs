@@ -40,7 +40,7 @@ pub trait Opens: Send + Sync + 'static {
     async fn open(&self, openings: Vec<Opening>) -> Result<(), Error>;
 }
 
-/// How much is answered to whom.
+/// Limits of the answers to guests.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Queries of one guest in the long run.
@@ -59,7 +59,7 @@ impl Default for Limits {
     }
 }
 
-/// What one member may ask.
+/// Names that one member may ask for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Permit {
     /// Everything.
@@ -68,7 +68,7 @@ pub(crate) struct Permit {
     pub(crate) names: Vec<(Name, String)>,
 }
 
-/// Who may ask what. Rendered from a plan like the rules, and exchanged as a whole.
+/// Permits of all guests. Rendered from a plan like the rules, and exchanged as a whole.
 #[derive(Debug, Clone)]
 pub struct Permits {
     pub(crate) subnet: Subnet,
@@ -76,7 +76,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Those of a plan. To be put in force after the rules are.
+    /// The permits of a plan. To be put in force after the rules are.
     pub fn of(network: &Network) -> Self {
         let permit = |(id, member): (_, &crate::plan::Member)| {
             let names = member.policy.names().filter_map(|egress| match &egress.to {
@@ -101,7 +101,7 @@ impl Control {
     }
 }
 
-/// What a [`Resolver`] is made from.
+/// Settings of a [`Resolver`].
 pub struct Settings {
     /// The gateway's address and port 53.
     pub listen: std::net::SocketAddrV4,
@@ -109,9 +109,9 @@ pub struct Settings {
     pub upstreams: Vec<SocketAddr>,
     /// Bounds.
     pub limits: Limits,
-    /// At first.
+    /// The first permits.
     pub permits: Permits,
-    /// How answers take effect.
+    /// The way in which answers take effect.
     pub opens: Arc<dyn Opens>,
     /// `SO_MARK` of its sockets, [`crate::rules::NAMES_MARK`] wherever rules ask for it.
     pub mark: Option<u32>,

@@ -1,4 +1,4 @@
-//! What the kernel is told: the two tables of a network, rendered from its plan.
+//! Packet filter rules: the two nftables tables of a network, rendered from its plan.
 //!
 //! ```text
 //!  guest ═ tap ─[bridge: prerouting]─┬─► other taps        never: [bridge: forward] and isolated ports

@@ -28,20 +28,20 @@ use checks::Scene;
 /// One property on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which.
+    /// The property.
     pub property: Property,
-    /// Whether every packet went, or did not go, as promised.
+    /// True when every packet went, or did not go, as promised.
     pub holds: bool,
     /// The check could not run to its end, and until then all was as promised. It says nothing of
     /// this kernel.
     #[serde(default)]
     pub unknown: bool,
-    /// What was tried and what came of it.
+    /// The attempts and their results.
     pub evidence: Vec<String>,
 }
 
 impl Finding {
-    /// What stands for it, for people: what was seen to be broken, or why nothing was seen.
+    /// The main evidence, for people: a broken promise, or the reason why nothing was seen.
     pub fn reason(&self) -> &str {
         let says = |word: &str| self.evidence.iter().find(|line| line.starts_with(word));
         says("BROKEN").or_else(|| says("UNKNOWN")).map_or("", String::as_str)
@@ -61,17 +61,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a property was proven.
+    /// True when a property was proven.
     pub fn holds(&self, property: Property) -> bool {
         self.findings.iter().any(|finding| finding.property == property && finding.holds)
     }
 
-    /// What was seen not to hold, with the evidence.
+    /// Findings of properties that do not hold, with the evidence.
     pub fn broken(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.holds && !finding.unknown)
     }
 
-    /// What could not be checked.
+    /// Findings of properties that could not be checked.
     pub fn unknown(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.unknown)
     }

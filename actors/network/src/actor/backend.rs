@@ -1,4 +1,4 @@
-//! What this host can promise, and what it is asked to.
+//! Network backend of this host: the policies and forwards that it can promise.
 
 use hivekeep_kernel::ToolError;
 use hivekeep_kernel::ports::{Attachment, NetworkMode};
@@ -15,7 +15,7 @@ pub(super) const ESSENTIAL: [Property; 4] = [
     Property::PolicyChanges,
 ];
 
-/// How machines are connected by this daemon, for its whole life.
+/// Kind of the machines' connection, chosen once for the daemon's whole life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Backend {
     /// A bridge; what was not proven on this kernel is refused.
@@ -35,7 +35,7 @@ impl Backend {
         }
     }
 
-    /// How a guest has to set its interface.
+    /// Settings that a guest needs for its interface.
     pub(super) fn attachment(&self, lease: AddressLease, subnet: Subnet) -> Attachment {
         let mac = lease.mac.0;
         match self {
@@ -57,7 +57,7 @@ impl Backend {
         }
     }
 
-    /// Whether a policy can be kept here.
+    /// Checks that a policy can be kept here.
     ///
     /// # Errors
     /// `network_unavailable`, or `policy_unavailable` with the wish and the reason.
@@ -83,7 +83,7 @@ impl Backend {
         }
     }
 
-    /// Whether forwards work here.
+    /// Checks that forwards work here.
     ///
     /// # Errors
     /// As [`Backend::keeps`].
@@ -111,8 +111,8 @@ impl Backend {
         Err(refused.detail("property", name))
     }
 
-    /// What remains of a policy that was given on another backend. What is not yet proven again
-    /// is in force.
+    /// The part of a policy that holds here, if the policy was given on another backend. A property
+    /// that is not yet proven again keeps the policy in force.
     pub(super) fn in_force(&self, policy: &Policy) -> Policy {
         match self.keeps(policy) {
             Err(refused) if !refused.retryable => Policy::default(),
@@ -121,7 +121,7 @@ impl Backend {
     }
 }
 
-/// Of several forwards, those that are led by the same port of the host.
+/// True when two forwards are led by the same port of the host.
 pub(super) fn same_end(forward: &Forward, other: &Forward) -> bool {
     (forward.protocol, forward.host_port) == (other.protocol, other.host_port)
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::convert;
 use crate::plan::Member;
 
-/// When whoever asked for a change is answered.
+/// Time at which the caller of a change is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
     /// As soon as it is in the journal.
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// Whether anything changes.
+    /// True when anything changes.
     pub(super) fn is_any(&self) -> bool {
         self.before != self.after
     }
@@ -70,7 +70,7 @@ impl Change {
         Self { id, before: after, after: before, when: When::Durable, answer }
     }
 
-    /// What is told of it. That a workspace came or went is told by its own actor.
+    /// Event about the change. A workspace's actor itself reports that the workspace came or went.
     pub(super) fn event(&self) -> Option<NewEvent> {
         let (Some(before), Some(after)) = (&self.before, &self.after) else { return None };
         let (kind, data) = if before.policy != after.policy {

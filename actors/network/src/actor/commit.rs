@@ -120,7 +120,7 @@ impl NetworkActor {
         }
     }
 
-    /// Takes back what the kernel did not take, unless there is a later decision.
+    /// Undoes a change that the kernel refused, unless there is a later decision.
     fn undo(&mut self, change: Change, error: ToolError) {
         let current = self.decided.member(change.id) == change.after.as_ref();
         if let (true, Some(before)) = (current && change.is_any(), &change.before)
@@ -139,7 +139,7 @@ impl NetworkActor {
         self.say_condition();
     }
 
-    /// What came to light beside the plan.
+    /// Reports findings beside the plan.
     fn note(&mut self, applied: &Applied) {
         if !applied.repaired.is_empty() {
             tracing::warn!(repaired = ?applied.repaired, "others had changed the network");

@@ -1,11 +1,11 @@
-//! What is not as it should be, in words that `hivekeep ps` shows.
+//! Condition of the network: the faults that `hivekeep ps` shows.
 
 use serde_json::json;
 
 use super::{Backend, NetworkActor};
 use crate::Mode;
 
-/// What is wrong now. Empty, and all is well.
+/// Present faults. Empty when all is well.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     /// The kernel does not follow the plan.

@@ -1,4 +1,4 @@
-//! What is asked of the network, judged by what was decided before.
+//! Decisions on requests, made against the state that earlier decisions led to.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl NetworkActor {
         Ok((Change::quiet(id, Some(before), Some(after)), forward))
     }
 
-    /// Whose forward, decided or still in force, the host's port is.
+    /// The workspace whose forward, decided or still in force, has the host's port.
     fn who_has(&self, forward: &Forward) -> Option<WorkspaceId> {
         let all = self.decided.members().chain(self.in_force.members());
         let mut taken = all.filter(|(_, m)| m.forwards.iter().any(|one| same_end(one, forward)));

@@ -24,7 +24,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Between two looks at what others changed, if they go on.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the kernel should hold.
+/// State that the kernel should have.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Counts the changes that became durable.
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) network: Arc<Network>,
 }
 
-/// What the worker is asked besides following the plan.
+/// Requests to the worker besides following the plan.
 pub(super) enum Order {
     /// Open what a name resolved to.
     Open(Wanted),
@@ -40,11 +40,11 @@ pub(super) enum Order {
     TakeDown(oneshot::Sender<()>),
 }
 
-/// How an attempt to follow a plan ended.
+/// End of an attempt to follow a plan.
 pub(super) struct Attempt {
     pub(super) plan: Plan,
     pub(super) outcome: Result<Applied, Error>,
-    /// Why guests are not served names, if they are not.
+    /// The reason why guests are not served names, if they are not.
     pub(super) no_names: Option<String>,
 }
 
@@ -55,11 +55,12 @@ pub(super) struct Worker {
     orders: mpsc::Receiver<Order>,
     enforcer: Enforcer,
     names: Names,
-    /// There is a bridge, as far as we know.
+    /// True when there is a bridge, as far as is known.
     standing: bool,
     failures: u32,
     retry: Option<Instant>,
-    /// What others do to our tables is heard; without it, it is seen at the next look.
+    /// Notifications of others' changes to our tables; without them, the next look finds the
+    /// changes.
     changes: Option<Changes>,
     look: Option<Instant>,
     looked: Instant,

@@ -16,11 +16,11 @@ use super::{Inner, Msg, Reply, refuse};
 use crate::plan::AddressLease;
 use crate::{Error, apply};
 
-/// How long the actor may take: above the journal's deadline, and that of nft.
+/// Time limit of an answer of the actor: above the journal's deadline, and that of nft.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a cable may be held by whoever had it before.
+/// Time for which the previous holder may keep a cable.
 const CABLE: Duration = Duration::from_secs(2);
-/// How long the worker may take for a plan.
+/// Time limit of the worker for a plan.
 const TURN: Duration = Duration::from_secs(20);
 
 /// The network. Cheap to clone.

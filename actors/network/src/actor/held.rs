@@ -15,13 +15,13 @@ fn end(forward: &Forward) -> End {
     (forward.protocol, forward.host())
 }
 
-/// Which ends are held, and which should be and are not.
+/// The host's ends of forwards that are held, and those that should be and are not.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     ends: BTreeMap<End, Reservation>,
-    /// With the reason.
+    /// Ends that could not be taken, each with the reason.
     lost: BTreeMap<End, String>,
-    /// In user mode: those whose machines have, or may have, their ports themselves.
+    /// Workspaces whose machines have, or may have, their ports themselves, in user mode.
     with_machines: BTreeSet<WorkspaceId>,
 }
 
@@ -93,7 +93,7 @@ impl Held {
         self.with_machines.retain(|id| network.member(*id).is_some());
     }
 
-    /// Why ends are not held, for people.
+    /// The reasons why ends are not held, for people.
     pub(super) fn lost(&self) -> impl Iterator<Item = &str> {
         self.lost.values().map(String::as_str)
     }

@@ -14,7 +14,7 @@ use crate::resolver::{Control, Limits, Opens, Permits, Resolver, Settings};
 use crate::rules::NAMES_MARK;
 use crate::{Error, Opening, Options};
 
-/// How long a guest's answer waits for its addresses to be opened.
+/// Time that a guest's answer waits for its addresses to be opened.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Addresses that a guest's answer waits for.

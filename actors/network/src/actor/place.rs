@@ -1,4 +1,4 @@
-//! Where the guests live: as configured, or in a subnet of this daemon's own choice.
+//! Choice of the guests' subnet: as configured, or one that this daemon chooses itself.
 //!
 //! A bridge is made with its first member only, so two daemons that start together would both find
 //! the same subnet free. Each therefore holds a name for its own, as for its tag: an abstract

@@ -1,4 +1,4 @@
-//! What callers are told when something is refused or fails.
+//! Errors that callers get when something is refused or fails.
 
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
@@ -44,7 +44,7 @@ pub(super) fn no_forward(protocol: Protocol, guest_port: u16) -> ToolError {
         .next("workspace_info lists the forwards")
 }
 
-/// What the plan does not admit.
+/// Error for a request that the plan does not admit.
 pub(super) fn plan(refused: Refused) -> ToolError {
     let message = refused.to_string();
     match refused {
@@ -61,7 +61,7 @@ pub(super) fn plan(refused: Refused) -> ToolError {
     }
 }
 
-/// What the host does not do.
+/// Error for a request that the host does not carry out.
 pub(super) fn host(error: &Error) -> ToolError {
     let message = error.to_string();
     match error {

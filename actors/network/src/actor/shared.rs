@@ -20,7 +20,7 @@ use super::records::Logs;
 use crate::plan::{Network, Subnet, Tag};
 use crate::{Options, codes};
 
-/// How long the self-test may take until callers are told to come again.
+/// Time that the self-test may take until callers are asked to come again.
 const BACKEND_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct NetworkShared {
@@ -36,7 +36,8 @@ pub(super) struct NetworkShared {
     pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,
     /// The newest plan that the worker has been told of.
     pub(super) newest: AtomicU64,
-    /// Of the plan that the worker is bringing the kernel to now: taps that are not in it go.
+    /// Generation of the plan that the worker is bringing the kernel to now: taps that are not in
+    /// that plan are removed.
     pub(super) under_way: watch::Sender<Option<u64>>,
     pub(super) subnet: Subnet,
     /// The hold on the subnet, if this daemon has chosen it now.

@@ -1,5 +1,5 @@
-//! How machines will be connected: what is configured, what this process may, what this kernel
-//! was seen to keep.
+//! Choice of the network backend, from the configuration, the rights of this process, and the
+//! self-test of this kernel.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn bridge(shared: &NetworkShared) -> Result<Backend, Error> {
     Ok(Backend::Bridge { report })
 }
 
-/// What could not be checked before, checked after a pause.
+/// Repeats, after a pause, the checks that could not be made before.
 ///
 /// # Errors
 /// As the self-test.

@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use crate::selftest::{self, Property, Report};
 use crate::{Access, Error, capability};
 
-/// What the outcome depends on.
+/// Inputs that the outcome depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Ground {
     boot_id: String,
     kernel: String,
     nft: String,
     version: String,
-    /// Of a plan with every kind of rule.
+    /// Fingerprint of the rules of a plan with every kind of rule.
     rules: String,
-    /// Of the host, that bear upon the rules.
+    /// Settings of the host that bear upon the rules.
     settings: Vec<(String, String)>,
 }
 

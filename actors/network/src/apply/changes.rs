@@ -17,7 +17,7 @@ const GROUP: u32 = 1 << (7 - 1);
 const NFTABLES: u8 = 10;
 /// The attribute that names the table, in messages about tables, chains, sets, rules and elements.
 const TABLE: u16 = 1;
-/// Of `nlmsghdr`; and with that of `nfgenmsg`.
+/// Sizes of `nlmsghdr`, and of that with `nfgenmsg`.
 const HEADER: usize = 16;
 const HEADERS: usize = HEADER + 4;
 const DATAGRAM_BYTES: usize = 64 << 10;
@@ -38,7 +38,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Of the tables of a tag. Within a runtime.
+    /// Subscribes to changes of the tables of a tag. Legal within a runtime.
     pub(crate) fn open(tag: &Tag) -> Result<Self, Error> {
         let opened = || -> io::Result<_> {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -80,7 +80,7 @@ impl Changes {
     }
 }
 
-/// Whether any of a datagram's messages is about a table.
+/// True when any of a datagram's messages is about a table.
 fn concerns(mut messages: &[u8], table: &str) -> bool {
     while let Some((header, _)) = messages.split_first_chunk::<HEADER>() {
         let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);

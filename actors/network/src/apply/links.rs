@@ -19,20 +19,20 @@ use crate::Error;
 use crate::error::code;
 use crate::plan::{AddressLease, Block, Network, Tag};
 
-/// What we look at in an interface.
+/// Properties of an interface that are looked at.
 struct Link {
     index: u32,
     kind: Option<InfoKind>,
     controller: Option<u32>,
     mac: Vec<u8>,
     up: bool,
-    /// Of a tap: a machine holds it.
+    /// True for a tap that a machine holds.
     held: bool,
 }
 
-/// What [`ensure`] left and did.
+/// State of the interfaces after [`ensure`], and its changes.
 pub(super) struct Ports {
-    /// Its index.
+    /// Index of the bridge.
     pub(super) bridge: u32,
     pub(super) made: Vec<String>,
     pub(super) removed: Vec<String>,
@@ -132,7 +132,7 @@ async fn forget(
     Ok(())
 }
 
-/// Whether any interface of a tag is there.
+/// True when any interface of a tag is there.
 pub(super) async fn any(netlink: &Handle, tag: &Tag) -> Result<bool, Error> {
     Ok(!ours(netlink, tag).await?.is_empty())
 }
@@ -273,7 +273,7 @@ pub(super) async fn check(netlink: &Handle, network: &Network) -> Result<(), Err
     Ok(())
 }
 
-/// Whether no route of the host but our own leads into the subnet; default routes lead anywhere.
+/// True when no route of the host but our own leads into the subnet; default routes lead anywhere.
 pub(super) async fn is_unrouted(netlink: &Handle, network: &Network) -> Result<bool, Error> {
     let ours: Vec<u32> = ours(netlink, network.tag()).await?.values().map(|l| l.index).collect();
     let message = RouteMessageBuilder::<Ipv4Addr>::new().build();

@@ -1,4 +1,4 @@
-//! What the kernel's tables say, in a form that can be compared.
+//! Listing of the kernel's tables, in a form that can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,9 +14,9 @@ use crate::Error;
 use crate::plan::Tag;
 use crate::rules::{Existing, GUARDED, Ruleset};
 
-/// How long nft may take. It takes milliseconds.
+/// Time limit of nft, which usually takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// What is read of nft's answers.
+/// Bound of nft's answers, in bytes.
 const ANSWER_BYTES: u64 = 16 << 20;
 const STDERR_BYTES: usize = 4 << 10;
 
@@ -31,9 +31,9 @@ pub struct Nft {
 pub struct Opening {
     /// From [`crate::rules::name_set`].
     pub set: String,
-    /// What to open.
+    /// The addresses.
     pub addresses: Vec<std::net::Ipv4Addr>,
-    /// For how long, at least 1.
+    /// Lifetime of the opening, at least 1 second.
     pub secs: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Obstacle {
     pub hook: String,
 }
 
-/// What nft knows of us, and of those in our way.
+/// Our tables as nft lists them, and the chains in our way.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     inet: Existing,
@@ -56,7 +56,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether there is a table of ours with anything in it.
+    /// True when there is a table of ours with anything in it.
     pub(crate) fn is_ours(&self) -> bool {
         let empty = Existing::default();
         self.inet != empty || self.bridge != empty
@@ -123,7 +123,7 @@ impl Nft {
         self.transact(&rebuild).await.map(|()| true)
     }
 
-    /// Which chains and sets there are, without rules and elements.
+    /// Lists chains and sets, without rules and elements.
     pub(crate) async fn look(&self, tag: &Tag) -> Result<Found, Error> {
         let mut found = Found::default();
         let table = tag.table();
@@ -165,7 +165,7 @@ impl Nft {
         self.transact(&[element(tag, "add", GUARDED, json!([uplink]))]).await
     }
 
-    /// Whether that took a transaction.
+    /// Removes the guard; true when that took a transaction.
     pub(crate) async fn unguard(&self, tag: &Tag, uplinks: &[String]) -> Result<bool, Error> {
         if uplinks.is_empty() {
             return Ok(false);

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::plan::Network;
 use crate::rules::Ruleset;
 
-/// What was last brought into the kernel and acknowledged by it.
+/// State that was last brought into the kernel and acknowledged by it.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) network: Network,

@@ -16,7 +16,7 @@ pub(super) fn set_neighbours(interface: &str, key: &str, value: &str) -> Result<
     write(&format!("/proc/sys/net/ipv4/neigh/{interface}/{key}"), value)
 }
 
-/// Whether a switch is on.
+/// True when a switch is on.
 pub(super) fn is_on(interface: &str, key: &str) -> Result<bool, Error> {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/{key}");
     let text = fs::read_to_string(&path).map_err(Error::io(format!("read {path}")))?;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Who may open a tap by its name without being root. A descriptor that is handed over needs no
-/// owner.
+/// The user who may open a tap by its name without being root. A descriptor that is handed over
+/// needs no owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// User.

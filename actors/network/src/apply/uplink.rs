@@ -20,11 +20,11 @@ use crate::error::code;
 use crate::plan::Tag;
 use crate::rules::JUDGED;
 
-/// Which interfaces lead out.
+/// Choice of the interfaces that lead out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Uplinks {
-    /// Those of the default routes.
+    /// The interfaces of the default routes.
     #[default]
     DefaultRoutes,
     /// These.
@@ -75,7 +75,7 @@ async fn name_of(netlink: &Handle, index: u32) -> Result<Option<String>, Error> 
     }))
 }
 
-/// Whether the host as a whole is a router.
+/// True when the host as a whole is a router.
 pub(super) fn host_routes() -> Result<bool, Error> {
     sysctl::is_on("all", "forwarding")
 }
@@ -106,7 +106,8 @@ pub(super) fn give_back(guarded: &[String]) -> Result<(), Error> {
 /// Behind the rule for the host's own addresses, ahead of all others.
 const PRIORITY: u32 = 1;
 
-/// Where the number of a table stands, which a rule without one does not read: whose it is.
+/// Mark that tells whose a rule is. It stands where the number of a table would; a rule without a
+/// table does not read it.
 fn owner(tag: &Tag) -> u32 {
     let hash = blake3::hash(tag.to_string().as_bytes());
     u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes")) | 1 << 31

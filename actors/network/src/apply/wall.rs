@@ -34,7 +34,8 @@ const LOAD_HALF: u16 = 0x28;
 const JUMP_IF_SET: u16 = 0x45;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
-/// What is not in the packet itself: `SKF_AD_OFF` and `SKF_AD_MARK`, `SKF_AD_PROTOCOL`.
+/// Offsets of data that is not in the packet itself: `SKF_AD_OFF` and `SKF_AD_MARK`,
+/// `SKF_AD_PROTOCOL`.
 const MARK: u32 = 0xffff_f000 + 20;
 const PROTOCOL: u32 = 0xffff_f000;
 const ARP: u32 = 0x0806;

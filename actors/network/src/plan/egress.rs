@@ -86,7 +86,7 @@ impl Block {
         self.prefix_len
     }
 
-    /// Whether an address is one of these.
+    /// True when an address is one of these.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask() == self.base.to_bits()
     }
@@ -97,7 +97,7 @@ impl Block {
 }
 
 impl Name {
-    /// Whether a queried name, lower case and without a dot at the end, is meant.
+    /// True when this covers a queried name, which is lower case and without a dot at the end.
     pub fn covers(&self, queried: &str) -> bool {
         match self.below {
             false => queried == self.host,
@@ -107,7 +107,7 @@ impl Name {
         }
     }
 
-    /// Whether one name is meant, not all below one.
+    /// True when one name is meant, not all below one.
     pub fn is_exact(&self) -> bool {
         !self.below
     }

@@ -20,13 +20,13 @@ pub struct Subnet {
 }
 
 impl Subnet {
-    /// Those of which a daemon takes one that is free, where none is configured: 10.213.0.0/16 and
+    /// Subnets of which a daemon takes a free one, where none is configured: 10.213.0.0/16 and
     /// those after it.
     pub fn choices() -> impl Iterator<Item = Self> {
         (213..=236).map(|second| Self { base: Ipv4Addr::new(10, second, 0, 0), prefix_len: 16 })
     }
 
-    /// Whether some address is in both.
+    /// True when some address is in both.
     pub fn overlaps(self, block: Block) -> bool {
         self.block().contains(block.base()) || block.contains(self.base)
     }
@@ -46,12 +46,12 @@ impl Subnet {
         self.nth(1)
     }
 
-    /// Whether a guest may have this address.
+    /// True when a guest may have this address.
     pub fn is_guest(self, address: Ipv4Addr) -> bool {
         self.block().contains(address) && (2..self.size() - 1).contains(&self.offset(address))
     }
 
-    /// How far into the subnet an address of it is.
+    /// Offset of an address in the subnet.
     pub(super) fn offset(self, address: Ipv4Addr) -> u32 {
         address.to_bits() & (self.size() - 1)
     }
@@ -138,7 +138,7 @@ impl From<Subnet> for String {
 pub struct AddressLease {
     /// IPv4.
     pub address: Ipv4Addr,
-    /// Of the guest's interface.
+    /// MAC address of the guest's interface.
     pub mac: Mac,
 }
 

@@ -1,4 +1,4 @@
-//! What one workspace may reach, and who may reach it.
+//! Policy of one workspace: the addresses that it may reach, and the workspaces that may reach it.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether it lets anything out of the host.
+    /// True when the policy lets anything out of the host.
     pub fn reaches_out(&self) -> bool {
         self.allow_internet || !self.egress_allow.is_empty()
     }

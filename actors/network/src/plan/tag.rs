@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Refused;
 
-/// What the names of a network's interfaces and tables begin with, so that several daemons can
-/// live on one host: a lower-case letter and up to five more letters or digits. No tag's names
-/// are another tag's, since what follows is a dash.
+/// Prefix of the names of a network's interfaces and tables, so that several daemons can live on
+/// one host: a lower-case letter and up to five more letters or digits. Names of two tags never
+/// collide, since a dash follows the tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tag(String);
@@ -42,12 +42,12 @@ impl Tag {
         format!("{}{offset:04x}", self.tap_prefix())
     }
 
-    /// What the names of all taps begin with, and no other interface of this network.
+    /// Prefix of the names of all taps, and of no other interface of this network.
     pub fn tap_prefix(&self) -> String {
         format!("{self}-t")
     }
 
-    /// Whether an interface of this name is of this network.
+    /// True when an interface of this name is of this network.
     pub fn owns(&self, interface: &str) -> bool {
         interface == self.bridge()
             || interface.strip_prefix(&self.tap_prefix()).is_some_and(|hex| {

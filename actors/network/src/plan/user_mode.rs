@@ -1,4 +1,4 @@
-//! What is left of a member's policy where there is no bridge.
+//! User-mode networking: the part of a member's policy that holds without a bridge.
 //!
 //! QEMU's own network stack, in the machine's process, needs no rights. It can cut a guest off
 //! from everything (`restrict=on`) and still forward ports of the host. It cannot let a guest out
@@ -15,19 +15,19 @@ pub struct UserMode {
     forwards: Vec<Forward>,
 }
 
-/// What of a policy user-mode networking cannot keep.
+/// A part of a policy that user-mode networking cannot keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotKeep {
     /// The guest would reach the host's loopback and private networks as well.
     #[error("allow_internet needs a bridge: user-mode networking cannot exclude private networks")]
     Internet,
-    /// Its connections are those of the host's own programs.
+    /// The guest's connections look like those of the host's own programs.
     #[error("egress_allow needs a bridge: user-mode networking cannot tell destinations apart")]
     Egress,
-    /// It knows one machine only.
+    /// User-mode networking knows one machine only.
     #[error("allow_inter_vm needs a bridge: user-mode networking connects no machines")]
     InterVm,
-    /// The same.
+    /// User-mode networking knows one machine only.
     #[error("a group needs a bridge: user-mode networking connects no machines")]
     Group,
 }

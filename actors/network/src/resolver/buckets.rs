@@ -1,4 +1,4 @@
-//! How often each guest may ask, and how many of its questions are open.
+//! Token buckets: limits on each guest's rate of queries, and on its open ones.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! What becomes of a query, and what of an answer. Pure.
+//! Decisions on queries and on answers. Pure.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -10,14 +10,14 @@ use super::Permit;
 use crate::Opening;
 use crate::plan::Subnet;
 
-/// How long a guest may believe an answer.
+/// Time that a guest may believe an answer.
 const TTL_SECS: std::ops::RangeInclusive<u32> = 5..=300;
-/// How much longer its addresses stay open, for clients that connect late.
+/// Time that its addresses stay open after that, for clients that connect late.
 const GRACE_SECS: u32 = 60;
 /// Records of an answer that are passed on.
 const MAX_RECORDS: usize = 64;
 
-/// What to do with a query.
+/// Decision on a query.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Decision {
     /// Ask upstream and open the answer.
@@ -69,7 +69,7 @@ fn plain(name: &Name) -> String {
     text.strip_suffix('.').map(str::to_owned).unwrap_or(text)
 }
 
-/// What to open for an answer, and the answer with lifetimes that fit.
+/// Addresses to open for an answer, and the answer with lifetimes that fit.
 pub(super) fn accept(
     permit: &Permit,
     subnet: Subnet,

@@ -19,7 +19,7 @@ use crate::plan::Protocol;
 
 /// A query is never longer than this; what is, is cut and so no query.
 const QUERY_BYTES: usize = 1232;
-/// How long a TCP connection may be silent.
+/// Time that a TCP connection may be silent.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// The forwarder. Dropped, it stops and answers nothing that is still open.
@@ -208,7 +208,7 @@ impl Shared {
         Some((reply, limit))
     }
 
-    /// Whether everything is open.
+    /// True when everything is open.
     async fn open(&self, openings: Vec<crate::Opening>) -> bool {
         if openings.is_empty() {
             return true;

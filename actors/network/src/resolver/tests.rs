@@ -1,4 +1,4 @@
-//! What is asked and answered, without a kernel.
+//! Tests of queries and answers, without a kernel.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// For one upstream, either way of asking it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What fits into a datagram without fragments on any usual path.
+/// Size that fits into a datagram without fragments on any usual path.
 const PAYLOAD_BYTES: u16 = 1232;
 
 /// The `nameserver` lines of a resolv.conf; none of them is what the C library takes for none.

@@ -1,4 +1,4 @@
-//! What a guest may say about itself, and what reaches its port.
+//! Rules of the bridge: the addresses that a guest may use, and the frames that reach its port.
 
 use nftables::expr::MetaKey;
 use nftables::schema::SetType;

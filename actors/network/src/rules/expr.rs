@@ -62,24 +62,24 @@ pub(super) fn payload(protocol: &'static str, field: &'static str) -> Expr {
     Expression::Named(NamedExpression::Payload(Payload::PayloadField(field)))
 }
 
-/// Of the connection as a whole.
+/// Property of the connection as a whole.
 pub(super) fn ct(key: &'static str) -> Expr {
     Expression::Named(NamedExpression::CT(CT { key: key.into(), family: None, dir: None }))
 }
 
-/// Of the direction in which the connection was opened.
+/// Property of the direction in which the connection was opened.
 pub(super) fn opened(key: &'static str) -> Expr {
     let dir = Some(CTDir::Original);
     Expression::Named(NamedExpression::CT(CT { key: key.into(), family: None, dir }))
 }
 
-/// Of the direction in which it is answered, after address translation.
+/// Property of the direction in which the connection is answered, after address translation.
 pub(super) fn answered(key: &'static str) -> Expr {
     let dir = Some(CTDir::Reply);
     Expression::Named(NamedExpression::CT(CT { key: key.into(), family: None, dir }))
 }
 
-/// What kind of address the packet goes to, such as `local`.
+/// Kind of address that the packet goes to, such as `local`.
 pub(super) fn destination_kind() -> Expr {
     let flags = HashSet::from([FibFlag::Daddr]);
     Expression::Named(NamedExpression::Fib(Fib { result: FibResult::Type, flags }))
@@ -153,14 +153,14 @@ pub(super) fn set_mark(mark: u32) -> Stmt {
     Statement::Mangle(Mangle { key: ct("mark"), value: number(mark) })
 }
 
-/// Of the packet, not of its connection; its other bits stay.
+/// Adds a bit to the mark of the packet, not of its connection; the mark's other bits stay.
 pub(super) fn add_to_mark(bit: u32) -> Stmt {
     let both = BinaryOperation::OR(vec![meta(MetaKey::Mark), number(bit)]);
     let value = Expression::BinaryOperation(Box::new(both));
     Statement::Mangle(Mangle { key: meta(MetaKey::Mark), value })
 }
 
-/// Of the packet: the bit is not set.
+/// Matches a packet whose mark lacks the bit.
 pub(super) fn lacks(bit: u32) -> Stmt {
     let both = BinaryOperation::AND(meta(MetaKey::Mark), number(bit));
     is(Expression::BinaryOperation(Box::new(both)), number(0u32))

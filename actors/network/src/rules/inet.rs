@@ -1,4 +1,4 @@
-//! Who reaches what: the hooks, and the chains that all members share.
+//! Rules of routed packets: the hooks, and the chains that all members share.
 
 use nftables::expr::MetaKey;
 use nftables::schema::{SetFlag, SetType};

@@ -17,25 +17,26 @@ use crate::plan::{Block, Destination, Egress, Member, Ports, Protocol};
 /// host's, and has usually room for 262,144. Those that were open when the rules last changed do
 /// not count.
 pub const MAX_CONNECTIONS: u32 = 4096;
-/// Those to the host at once: names and pings, which are over soon.
+/// Connections of one member to the host at once: names and pings, which are over soon.
 const MAX_QUESTIONS: u32 = 512;
 
-/// What it asks of the host.
+/// Chain of the member's connections to the host.
 pub(super) fn asks_chain(id: WorkspaceId) -> String {
     format!("asks_{id}")
 }
 
-/// What it opened towards anyone but the host.
+/// Chain of the connections that the member opened towards anyone but the host.
 pub(super) fn out_chain(id: WorkspaceId) -> String {
     format!("out_{id}")
 }
 
-/// What others open towards it, where it lets them in on some ports only.
+/// Chain of connections that others open towards the member, where it lets them in on some ports
+/// only.
 pub(super) fn ports_chain(id: WorkspaceId) -> String {
     format!("ports_{id}")
 }
 
-/// What comes through its forwards.
+/// Chain of connections through the member's forwards.
 pub(super) fn in_chain(id: WorkspaceId) -> String {
     format!("in_{id}")
 }

@@ -12,12 +12,12 @@ use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
 
 use super::expr::{Expr, Stmt};
 
-/// What the kernel has under a table's name.
+/// Chains and sets that the kernel has under a table's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Existing {
-    /// Names.
+    /// Names of the chains.
     pub chains: BTreeSet<String>,
-    /// Names.
+    /// Names of the sets.
     pub sets: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct Table {
     rules: Vec<Rule<'static>>,
 }
 
-/// Whose a set's elements are.
+/// Origin of a set's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Contents {
     /// The plan's: replaced as a whole.
@@ -46,12 +46,12 @@ impl Table {
         Self { family, name: name.to_owned(), sets, chains, rules }
     }
 
-    /// Its name in the kernel.
+    /// The table's name in the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its family.
+    /// The table's family.
     pub fn family(&self) -> NfFamily {
         self.family
     }
@@ -62,7 +62,7 @@ impl Table {
         kept.map(|(name, _)| name.as_str())
     }
 
-    /// Its rules, each with the chain it stands in.
+    /// The table's rules, each with its chain.
     pub fn rules(&self) -> impl Iterator<Item = (&str, &[Stmt])> {
         self.rules.iter().map(|rule| (rule.chain.as_ref(), rule.expr.as_ref()))
     }

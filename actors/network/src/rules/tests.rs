@@ -62,7 +62,7 @@ fn rules(table: &Table) -> Vec<(String, Value)> {
     rules.map(|(chain, rule)| (chain.to_owned(), serde_json::to_value(rule).unwrap())).collect()
 }
 
-/// Whether an address stands in a rule other than as a key that leads to its owner's chain.
+/// True when an address stands in a rule other than as a key that leads to its owner's chain.
 fn mentions(rule: &Value, address: &str, owner: &str) -> bool {
     match rule {
         Value::String(text) => text == address,

@@ -141,7 +141,7 @@ impl Scene {
     }
 }
 
-/// Where packets come from.
+/// Origin of packets.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     A,

@@ -20,7 +20,7 @@ pub const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 /// A server of a private network behind the host.
 pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
-/// Where clouds keep their secrets.
+/// Address at which clouds keep their secrets.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 /// The host's interface towards the world.
 pub const UPLINK: &str = "up0";
@@ -28,7 +28,7 @@ pub const UPLINK: &str = "up0";
 /// The stage.
 #[derive(Debug)]
 pub struct Stage {
-    /// Where the rules are.
+    /// Namespace of the rules.
     pub host: Namespace,
     /// Everything that is not the host or a guest.
     pub world: Namespace,

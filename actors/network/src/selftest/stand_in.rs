@@ -1,5 +1,5 @@
-//! What a machine is to the host: a process that holds a tap. This one passes the frames on to a
-//! namespace whose kernel plays the guest, and can send frames that no kernel would.
+//! Stand-in for a machine: a process that holds a tap. It passes the frames on to a namespace whose
+//! kernel plays the guest, and can send frames that no kernel would.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,9 +28,9 @@ type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
 /// A guest.
 #[derive(Debug)]
 pub struct StandIn {
-    /// Where its kernel lives.
+    /// Namespace of its kernel.
     pub inside: Namespace,
-    /// Its place in the network.
+    /// Its address lease in the network.
     pub lease: AddressLease,
     cable: Arc<OwnedFd>,
     heard: Frames,

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Namespace};
 
-/// How long something that should arrive may take. A busy host is slow.
+/// Time that something that should arrive may take. A busy host is slow.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long is listened for what should not arrive.
+/// Time of listening for packets that should not arrive.
 pub const QUIET: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(20);
-/// What a server remembers and a client reads.
+/// Bound of the messages that a server remembers, and of the bytes that a client reads.
 const REMEMBERED: usize = 1_000;
 
 /// A server that answers who asks, over TCP and UDP, with the address it sees them at.
@@ -45,7 +45,7 @@ impl Server {
         Ok(Self { heard, end, threads: vec![streams, datagrams] })
     }
 
-    /// How many of the things it heard contain a text.
+    /// Number of received messages that contain a text.
     pub fn heard(&self, text: &str) -> usize {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.iter().filter(|line| line.contains(text)).count()
@@ -149,7 +149,7 @@ pub fn open(
     from.run(connect).map_err(|error| error.to_string())
 }
 
-/// Whether an open connection carries bytes both ways within a time.
+/// True when an open connection carries bytes both ways within a time.
 pub fn carries(stream: &mut TcpStream, patience: Duration) -> bool {
     let mut answer = [0; 5];
     let asked = stream.set_read_timeout(Some(patience)).and_then(|()| stream.write_all(b"still"));

@@ -1,4 +1,4 @@
-//! What changes from one rendering of a table to the next.
+//! Difference between one rendering of a table and the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -58,7 +58,7 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether packets of a to b of a protocol that the kernel does not know arrive as promised.
+/// Checks that packets of an unknown protocol from a to b arrive if that is promised, else not.
 fn passes(scene: &mut Scene, what: &str, promised: bool) -> Result<(), Error> {
     let (a, b) = (scene.a().lease, scene.b().lease);
     let gateway = AddressLease::at(scene.network.subnet().gateway()).mac;

@@ -12,7 +12,7 @@ use crate::plan::{AddressLease, Subnet};
 
 const FAR: &str = "eth0";
 
-/// What an administrator may have set for all interfaces and all bridges.
+/// Settings that an administrator may have made for all interfaces and all bridges.
 const SETTINGS: [&str; 8] = [
     "bridge/bridge-nf-call-iptables",
     "bridge/bridge-nf-call-arptables",
@@ -108,7 +108,7 @@ async fn default_route(netlink: &Handle, gateway: Ipv4Addr) -> Result<(), Error>
     added.map_err(Error::netlink(format!("route by {gateway}")))
 }
 
-/// What a neighbour of the host could do in the world: send to guests by the host.
+/// Adds a route by which a neighbour of the host, in the world, sends to guests.
 pub(crate) async fn route_to_guests() -> Result<(), Error> {
     let netlink = connect()?;
     let block = Subnet::default().block();
