@@ -65,7 +65,7 @@ const FIGURES: [&str; 24] = [
 /// that comes along.
 type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
 
-/// What is measured together, because it needs the same things running.
+/// Figures that are measured together, because they need the same things running.
 const GROUPS: [(&[&str], Measure); 13] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (

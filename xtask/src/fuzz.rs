@@ -15,7 +15,7 @@ use xshell::cmd;
 use crate::repo::{Repo, TRIPLE};
 use crate::steps::Outcome;
 
-/// What makes libFuzzer see which code an input reaches, and which comparisons it fails.
+/// Flags by which libFuzzer sees the code that an input reaches, and the comparisons that fail.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -137,7 +137,7 @@ impl Run {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// How many inputs it ran; `None` when one of them broke it.
+    /// Number of inputs that were run; `None` when one of them broke the target.
     fn end(mut self) -> Result<Option<u64>> {
         let status = self.child.wait()?;
         let said = String::from_utf8_lossy(&fs::read(&self.log)?).into_owned();
@@ -164,7 +164,7 @@ fn home(repo: &Repo) -> PathBuf {
     repo.root.join("tests/fuzz")
 }
 
-/// Where logs are, and inputs that broke a target.
+/// Folder of logs, and of inputs that broke a target.
 fn found(repo: &Repo) -> PathBuf {
     repo.target.join("fuzz/found")
 }

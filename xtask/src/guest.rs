@@ -31,7 +31,7 @@ pub(crate) fn build_vsock_probe(repo: &Repo) -> Result<PathBuf> {
     build_static(repo, "hivekeep-link", "--example", "vsock_probe")
 }
 
-/// Where [`build_vsock_probe`] leaves the program.
+/// Path at which [`build_vsock_probe`] leaves the program.
 pub(crate) fn vsock_probe(repo: &Repo) -> PathBuf {
     repo.target.join("guest").join(TRIPLE).join("guest/examples/vsock_probe")
 }
@@ -52,7 +52,7 @@ fn build_static(repo: &Repo, package: &str, kind: &str, name: &str) -> Result<Pa
     Ok(built)
 }
 
-/// Where [`build`] puts the binary.
+/// Path at which [`build`] puts the binary.
 pub(crate) fn installed(repo: &Repo) -> PathBuf {
     repo.target.join("lib/hivekeep/hivekeep-guest")
 }
@@ -66,7 +66,7 @@ fn put(from: &Path, to: &Path) -> Result<()> {
     fs::rename(&temporary, to).with_context(|| format!("replace {}", to.display()))
 }
 
-/// Whether an ELF file runs without a loader: it has no `PT_INTERP` header.
+/// True when an ELF file runs without a loader: it has no `PT_INTERP` header.
 fn is_static(path: &Path) -> Result<bool> {
     const PT_INTERP: u32 = 3;
     let elf = fs::read(path).with_context(|| format!("read {}", path.display()))?;

@@ -1,6 +1,6 @@
-//! What a person types: `cargo xtask setup`, `demo`, `test`, `figures`, `docs`.
+//! Developers' commands: `cargo xtask setup`, `demo`, `test`, `figures`, `docs`.
 //!
-//! A file a subcommand. Everything here talks to people, so it prints.
+//! One file per subcommand. Everything here talks to people, so it prints.
 #![allow(clippy::print_stdout)]
 
 mod bench;

@@ -1,4 +1,4 @@
-//! Where the checkout and its build products are.
+//! Paths of the checkout and of its build products.
 
 use std::path::PathBuf;
 

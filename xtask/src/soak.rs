@@ -74,7 +74,7 @@ pub(crate) fn check(repo: &Repo, time: Duration, vms: bool) -> Result<Outcome> {
     })
 }
 
-/// What a run showed.
+/// Findings of a run.
 struct Soaked {
     time: Duration,
     series: Vec<Series>,
@@ -117,7 +117,7 @@ fn soak(kit: &Kit<'_>, time: Duration, vms: bool) -> Result<Soaked> {
 }
 
 impl Soaked {
-    /// What is above its bound at the end.
+    /// Quantities that are above their bounds at the end.
     fn grown(&self) -> Vec<String> {
         let grown = self.series.iter().filter(|series| !series.holds());
         grown.map(|series| series.name.to_owned()).collect()

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It ran and holds; with a remark.
+    /// The step ran and holds; with a remark.
     Passed(String),
-    /// It ran and does not hold.
+    /// The step ran and does not hold.
     Failed(String),
-    /// It did not run, and why.
+    /// The step did not run, with the reason.
     Skipped(String),
 }
 
@@ -49,13 +49,13 @@ impl Steps {
         self.rows.push((name, outcome, began.elapsed()));
     }
 
-    /// Whether a step failed, or was skipped for another that failed.
+    /// True when a step failed, or was skipped for another that failed.
     pub(crate) fn failed(&self, name: &str) -> bool {
         let row = self.rows.iter().find(|(row, ..)| *row == name);
         row.is_some_and(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
     }
 
-    /// How many steps failed.
+    /// Number of steps that failed.
     pub(crate) fn failures(&self) -> usize {
         self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count()
     }

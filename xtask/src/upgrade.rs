@@ -16,7 +16,7 @@ use crate::{guest, image};
 
 /// The last commit before families stood in one list and logs were one.
 const REVISION: &str = "59e9af1";
-/// What runs the scene.
+/// The test that plays the scene.
 const TEST: &str = "vm::an_older_daemon_is_replaced_while_its_machines_run";
 
 #[derive(Args)]

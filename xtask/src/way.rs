@@ -76,14 +76,14 @@ impl Way {
 
 struct Stage<'r> {
     repo: &'r Repo,
-    /// Where the daemon's source is.
+    /// Folder of the daemon's source.
     source: PathBuf,
     hivekeep: PathBuf,
     guest: PathBuf,
 }
 
 impl Stage<'_> {
-    /// How often each function of ours ran in a daemon's life, by its file and name.
+    /// Counts of the calls of each of our functions in a daemon's life, by file and name.
     fn functions(&self, call: Option<(&str, &Value)>) -> Result<BTreeMap<(String, String), u64>> {
         let home = self.repo.shell.create_temp_dir()?;
         let text = format!(

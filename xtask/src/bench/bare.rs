@@ -17,8 +17,7 @@ use xshell::cmd;
 
 use super::{house::BenchDaemon, kit::Kit};
 
-/// What the guest daemon sends back, as its first message: see the protocol's
-/// `sync_preamble`.
+/// First message of the guest daemon: see the protocol's `sync_preamble`.
 pub(super) const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -49,7 +49,7 @@ impl Client {
         Ok(self.timed(tool, args)?.1)
     }
 
-    /// The same, with the time until the answer is there, not yet parsed.
+    /// Calls a tool, and returns also the time until the answer is there, not yet parsed.
     pub(crate) fn timed(&mut self, tool: &str, args: &Value) -> Result<(Duration, Value)> {
         let params = json!({ "name": tool, "arguments": args });
         let (took, mut result) = self.timed_request("tools/call", &params)?;
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// That the last answer was a success.
+    /// Checks that the last answer was a success.
     fn check(&self) -> Result<()> {
         let text = String::from_utf8_lossy(&self.line);
         if !text.contains("\"result\"") || text.contains("\"isError\":true") {

@@ -42,7 +42,7 @@ pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(vec![taken.figure("sandbox_create", Target::AtMostTimes(2.0))])
 }
 
-/// What disks of virtual machines stand on.
+/// Path of the base image of virtual machines' disks.
 pub(super) fn base(kit: &Kit<'_>) -> Result<PathBuf> {
     image(kit, "rootfs_ext4", "rootfs.ext4")
 }

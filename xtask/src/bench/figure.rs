@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What a figure is held to.
+/// Target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
     /// At most so many times the baseline.
@@ -15,9 +15,9 @@ pub(super) enum Target {
     Stated,
     /// Stated, with the baseline reached again afterwards, give or take so much.
     BackWithin {
-        /// Where it came to rest.
+        /// The value that it came to rest at.
         after: f64,
-        /// How far from the baseline that may be.
+        /// Allowed distance from the baseline.
         margin: f64,
     },
 }
@@ -30,7 +30,7 @@ pub(super) struct Figure {
     pub(super) value: f64,
     pub(super) baseline: Option<f64>,
     pub(super) target: Target,
-    /// What else was seen, in a sentence or two.
+    /// Further observations, in a sentence or two.
     pub(super) remark: String,
 }
 

@@ -10,10 +10,10 @@ use super::{client::Client, house::BenchDaemon, kit::Kit, restore::Template};
 
 const ROUNDS: usize = 7;
 const FORKS: usize = 20;
-/// What `fork_20` forks.
+/// Name of the machine that `fork_20` forks.
 const STEM: &str = "stem";
 const SOURCE: &str = "source";
-/// What the source's guest holds in memory besides itself.
+/// Memory that the source's guest uses besides itself, in MiB.
 const USED_MB: u64 = 50;
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {

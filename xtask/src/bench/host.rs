@@ -15,7 +15,7 @@ pub(super) struct Host {
     qemu: String,
     /// As nice(1) gives it; what others run meanwhile yields to a negative one.
     nice: i32,
-    /// What the daemon's own doctor says about KVM.
+    /// The doctor's finding about KVM.
     pub(super) kvm: String,
     accelerator: &'static str,
 }

@@ -1,5 +1,5 @@
-//! What group commit is worth. The store's own example measures both sides in
-//! turns; this takes the median of several runs of it.
+//! Gain by group commit. The store's own example measures both sides in turns; this takes the
+//! median of several runs of it.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is measured, built and found.
+//! Kit of a measurement: the programs that were built and found.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -59,7 +59,7 @@ impl<'r> Kit<'r> {
         Command::new(self.folder().join("examples").join(name))
     }
 
-    /// Whether a figure was asked for.
+    /// True when a figure was asked for.
     pub(crate) fn wants(&self, figure: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == figure)
     }

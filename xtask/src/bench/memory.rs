@@ -13,13 +13,13 @@ use super::{house::BenchDaemon, kit::Kit};
 
 const WORKSPACES: usize = 10;
 const EXECS: usize = 1_000;
-/// Of these at a time: a connection may have 256 requests in work.
+/// Requests at a time: a connection may have 256 in work.
 const IN_FLIGHT: usize = 250;
 /// Between the last deed and the look at what it left: the daemon gives memory
 /// back every ten seconds.
 const REST: Duration = Duration::from_secs(12);
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// What the allocator may keep, in MiB, and still count as back to idle.
+/// Memory that the allocator may keep, in MiB, and still count as back to idle.
 const MARGIN_MB: f64 = 4.0;
 
 pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
@@ -86,7 +86,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(figures.into_iter().filter(|figure| kit.wants(figure.name)).collect())
 }
 
-/// What was done, and the most memory that the process had meanwhile.
+/// Result of an action, and the most memory that the process had meanwhile.
 fn while_sampling<T>(pid: u32, act: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -24,7 +24,7 @@ const SAY_AGAIN: Duration = Duration::from_millis(20);
 /// The writable layer's set of descriptors.
 const TOP_SET: &str = "2";
 
-/// What the machines have in common.
+/// Common parts of the machines.
 pub(super) struct Template {
     words: Vec<String>,
     /// The snapshot's memory.

@@ -1,4 +1,4 @@
-//! What goes between the members of a team.
+//! Figures of messages between the members of a team.
 
 use std::time::Instant;
 

@@ -76,7 +76,7 @@ fn fill(folder: &Path) -> Result<usize> {
     Ok(bytes)
 }
 
-/// How long ripgrep takes, in ms, and how many lines match.
+/// Time that ripgrep takes, in ms, and number of lines that match.
 fn rg(folder: &Path) -> Result<(f64, usize)> {
     let mut command = Command::new("rg");
     let flags = ["--no-config", "--no-ignore", "--hidden", "--line-number", "--context", "2"];

@@ -11,7 +11,7 @@ use super::{Isolation, teller::Teller};
 const GOLDEN: &str = "golden";
 const PREFIX: &str = "try";
 const FORKS: usize = 8;
-/// What the preparation leaves in memory alone.
+/// File that the preparation leaves in memory alone.
 const NUMBERS: &str = "/dev/shm/numbers";
 const LAST_NUMBER: u64 = 20_000;
 

@@ -1,4 +1,4 @@
-//! What a person does next.
+//! Next steps for a person, at the end of the demonstration.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub(super) fn configuration(repo: &Repo, programs: &Programs, isolation: Isolati
     println!("{:#}", json!({ "mcpServers": { "hivekeep": server } }));
 }
 
-/// How to reach what was kept, and how to end it.
+/// Ways to reach the workspace that was kept, and to end it.
 pub(super) fn kept(house: &DemoDaemon) {
     let hivekeep = house.hivekeep();
     println!("\nKept in {}. Look at it with", house.folder().display());

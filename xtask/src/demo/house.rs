@@ -102,7 +102,7 @@ impl DemoDaemon {
         self.daemon.as_ref().map(Child::id)
     }
 
-    /// What a subcommand prints.
+    /// Output of a subcommand.
     pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
         let output = self.command(&self.hivekeep).args(arguments).output()?;
         ensure!(
@@ -114,7 +114,7 @@ impl DemoDaemon {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What a subcommand prints with `--json`.
+    /// Output of a subcommand with `--json`.
     pub(super) fn json(&self, arguments: &[&str]) -> Result<Value> {
         Ok(serde_json::from_str(&self.ask(&[arguments, &["--json"]].concat())?)?)
     }

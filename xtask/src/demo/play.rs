@@ -17,12 +17,12 @@ use crate::repo::Repo;
 
 /// The workspace's name.
 const WORKSPACE: &str = "demo";
-/// Where the sources are in it.
+/// Folder of the sources in the workspace.
 const FOLDER: &str = "/workspace/sources";
 /// The file that is edited, and what is put before its first line.
 const EDITED: &str = "config.toml";
 const NEW_LINE: &str = "# Edited in a workspace.\n";
-/// What is searched for.
+/// Text that is searched for.
 const NEEDLE: &str = "impl Family for ";
 /// Files in this folder are summed by a job.
 const SUMMED: &str = "src/";
@@ -245,7 +245,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What was acknowledged before the kill is there after it.
+    /// Checks that everything acknowledged before the kill is there after it.
     fn look_again(&mut self, sources: &Sources, edited: &str) -> Result<()> {
         let Self { client, teller, .. } = self;
         teller.step("everything is there", || {

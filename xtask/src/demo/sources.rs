@@ -12,7 +12,7 @@ use xshell::{Shell, cmd};
 /// The tracked files, unpacked on the host too.
 pub(super) struct Sources {
     shell: Shell,
-    /// Where they are unpacked.
+    /// Folder that the sources are unpacked in.
     folder: PathBuf,
     /// The archive that goes into the workspace.
     pub(super) archive: PathBuf,
@@ -73,7 +73,7 @@ impl Sources {
         found
     }
 
-    /// What `sha256sum` prints for the files of Rust below a folder.
+    /// Output of `sha256sum` for the files of Rust below a folder.
     pub(super) fn sums(&self, folder: &str) -> Result<String> {
         let paths = self.rust().map(|(path, _)| path).filter(|path| path.starts_with(folder));
         let sums = cmd!(self.shell, "sha256sum {paths...}").quiet().output()?.stdout;

@@ -10,7 +10,7 @@ use self::plan::{Change, Plan};
 
 const INSTALL: [&str; 4] = ["install", "-y", "--no-install-recommends", "-q"];
 
-/// What is asked for in one transaction.
+/// Packages that are asked for in one transaction.
 pub(super) struct Order<'a> {
     pub(super) packages: &'a [&'static str],
     /// Also unpack anew what dpkg believes to be there.
@@ -33,7 +33,7 @@ pub(super) fn update(shell: &Shell) {
     }
 }
 
-/// What a person types, after saying what it would do.
+/// Command line for a person, after a text that says what it would do.
 pub(super) fn line(shell: &Shell, order: &Order<'_>) -> String {
     // The lists may be missing before the update; then the names are the best guess.
     let arguments = match choose(shell, order) {

@@ -1,4 +1,4 @@
-//! What the daemon, its images and its tests take from the machine.
+//! Programs and packages that the daemon, its images and its tests need from the machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub(super) const NEEDS: [Need; 18] = [
     need("python3 -m ensurepip", "python3-venv", "the tests with the official clients"),
 ];
 
-/// What this machine lacks.
+/// Needs that this machine lacks.
 pub(crate) fn missing() -> Vec<Need> {
     NEEDS.into_iter().filter(|need| !present(need.what)).collect()
 }
@@ -57,7 +57,7 @@ pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
     packages
 }
 
-/// What they are, for people.
+/// Names of the needs, for people.
 pub(super) fn names(needs: &[Need]) -> String {
     needs.iter().map(|need| need.what).collect::<Vec<_>>().join(", ")
 }
@@ -70,10 +70,10 @@ fn present(what: &str) -> bool {
     }
 }
 
-/// What a need for a module begins with.
+/// Prefix of a need for a Python module.
 const PYTHON: &str = "python3 -m ";
 
-/// Whether the python in the path has a module.
+/// True when the python in the path has a module.
 fn imported(module: &str) -> bool {
     let mut python = Command::new("python3");
     python.args(["-c", &format!("import {module}")]).stdin(Stdio::null());
@@ -81,7 +81,7 @@ fn imported(module: &str) -> bool {
     python.status().is_ok_and(|status| status.success())
 }
 
-/// Whether a program is in the path, or in the folders that only root's path has.
+/// True when a program is in the path, or in the folders that only root's path has.
 pub(crate) fn program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administration = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(Into::into);

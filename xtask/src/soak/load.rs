@@ -23,10 +23,10 @@ pub(super) const CONFIG: &str = "isolation = \"sandbox\"\n\
 /// Workers with sandboxes, and sandboxes of each.
 const HOLDERS: usize = 4;
 const HELD: usize = 10;
-/// What takes a guest once through its file system's own journal: 16 MiB that are written for the
-/// first time, a few KiB with each sync, and over again from then on.
+/// Command that takes a guest once through its file system's own journal: 16 MiB that are written
+/// for the first time, a few KiB with each sync, and over again from then on.
 const THROUGH_THE_JOURNAL: &str = "for n in $(seq 1200); do echo $n > /root/round; sync; done";
-/// How long a machine stands, for its layers to be merged.
+/// Time that a machine is down, for its layers to be merged.
 const STANDS: Duration = Duration::from_secs(3);
 /// Some stops after each other have merged enough within this.
 const ALL_MERGED_IN: Duration = Duration::from_mins(5);
@@ -35,7 +35,7 @@ const STOPPED_EVERY: u64 = 40;
 /// Between two rounds of a worker: all of them together leave the host some air.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// How often each kind of work was done.
+/// Counts of each kind of work.
 #[derive(Default)]
 pub(super) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -53,7 +53,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What a worker does over and over.
+/// One round of a worker's work.
 type Round<'w> = Box<dyn FnMut(u64) -> Result<&'static str> + Send + 'w>;
 
 /// Starts all workers. Each ends with its round once `stop` says so.
@@ -149,7 +149,8 @@ fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
     }))
 }
 
-/// What deleted snapshots leave of a machine's disk is merged while it stands.
+/// Stops a machine for a while: the layers that deleted snapshots leave of its disk are merged
+/// meanwhile.
 fn stand(client: &Client, machine: &str) -> Result<()> {
     client.call("workspace_stop", with(machine, json!({})))?;
     sleep(STANDS);

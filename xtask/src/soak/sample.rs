@@ -1,4 +1,4 @@
-//! What a daemon holds, second by second.
+//! Samples of a daemon's memory, files and disk, second by second.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::bench::house::BenchDaemon;
 
-/// How much above its level after the first tenth a quantity may be at the end.
+/// Allowed ratio of a quantity's level at the end to that after the first tenth.
 const GROWTH: f64 = 1.1;
 
 /// One look.
@@ -21,7 +21,7 @@ pub(super) struct Sample {
 struct Quantity {
     name: &'static str,
     unit: &'static str,
-    /// What may come and go by chance, in that unit.
+    /// Random variation, in that unit.
     chance: f64,
     /// The same in a run whose first tenth is too short for caches to fill and whose last one is
     /// shorter than what comes and goes in minutes.
@@ -83,7 +83,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What a file or tree takes. Files come and go meanwhile: those that are gone count nothing.
+/// Bytes that a file or tree takes. Files come and go meanwhile: those that are gone count nothing.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
@@ -124,7 +124,7 @@ impl Series {
         values[values.len() / 2]
     }
 
-    /// Where it stands once the daemon has begun.
+    /// Level once the daemon has begun.
     pub(super) fn level(&self) -> f64 {
         self.tenth(1)
     }

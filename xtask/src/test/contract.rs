@@ -40,7 +40,7 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
     Ok(passed(text.lines().last().unwrap_or_default()))
 }
 
-/// Whether the frozen contract is what the reference says of the dialect, but for its name.
+/// True when the frozen contract is what the reference says of the dialect, but for its name.
 fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
     let mut wanted: Vec<Value> = serde_json::from_str(reference)?;
     wanted.retain(|row| row["dialect"] == dialect);

@@ -37,7 +37,7 @@ const EDITS: [(&str, &[(&str, &str)]); 2] = [
         )],
     ),
 ];
-/// What a thin tool may cost, tests not counted.
+/// Most lines of a thin tool, tests not counted.
 const MOST_LINES: usize = 80;
 const PATIENCE: Duration = Duration::from_secs(60);
 

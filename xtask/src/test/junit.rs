@@ -8,10 +8,10 @@ use roxmltree::{Document, Node};
 
 use crate::steps::Outcome;
 
-/// What a test prints, before the reason, when the host cannot run it.
+/// Prefix that a test prints before the reason when the host cannot run it.
 const SKIPPED: &str = "SKIPPED: ";
 
-/// What became of the tests.
+/// Counts of the tests' outcomes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: usize,
@@ -74,7 +74,7 @@ impl Tally {
     }
 }
 
-/// Why a test skipped itself.
+/// The reason why a test skipped itself.
 fn reason<'d>(case: Node<'d, '_>) -> Option<&'d str> {
     case.children()
         .filter(|node| node.has_tag_name("system-out") || node.has_tag_name("system-err"))

@@ -18,7 +18,7 @@ pub(super) fn build(repo: &Repo) -> Result<Outcome> {
     Ok(passed(""))
 }
 
-/// Which tests run, and on what.
+/// Scope of a test run: the tests, and the machine they run on.
 pub(super) struct Scope<'a> {
     /// Only tests whose name contains this.
     pub(super) filter: Option<&'a str>,

@@ -47,7 +47,7 @@ pub(super) fn check(repo: &Repo) -> Result<Outcome> {
     Ok(skipped.map_or_else(|| passed(PROVEN), Outcome::Skipped))
 }
 
-/// What this machine lacks to make root file systems.
+/// The things that this machine lacks to make root file systems.
 fn lacking() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a root file system is made and entered as root".to_owned());
@@ -57,7 +57,7 @@ fn lacking() -> Option<String> {
     missing.map(|name| format!("{name} is not there: cargo xtask setup"))
 }
 
-/// Why something did not run; `None` when it ran and holds.
+/// The reason why something did not run; `None` when it ran and holds.
 type Skipped = Option<String>;
 
 fn twelve(folder: &Path, archive: &Archive) -> Result<Skipped> {
@@ -79,8 +79,8 @@ fn thirteen(folder: &Path, archive: &Archive) -> Result<Skipped> {
     Ok(None)
 }
 
-/// What is missing is said, one run brings it, a second finds nothing to do, and what
-/// somebody deleted behind dpkg's back comes back.
+/// Checks that missing things are named, that one run brings them, that a second finds nothing to
+/// do, and that a file deleted behind dpkg's back comes back.
 fn nothing_is_there(root: &Root, name: &str) -> Result<()> {
     ensure!(root.read("etc/os-release")?.contains(name), "this is not {name}");
     let told = root.setup(&["--check"], User::Root)?.refused()?;

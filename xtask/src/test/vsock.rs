@@ -1,4 +1,4 @@
-//! What the tests of the vsock carriers need beside the daemon.
+//! Requirements of the vsock carriers' tests beside the daemon.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What apt-get would do, read from its simulation.
+//! Plan of apt-get, read from its simulation.
 
 /// A package that is there, and what becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) struct Change {
     pub(super) to: Option<String>,
 }
 
-/// What becomes of the packages that are there; new ones harm nobody.
+/// Changes to the packages that are there; new ones harm nobody.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
@@ -49,7 +49,7 @@ impl Plan {
         self.changes.iter().filter(|change| change.to.is_none())
     }
 
-    /// Those of `needed` that would be gone.
+    /// Packages of `needed` that would be removed.
     pub(super) fn takes_away(&self, needed: &[&str]) -> Vec<&str> {
         let removed = self.removed().map(|change| change.package.as_str());
         removed.filter(|package| needed.contains(package)).collect()

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-/// Those of QEMU's packages that are asked for by need.
+/// QEMU's packages, which are asked for by need.
 pub(super) const QEMU: [&str; 2] = ["qemu-system-x86", "qemu-utils"];
 
 /// Arguments after `install`, in the order in which they are to be tried.

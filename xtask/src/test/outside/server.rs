@@ -85,7 +85,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What tells a client where it is.
+    /// Variables that tell a client the server's place.
     pub(super) fn environment(&self) -> &[(&'static str, PathBuf)] {
         &self.environment
     }

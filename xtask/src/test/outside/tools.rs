@@ -9,7 +9,7 @@ use xshell::{Cmd, Shell, cmd};
 
 use crate::repo::Repo;
 
-/// Where the programs are.
+/// Paths of the programs.
 pub(super) struct Tools {
     shell: Shell,
     python: PathBuf,
@@ -85,7 +85,7 @@ impl Tools {
     }
 }
 
-/// Whether what is installed was installed from these pins.
+/// True when the installed programs were installed from these pins.
 fn installed(pins: &Path, folder: &Path) -> Result<bool> {
     for pin in PINS {
         let wanted = fs::read(pins.join(pin)).with_context(|| format!("tests/clients/{pin}"))?;

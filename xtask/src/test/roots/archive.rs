@@ -5,10 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What signs Debian's archive, here and in every Debian.
+/// Key that signs Debian's archive, here and in every Debian.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// How apt reaches it, in apt's own syntax.
+/// Options by which apt reaches the archive, in apt's own syntax.
 const ACQUIRE: [&str; 4] =
     ["Acquire::http", "Acquire::https", "Acquire::Check-", "Acquire::Retries"];
 
@@ -58,7 +58,7 @@ fn parts(targets: &str) -> BTreeSet<(String, String)> {
     targets.lines().filter_map(part).collect()
 }
 
-/// What a program writes.
+/// Output of a program.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);

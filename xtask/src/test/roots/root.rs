@@ -12,10 +12,10 @@ use super::archive::Archive;
 /// Nothing in a root file system takes longer.
 const LIMIT_SECS: &str = "600";
 
-/// What is taken over of this machine's environment: the way to the archive.
+/// Variables taken over from this machine's environment: the way to the archive.
 const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
 
-/// Who runs a program.
+/// User who runs a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
     Root,
@@ -29,7 +29,7 @@ pub(super) struct Root {
     log: PathBuf,
 }
 
-/// What a program in it said and how it ended.
+/// Output of a program in the root file system, and its exit status.
 #[must_use]
 pub(super) struct Said {
     what: String,
@@ -122,12 +122,12 @@ impl Root {
 }
 
 impl Said {
-    /// What it said, when it did what it was asked.
+    /// Output of a program that succeeded.
     pub(super) fn done(self) -> Result<String> {
         self.ended(true)
     }
 
-    /// What it said, when it refused.
+    /// Output of a program that refused.
     pub(super) fn refused(self) -> Result<String> {
         self.ended(false)
     }
