@@ -5,21 +5,22 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum ExitHow {
     /// By itself.
     Exited {
-        /// Its exit code.
+        /// The exit code.
         code: i32,
     },
     /// By a signal.
     Signaled {
-        /// Its number.
+        /// The signal's number.
         signal: i32,
     },
-    /// It is gone, but was no child of this daemon, so the kernel tells nobody how.
+    /// The process is gone, but was not a child of this daemon, so the kernel reports its end to
+    /// nobody.
     Unknown,
 }
 
@@ -36,9 +37,9 @@ impl fmt::Display for ExitHow {
 /// The end of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineExit {
-    /// How.
+    /// The kind of end.
     pub how: ExitHow,
-    /// When it was noticed.
+    /// Time at which the end was noticed.
     pub at: DateTime<Utc>,
     /// The end of its stderr, at most 4 KiB.
     pub stderr_tail: String,

@@ -45,7 +45,7 @@ impl Trash {
             return Ok(());
         }
         let (Some(root), Some(name)) = (dir.parent(), dir.file_name()) else {
-            return Err(Error::BadPlan(format!("{} stands in no folder", dir.display())));
+            return Err(Error::BadPlan(format!("{} has no parent folder", dir.display())));
         };
         if folders::owner(dir).is_none() {
             return Err(Error::BadPlan(format!("{} is not a machine's folder", dir.display())));

@@ -31,7 +31,7 @@ fn bench(guest: &Path) -> Result<Bench, Error> {
     Ok(Bench { dir, driver, plan })
 }
 
-/// The same over a tree of a static busybox alone.
+/// A bench over a tree of a static busybox alone.
 fn bench_of_busybox() -> Result<Bench, String> {
     let busybox = tools::find(Path::new("busybox"), "apt-get install busybox-static")
         .map_err(|error| error.to_string())?;

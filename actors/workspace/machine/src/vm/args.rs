@@ -30,7 +30,7 @@ pub(super) struct Fds {
     pub(super) ram: RawFd,
     /// The disk's writable layer.
     pub(super) top: RawFd,
-    /// Its frozen layers, oldest first.
+    /// Frozen layers of the disk, oldest first.
     pub(super) layers: Vec<RawFd>,
     /// The image that the oldest layer stands on.
     pub(super) base: RawFd,
@@ -56,7 +56,7 @@ pub(super) enum Processor {
     WithCx16,
 }
 
-/// What the command line needs besides the plan.
+/// Inputs of the command line besides the plan.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     pub(super) accelerator: AcceleratorKind,

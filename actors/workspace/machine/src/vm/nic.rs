@@ -21,7 +21,7 @@ pub(super) const NIC: &str = "nic";
 /// The kind of device, which is part of a machine's shape. The guest is not asked to announce
 /// itself after a restore: it would do so as the machine that was saved.
 pub(super) const DEVICE: &str = "virtio-net-device,guest_announce=off";
-/// Of an interface that is there for the sake of a saved state alone.
+/// MAC of an interface that exists for the sake of a saved state alone.
 const UNUSED_MAC: [u8; 6] = [0x02, 0x68, 0, 0, 0, 0];
 
 /// The values of `-netdev` and `-device`. `tap` is the number of the end's descriptor.
@@ -52,7 +52,7 @@ fn user(place: &Attachment, forwards: &[PortForward]) -> String {
     value
 }
 
-/// What of a forward is the host's, as QEMU writes it.
+/// The host's part of a forward, as QEMU writes it.
 pub(super) fn host_end(forward: &PortForward) -> String {
     let transport = match forward.transport {
         Transport::Tcp => "tcp",
@@ -66,7 +66,7 @@ pub(super) fn rule(forward: &PortForward, guest: impl std::fmt::Display) -> Stri
     format!("{}-{guest}:{}", host_end(forward), forward.guest_port)
 }
 
-/// What a machine of this plan is saved with.
+/// The interface that a machine of this plan is saved with.
 pub(super) fn saved(plan: &Plan) -> SavedNic {
     match plan.nic.as_ref().map(|nic| &nic.end) {
         None => SavedNic::None,

@@ -1,4 +1,5 @@
-//! Guest memory outside the guest: made, copied while it runs, kept, loaded.
+//! Guest memory outside of the guest: sealed memory images that are made, copied while the guest
+//! runs, kept, and loaded.
 
 mod cache;
 mod map;
@@ -39,7 +40,7 @@ impl Sealed {
         Ok(Self(memfd))
     }
 
-    /// For a machine.
+    /// A descriptor of the image, for a machine.
     pub(super) fn fd(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }
@@ -62,14 +63,14 @@ impl Sealed {
     }
 }
 
-/// A copy in the making, of memory that may still change.
+/// A copy in progress, of memory that may still change.
 #[derive(Debug)]
 pub(super) struct Copy {
     source: OwnedFd,
     from: Mapping,
     target: OwnedFd,
     to: Mapping,
-    /// One bit a page: it is in the target.
+    /// Bitmap of pages: a set bit says that the page is in the target.
     known: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Saving a machine.
+//! Live snapshot of a machine: its disk alone, or its disk and memory.
 //!
 //! ```text
 //!  running │ copy memory, open the new layer │ stop │ new layer on, device state,  │ cont │ write, sync
@@ -32,10 +32,10 @@ use crate::{
     SnapshotFolder, layer,
 };
 
-/// As much as an unprivileged process may have.
+/// Size of a pipe: as much as an unprivileged process may have.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// A copy that is worked on in blocking threads, one at a time.
+/// A copy that blocking threads work on, one at a time.
 type Shared = Arc<Mutex<Copy>>;
 
 /// Refuses machines that cannot be saved.
@@ -124,7 +124,8 @@ async fn open_layer(control: &Control, plan: &Plan, new_top: &Path) -> Result<()
     control.open_layer(new_top).await
 }
 
-/// Whether the layer is read-only now; it is as good as frozen if not, since nothing writes it.
+/// Makes the layer read-only; true on success. A failure does no harm, since nothing writes the
+/// layer any more.
 async fn freeze(control: &Control, old: &Disk) -> bool {
     let frozen = control.freeze(old).await;
     if let Err(error) = &frozen {
@@ -150,9 +151,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(Error::lost_task)?
 }
 
-/// What a pause gave.
+/// State that a pause produced.
 struct State {
-    /// Bytes of memory that were copied in it.
+    /// Bytes of memory that were copied during the pause.
     copied: u64,
     /// The whole state on its way into a memfd; `None` if the devices' went into their file.
     receiver: Option<JoinHandle<io::Result<OwnedFd>>>,
@@ -192,7 +193,7 @@ async fn receive() -> Result<(OwnedFd, JoinHandle<io::Result<OwnedFd>>), Error> 
     Ok((into, receiver))
 }
 
-/// What is known before the guest is stopped.
+/// Facts that are known before the guest is stopped.
 struct Still {
     was: Run,
     is_to_attach: bool,

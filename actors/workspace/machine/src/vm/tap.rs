@@ -1,4 +1,4 @@
-//! What the driver itself has to know about taps.
+//! Taps: checks of those that the driver is given, and one that leads nowhere.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,14 +21,14 @@ pub(super) fn check(tap: impl AsFd) -> Result<(), Error> {
     let fd = tap.as_fd().as_raw_fd();
     // SAFETY: TUNGETIFF writes an `ifreq`, which outlives the call.
     checked(unsafe { libc::ioctl(fd, libc::TUNGETIFF, &raw mut request) })
-        .map_err(|error| bad(format!("ends in no tap: {error}")))?;
+        .map_err(|error| bad(format!("does not end in a tap: {error}")))?;
     // SAFETY: the request filled in the flags.
     let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
     if flags & FLAGS == FLAGS { Ok(()) } else { Err(bad("ends in a tap without headers".into())) }
 }
 
-/// A tap in a network of its own, where nothing else is, and down. It ends with the descriptor.
-/// Needs CAP_SYS_ADMIN, as every tap of a network of ours does.
+/// A tap that is down, in a network namespace of its own where nothing else is. It ends with the
+/// descriptor. Needs CAP_SYS_ADMIN, as every tap in a namespace of ours does.
 pub(super) fn lost() -> Result<OwnedFd, Error> {
     let make = || in_new_network("lost", || Ok(()));
     let made = thread::Builder::new().name("lost-tap".into()).spawn(make);

@@ -15,7 +15,7 @@ use crate::spawn::{self, Spawn};
 use crate::{Error, Plan, folders, tools};
 
 pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
-/// How long it may take to make its socket.
+/// Time that the helper may take to make its socket.
 const START_WAIT: Duration = Duration::from_secs(5);
 
 /// A running helper, and QEMU's connection to it.
@@ -24,13 +24,13 @@ pub(super) struct Helper {
     pub(super) device: OwnedFd,
 }
 
-/// Where the host connects; the helper makes it.
+/// Path of the socket that the host connects to; the helper makes it.
 pub(super) fn uds_path(folders: &Folders) -> PathBuf {
     folders.vsock_dir().join("host")
 }
 
-/// What the guest may have on its way to the host: as much as the guest's own buffer, Linux's
-/// default. More would stall: newer guest kernels never have more on the way than their own
+/// Bytes that the guest may have on their way to the host: as many as the guest's own buffer,
+/// Linux's default. More would stall: newer guest kernels never have more on the way than their own
 /// buffer holds, while the helper frees room only once three quarters of this were used.
 const TX_BUFFER_BYTES: u32 = 256 << 10;
 

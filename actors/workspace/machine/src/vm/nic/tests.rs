@@ -51,7 +51,7 @@ async fn set(link: &Link, place: &Attachment) -> NetworkSet {
     told
 }
 
-/// What a guest's server says to whoever connects. Retries while nobody listens yet.
+/// Text that a guest's server sends to each client. Retries while nobody listens yet.
 fn greeting(to: impl Into<SocketAddr>) -> std::io::Result<String> {
     let (to, end) = (to.into(), std::time::Instant::now() + Duration::from_secs(20));
     loop {

@@ -1,4 +1,4 @@
-//! Memory images that were loaded not long ago, so that many forks load and share one.
+//! Cache of memory images, so that many forks load and share one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use uuid::Uuid;
 use super::Sealed;
 use crate::Error;
 
-/// How long an image is kept after its last use.
+/// Time that an image is kept after its last use.
 const KEEP: Duration = Duration::from_secs(60);
 /// Most images kept at once; the one that was used longest ago goes first.
 const MAX_IMAGES: usize = 8;
 
 type Cell = Arc<OnceCell<Arc<Sealed>>>;
 
-/// By the id of the memory image. Clones are one cache.
+/// Images by the id of their memory image. Clones are one cache.
 #[derive(Debug, Clone, Default)]
 pub(in crate::vm) struct RamCache {
-    /// Held for a lookup, never across an await.
+    /// Locked for a lookup, never across an await.
     images: Arc<Mutex<HashMap<Uuid, (Cell, Instant)>>>,
 }
 

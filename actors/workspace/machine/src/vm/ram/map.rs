@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Of x86.
+/// Page size of x86.
 pub(super) const PAGE_BYTES: usize = 4096;
 static ZERO_PAGE: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
@@ -59,7 +59,7 @@ impl Mapping {
         unsafe { self.at.as_ptr().add(page * PAGE_BYTES) }
     }
 
-    /// Whether the page holds nothing but zeroes.
+    /// True when the page holds nothing but zeroes.
     pub(super) fn is_zero(&self, page: usize) -> bool {
         same(self.page(page), ZERO_PAGE.as_ptr())
     }

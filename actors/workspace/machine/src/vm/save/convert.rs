@@ -1,4 +1,5 @@
-//! From a whole state, as a machine with private memory gives it, to memory and devices apart.
+//! Conversion of a whole state, as a machine with private memory gives it, to memory and devices
+//! apart.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
