@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Options, swarm::SwarmSaga};
 
-/// See the module.
+/// State that all actors of this crate share.
 pub struct SwarmShared {
     pub(crate) options: Options,
     pub(crate) journal: Journal,

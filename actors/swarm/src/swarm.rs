@@ -195,7 +195,7 @@ pub(crate) fn event(id: SwarmId, kind: &str, data: serde_json::Value) -> NewEven
     NewEvent { kind: kind.to_owned(), subject: id.to_string(), data }
 }
 
-/// As many as processors, and one beside another at the least.
+/// Number of tasks that start at once: as many as processors, and at least two.
 fn starts_at_once() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get().max(2))
 }

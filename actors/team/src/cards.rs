@@ -23,7 +23,7 @@ use crate::{
     tasks::Load,
 };
 
-/// For the first cards, before the team is ready.
+/// Time limit of the first cards, before the team is ready.
 const AT_CREATION: Duration = Duration::from_secs(10);
 
 /// A member's card.
@@ -38,7 +38,7 @@ pub(crate) struct Card {
     parent_team: Option<String>,
     workspace_id: Option<WorkspaceId>,
     workspace_name: String,
-    /// As the member's `agent_status`.
+    /// Status of the member, as in its `agent_status`.
     status: String,
     reason: Option<String>,
     workspace_state: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Card {
 /// Ways to reach the member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Endpoints {
-    /// In the network of its team.
+    /// Address in the network of its team.
     ip: Option<String>,
     message: Message,
 }

@@ -12,28 +12,28 @@ use crate::{
     teams::{Inner, Msg},
 };
 
-/// For an actor to say what it is.
+/// Time limit of an actor's answer about itself.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For a look at all members.
+/// Time limit of a look at all members.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// A team at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Picture {
-    /// Its name.
+    /// The team's name.
     pub name: String,
-    /// Its id, the subject of its events.
+    /// The team's id, the subject of its events.
     pub team_id: TeamId,
     /// `creating`, `ready` or `destroying`.
     pub state: String,
-    /// Its members, in the order of its plan.
+    /// The team's members, in the order of its plan.
     pub members: Vec<Seen>,
 }
 
 /// A member of a [`Picture`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seen {
-    /// As `status` tells it.
+    /// The member, as `status` shows it.
     pub member: TeamMember,
     /// The messages in its inbox, the oldest first; absent when the inbox could not be asked, or
     /// is not made.

@@ -95,7 +95,7 @@ pub(super) enum Upward {
     Drop,
 }
 
-/// After a loss: what the client is told, and what the next daemon is.
+/// Consequences of a lost daemon: messages for the client, and for the next daemon.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Loss {
     /// Lines for the client.
@@ -104,12 +104,12 @@ pub(super) struct Loss {
     pub(super) again: Vec<Vec<u8>>,
 }
 
-/// Something that the client wants to hear of, for a daemon that does not know it.
+/// A subscription of the client, for a daemon that does not know it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     /// A request with an id of our own.
     pub(super) request: Vec<u8>,
-    /// For the client: nobody saw whether it changed meanwhile.
+    /// A notification for the client: nobody saw whether the document changed meanwhile.
     pub(super) updated: Vec<u8>,
 }
 

@@ -20,7 +20,7 @@ const UNKNOWN: &str = "unknown";
 /// The event of a task that has written something.
 const PROGRESS: &str = "task.progress";
 
-/// See the module.
+/// View of a team, built from a snapshot and events.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     pub(super) name: String,

@@ -23,14 +23,14 @@ use crate::{
 
 /// Events of the daemon before the picture that are read for what happened lately.
 const BEFORE: u64 = 2_000;
-/// Between two looks when nothing happens. Each look is a call for each member.
+/// Pause between two looks when nothing happens. Each look is a call for each member.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// After each look, so that a hundred tasks that end at once are not a hundred looks.
+/// Pause after each look, so that a hundred tasks that end at once are not a hundred looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
-/// Wishes for a look that wait; more are as good as these.
+/// Bound of requests for a look that wait; more are as good as these.
 const LOOKS_WAITING: usize = 16;
-/// Before a daemon that went away is tried again, and between two pictures with what happened
-/// lately: a daemon that answers and tells no events would be asked without a pause.
+/// Pause before a daemon that went away is tried again, and between two snapshots with recent
+/// events: a daemon that answers and sends no events would be asked without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Messages of the feed.

@@ -19,9 +19,9 @@ use super::{
 use crate::codes;
 use crate::tools::{SwarmWorkerKept, SwarmWorkerLeft};
 
-/// For removing all forks: a machine may be starting, or stopping, and others come first.
+/// Time limit of removing all forks: a machine may be starting, or stopping, and others come first.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Before what could not be removed is tried again, and at most, doubling.
+/// Pause before failed removals are tried again: the first, and the longest after doublings.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// Removals at a time.

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::SwarmSaga;
 use crate::codes;
 
-/// For a machine to be looked at, or started again.
+/// Time limit of looking at a machine, or starting it again.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two looks at something that changes by itself.
+/// Pause between two looks at something that changes by itself.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// A workspace of the swarm's session, as one task or the merge works with it.

@@ -17,9 +17,9 @@ use super::{
 use crate::codes;
 use crate::tools::SwarmMerge;
 
-/// For the merge, and for another one into the same target that comes first.
+/// Time limit of the merge, and of another one into the same target that comes first.
 const PATIENCE: Duration = Duration::from_secs(1800);
-/// For machines that are down or cannot be reached, all of them.
+/// Time limit for machines that are down or cannot be reached, all of them together.
 const REACHING: Duration = Duration::from_secs(300);
 
 impl SwarmSaga {

@@ -22,17 +22,17 @@ use super::{
 };
 use crate::codes;
 
-/// For making a fork.
+/// Time limit of making a fork.
 const FORKING: Duration = Duration::from_secs(600);
-/// For everything else that is asked of a fork at once: its machine may have to be started again.
+/// Time limit of every other request to a fork: its machine may have to be started again.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two attempts at a removal.
+/// Pause between two attempts at a removal.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For a result, beyond the task's own limit.
+/// Time limit of a result, beyond the task's own limit.
 const GRACE: Duration = Duration::from_secs(300);
-/// For the result of a task that was told to stop.
+/// Time limit of the result of a cancelled task.
 const STOPPING: Duration = Duration::from_secs(30);
-/// For an attempt at removing a fork that nobody needs any more.
+/// Time limit of an attempt at removing a fork that nobody needs any more.
 const REMOVING: Duration = Duration::from_secs(30);
 /// Longest that a task on its way to its beginning keeps others from theirs.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const HOLDING: Duration = Duration::from_secs(600);
 
 /// The reason why a task has no result.
 enum TaskFault {
-    /// Nothing can be recorded.
+    /// The swarm's log cannot record anything.
     Unrecorded(LogError),
     /// This task fails, and no other.
     Task(ToolError),
@@ -345,7 +345,7 @@ impl SwarmSaga {
         Ok(page.results.into_iter().find(|result| result.task_id == id))
     }
 
-    /// For the swarm's session; what is cancelled is the swarm.
+    /// Caller on behalf of the swarm's session; a cancellation is the swarm's.
     fn caller(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
         OnBehalfOf {
             cancel: self.handle.cancelled().child_token(),

@@ -27,9 +27,9 @@ use crate::{
     tools::{SwarmResult, SwarmRun},
 };
 
-/// For what only decides.
+/// Time limit of questions that only decide.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Before the call's deadline: the answer that says how to go on has to arrive.
+/// Margin before the call's deadline: the answer that says how to continue has to arrive.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Swarms {

@@ -17,7 +17,7 @@ const MAX_ID_BYTES: usize = 128;
 const MAX_PATH_BYTES: usize = 4096;
 /// Most variables of one command, as in the guest.
 const MAX_ENV_VARS: usize = 1024;
-/// As in the guest.
+/// Longest time limit, as in the guest.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 const FIELDS: &str = "task_id, command, workdir, env, timeout_secs";
@@ -31,9 +31,9 @@ pub struct Assignment {
     pub command: String,
     /// Working directory; the guest's choice if absent.
     pub workdir: Option<String>,
-    /// On top of the workspace's own.
+    /// Variables on top of the workspace's own.
     pub env: BTreeMap<String, String>,
-    /// From its start.
+    /// Time limit from the task's start.
     pub timeout_secs: u64,
 }
 

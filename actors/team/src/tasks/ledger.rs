@@ -84,7 +84,7 @@ pub enum Refused {
 
 #[derive(Debug, Clone)]
 enum Place {
-    /// Without a result; its number among those.
+    /// A task without a result; its number among those.
     Open(u64),
     Waits(Arc<StoredResult>),
     Known,
@@ -94,7 +94,7 @@ enum Place {
 #[derive(Debug, Clone, Default)]
 pub struct TaskLedger {
     places: HashMap<String, Place>,
-    /// In the order of their arrival.
+    /// Open tasks, in the order of their arrival.
     open: BTreeMap<u64, Arc<Task>>,
     arrivals: u64,
     open_bytes: usize,

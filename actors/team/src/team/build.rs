@@ -20,7 +20,7 @@ use crate::{
     shared::{OnBehalfOf, TeamShared},
 };
 
-/// For what was told to stop to do so: a machine that is booting is not asked.
+/// Time that cancelled work may take to stop: a machine that is booting is not asked.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// Members that are made, which is recorded.

@@ -19,9 +19,10 @@ use crate::{
     tasks,
 };
 
-/// For removing one member: a machine may be starting, or stopping, and others come first.
+/// Time limit of removing one member: a machine may be starting, or stopping, and others come
+/// first.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Before an actor that is being started is asked again.
+/// Pause before an actor that is being started is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// A member that was to be removed.
 #[derive(Debug, Clone)]
@@ -35,9 +36,9 @@ pub(crate) struct Gone {
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) state: Arc<State>,
-    /// In the plan's order.
+    /// Members in the plan's order.
     pub(crate) members: Vec<Gone>,
-    /// Whatever else stands in the way.
+    /// Any other obstacle.
     pub(crate) error: Option<ToolError>,
     /// Set when cards could not be removed.
     pub(crate) cards: Option<TeamCards>,

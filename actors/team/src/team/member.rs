@@ -45,9 +45,9 @@ const PART: usize = 3;
 /// Ends when a decision is durable.
 pub(crate) type Written = BoxFuture<'static, Result<(), LogError>>;
 
-/// Something that happened to a member beside the mailbox.
+/// Event of a member from outside of the mailbox.
 pub(crate) enum Event {
-    /// Something that was decided is durable.
+    /// A decision is durable.
     Written,
     /// A log has ended.
     Failed(LogError),

@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// For the logs of one message to write it. Above the journal's own deadline for whoever waits for
-/// it.
+/// Time limit of the logs of one message to write it. Above the journal's own deadline for whoever
+/// waits for it.
 const PATIENCE: Duration = Duration::from_secs(35);
-/// For all members but the sender.
+/// Receiver that stands for all members but the sender.
 const ALL: &str = "*";
 
 /// A message that a member sends.

@@ -18,9 +18,9 @@ use crate::{
     shared::{OnBehalfOf, TeamShared},
 };
 
-/// For a team to say what it is.
+/// Time limit of a team's answer about itself.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For a look at the workspaces that a session owns.
+/// Time limit of a look at the workspaces that a session owns.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// A session that owns the members' workspaces wants the team.

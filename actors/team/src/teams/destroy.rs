@@ -12,7 +12,7 @@ use crate::{
     team::{self, Ended, View, operate},
 };
 
-/// For what only decides or writes a record.
+/// Time limit of questions that only decide or write a record.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 impl Teams {

@@ -27,10 +27,10 @@ const MAX_CONTENT_BYTES: usize = 256 * 1024;
 /// The type of message that is a task.
 const TASK: &str = "task_assignment";
 const DEFAULT_LIMIT: usize = 10;
-/// For an answer to leave the daemon: a client that does not read keeps nothing from others for
-/// longer.
+/// Time limit for an answer to leave the daemon: a client that does not read keeps nothing from
+/// others for longer.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
-/// For a team to answer what it decides at once.
+/// Time limit of an answer of a team that it can decide at once.
 const PATIENCE: Duration = Duration::from_secs(35);
 
 impl Teams {

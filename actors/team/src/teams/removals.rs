@@ -15,12 +15,12 @@ const MOST_WAITING: usize = 16;
 
 type Outcome = Result<TeamResult, ToolError>;
 
-/// See the module.
+/// Table of the removals that run, and of the calls that wait.
 #[derive(Default)]
 pub(crate) struct Removals {
     /// Calls and records that keep a team closed.
     closers: HashMap<TeamId, usize>,
-    /// By the topmost team of each, the last one.
+    /// The last removal of each topmost team.
     last: HashMap<TeamId, Arc<watch::Sender<Option<Outcome>>>>,
     waiting: Vec<(TeamId, oneshot::Sender<()>)>,
 }
@@ -38,7 +38,7 @@ impl Removal {
 }
 
 impl Removals {
-    /// Somebody wants these removed.
+    /// Marks these teams as closed, once more for each caller.
     pub(crate) fn close(&mut self, ids: &[TeamId]) {
         for id in ids {
             *self.closers.entry(*id).or_default() += 1;

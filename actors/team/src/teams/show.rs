@@ -12,7 +12,7 @@ use crate::{
     team::{self, operate},
 };
 
-/// For a team to say what it is.
+/// Time limit of a team's answer about itself.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Teams {

@@ -49,7 +49,7 @@ pub struct StoredResult {
     pub stdout: TaskText,
     /// The beginning of its stderr.
     pub stderr: TaskText,
-    /// From its start to its end.
+    /// Time from the task's start to its end.
     pub elapsed_ms: u64,
     /// Bytes that it takes, recorded.
     pub bytes: usize,

@@ -34,7 +34,7 @@ const PUTS: usize = 16;
 const ACKNOWLEDGED: usize = 500;
 /// Pages of one reading; a guest has not more results than these hold.
 const PAGES: usize = 60;
-/// For the list of workspaces.
+/// Time limit of the list of workspaces.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Something that came back from a guest, or about it.
@@ -80,7 +80,7 @@ pub(super) struct TaskSync {
     again: bool,
     /// The number from which on results are read.
     after: u64,
-    /// Something failed: wait for a hint.
+    /// True after a failure: wait for a hint.
     held_up: bool,
     /// A result that only a put tells had no room: nothing is put until there is some.
     crowded: bool,
@@ -88,14 +88,14 @@ pub(super) struct TaskSync {
     unawaited: bool,
     /// Results whose guest was not told yet that they are kept.
     owed: BTreeSet<String>,
-    /// As the guest said last.
+    /// Number of running tasks, as the guest said last.
     pub(super) running: usize,
     /// The last failure.
     pub(super) trouble: Option<String>,
 }
 
 impl TaskSync {
-    /// For results of which the guest may not know that they are kept.
+    /// Begins with results of which the guest may not know that they are kept.
     pub(super) fn new(owed: Vec<String>) -> Self {
         Self { owed: owed.into_iter().collect(), ..Self::default() }
     }
