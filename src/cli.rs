@@ -1,4 +1,4 @@
-//! The command line: a file a subcommand.
+//! Command line: one file per subcommand.
 
 mod backup;
 mod call;

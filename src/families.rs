@@ -48,7 +48,7 @@ macro_rules! functions {
             codes
         }
 
-        /// What clients are told of each, in the order of the list.
+        /// Instructions of each family for clients, in the order of the list.
         pub(crate) const INSTRUCTIONS: &[&str] = &[$(<$family>::INSTRUCTIONS,)+];
 
         /// Mounts all, or says which one could not be.

@@ -1,8 +1,8 @@
-//! A reader that hashes: what is read through it is counted and hashed on the way.
+//! Hashing reader: counts and hashes the bytes that are read through it.
 
 use std::io::{self, Read};
 
-/// See the module.
+/// Reader that counts and hashes its bytes.
 pub(super) struct Hashed<R> {
     pub(super) inner: R,
     pub(super) hasher: blake3::Hasher,

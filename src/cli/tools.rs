@@ -24,7 +24,7 @@ pub struct Args {
     /// Print MCP tool objects as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a page a family, and an index, into this folder.
+    /// Write one page per family, and an index, into this folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["tool", "family", "json"])]
     write: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The journal's place in the tree.
+//! Journal's place in the supervision tree.
 //!
 //! The journal is a thread that no supervisor sees; this actor stands for it.
 //! Handles on a journal that stopped refuse everything for good, and the whole

@@ -1,4 +1,4 @@
-//! The doors while they are open.
+//! Open doors: serving clients until the daemon stops.
 
 use std::{sync::Arc, time::Duration};
 

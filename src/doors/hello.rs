@@ -16,7 +16,7 @@ pub enum Hello {
         /// The form in which tool names are listed.
         #[serde(default)]
         tool_names: ToolNames,
-        /// The session to go on with, if it is still there.
+        /// The session to resume, if it is still there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resume: Option<SessionId>,
     },

@@ -1,4 +1,4 @@
-//! Brings the kernel to the plan, from whatever is there.
+//! Reconciler: brings the kernel to the plan, from whatever is there.
 
 mod changes;
 mod generation;

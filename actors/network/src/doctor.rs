@@ -1,4 +1,4 @@
-//! For `hivekeep check`: what a network needs, and whether this kernel keeps what is promised.
+//! Host check of the network: the needs of a bridge, and the promises that this kernel keeps.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Names for guests: a small forwarder on the gateway's address.
+//! DNS forwarder for guests, on the gateway's address.
 //!
 //! ```text
 //! guest ─ query ─► who asks? ─► how often? ─► may it? ─► upstream ─► open what it may reach ─► answer

@@ -1,4 +1,4 @@
-//! The one way of a call, in one order, for every door.
+//! Dispatcher: the one path of a call, in one order, for every door.
 //!
 //! | step | file | refuses with |
 //! |---|---|---|

@@ -3,7 +3,7 @@
 //! ```text
 //! swarms ── swarm*      a saga for each
 //! ```
-//! A swarm is planned in the journal before anything is made, and gone on with until it is over,
+//! A swarm is planned in the journal before anything is made, and continued until it is over,
 //! whatever dies in between. Forks are made, looked at, merged and removed through the daemon's own
 //! tools, in the session that the swarm belongs to: this crate knows no other actor's.
 #![warn(missing_docs)]

@@ -9,7 +9,7 @@
 //! the team belongs to: this crate knows no other actor's.
 //!
 //! A team is planned in the journal before anything is made. A plan that did not come to its end
-//! is undone, a removal that did not is gone on with, whatever died in between.
+//! is undone, a removal that did not is continued, whatever died in between.
 
 pub mod api;
 mod cards;

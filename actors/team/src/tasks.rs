@@ -1,4 +1,4 @@
-//! A member's tasks: what was assigned, how it is known, what became of it. Pure.
+//! Tasks of a member: their ledger, their state in the guest, their results. Pure.
 //!
 //! ```text
 //!  assigned ─► put into the guest ─► … ─► its result read ─► recorded

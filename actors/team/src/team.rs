@@ -25,9 +25,9 @@
 //!
 //! # What may fail
 //! - A member cannot be made: the plan is undone, by a removal.
-//! - The actor ends: its workers end with it, its logs do not. The next incarnation goes on with
-//!   what was decided, undoes a plan without its end, goes on with a removal, and delivers again
-//!   what was being delivered.
+//! - The actor ends: its workers end with it, its logs do not. The next incarnation
+//!   continues from what was decided, undoes a plan without its end, continues a removal, and
+//!   repeats deliveries that were under way.
 //! - A member's stream cannot be read: that inbox, or those tasks, are unavailable; the rest goes
 //!   on.
 //! - The journal stops: nothing is acknowledged any more, and the daemon ends.

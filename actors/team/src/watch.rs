@@ -1,4 +1,4 @@
-//! A team as whoever runs the daemon sees it, whichever session it belongs to.
+//! Snapshot of a team for the operator of the daemon, whichever session the team belongs to.
 
 use std::{sync::Arc, time::Duration};
 

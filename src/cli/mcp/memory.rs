@@ -74,7 +74,7 @@ struct InFlight {
 pub(super) struct Memory {
     /// The client's `initialize`, once it was answered.
     initialize: Option<Vec<u8>>,
-    /// Its id while it is not.
+    /// Id of the `initialize` request while it is not answered, and its line.
     initializing: Option<(String, Vec<u8>)>,
     initialized: Option<Vec<u8>>,
     /// URIs that the client wants to hear of.

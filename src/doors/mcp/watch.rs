@@ -88,8 +88,8 @@ fn by_owner(offered: &Offered, uris: Vec<String>) -> Vec<(&Arc<dyn Documents>, V
     groups
 }
 
-/// The state that a client is told of. A document that cannot be looked at is none that is there:
-/// what it was told before is over, and reading it says why.
+/// State of a document for a client. A document that cannot be looked at counts as absent: its
+/// earlier state is over, and reading it says why.
 fn seen(stamp: StampResult) -> Option<Stamp> {
     stamp.unwrap_or_default()
 }

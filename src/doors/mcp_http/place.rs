@@ -1,4 +1,4 @@
-//! A place among the requests, held for as long as the answer goes on.
+//! Permit for one request, held for as long as its answer goes on.
 
 use std::{
     pin::Pin,

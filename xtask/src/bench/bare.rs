@@ -1,4 +1,4 @@
-//! Machines without the daemon: what its own of the same make are measured
+//! Machines without the daemon: the baseline that its own of the same make are measured
 //! against. The command line is taken from a machine that the daemon runs, so
 //! that kernel, image and every knob are the same by construction; only what the
 //! daemon passed as a descriptor is named by its path.

@@ -1,4 +1,4 @@
-//! From the wish for a workspace to the first command's answer.
+//! Time from the request of a workspace to the first command's answer.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A figure, what it is held to, and whether it holds.
+//! A measured figure, its target, and the comparison of the two.
 
 use serde_json::{Value, json};
 

@@ -53,7 +53,7 @@ fn command(client: &mut Client, workspace: &str, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a snapshot with memory; how long the guest stood still, in milliseconds.
+/// Makes a snapshot with memory; returns how long the guest was paused, in milliseconds.
 fn save(client: &mut Client, workspace: &str, name: &str) -> Result<f64> {
     let args = json!({
         "workspace_id": workspace, "action": "create", "name": name, "include_memory": true,
@@ -71,7 +71,7 @@ fn destroy(client: &mut Client, workspace: &str) -> Result<()> {
 }
 
 /// A machine that booted has its memory where the daemon can copy it while it runs. That of a fork
-/// is its own, and QEMU writes all of it while it stands still: a plain full save.
+/// is its own, and QEMU writes all of it while it is paused: a plain full save.
 fn branch_pause(kit: &Kit<'_>, client: &mut Client) -> Result<Figure> {
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {

@@ -1,4 +1,4 @@
-//! From the wish for a workspace to its first command's answer, when a machine is ready.
+//! Time from the request of a workspace to its first command's answer, when a machine is ready.
 
 use std::time::{Duration, Instant};
 

@@ -192,7 +192,7 @@ fn await_echo(stream: &mut UnixStream) -> Result<()> {
     anyhow::bail!("the bare machine says nothing; {} bytes of something else", heard.len())
 }
 
-/// Tells QEMU where its state comes from, and to go on: it stands still as it did when it was saved.
+/// Tells QEMU the source of its state, and to continue: it is paused as it was when it was saved.
 fn tell(mut monitor: UnixStream, state: &str) -> Result<()> {
     monitor.set_read_timeout(Some(PATIENCE))?;
     let mut answers = BufReader::new(monitor.try_clone()?);

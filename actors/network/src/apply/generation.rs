@@ -20,7 +20,7 @@ const ANSWER: u16 = 10 << 8 | 15;
 const NLM_F_REQUEST: u16 = 1;
 /// `NFTA_GEN_ID`, big-endian.
 const GENERATION: u16 = 1;
-/// Of `nlmsghdr` and of `nfgenmsg`.
+/// Sizes of `nlmsghdr` and of `nfgenmsg`.
 const HEADERS: [usize; 2] = [16, 4];
 
 /// Asks for the number, in the namespace of the thread that opened it.

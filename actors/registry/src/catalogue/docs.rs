@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Catalogue, Entry};
 
-/// File names and Markdown: an index and a page a family.
+/// File names and Markdown: an index and one page per family.
 pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
     let mut index = "# Tools\n\nGenerated from the declarations; do not edit.\n".to_owned();
     let mut pages = Vec::new();

@@ -1,4 +1,4 @@
-//! A result must fit what its tool declared.
+//! Size limit: a result must fit what its tool declared.
 //!
 //! Tools cap themselves and say so in their results; this is the last line, for
 //! one that did not. A cut result would be a lie to a program, so it is refused

@@ -1,4 +1,4 @@
-//! From a name to a tool.
+//! Resolution of a name to a tool.
 //!
 //! Names are looked up in the whole catalogue. Whether the caller may use what
 //! was found is for the policies to say, so that a refusal can name its reason;

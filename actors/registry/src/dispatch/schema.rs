@@ -1,4 +1,4 @@
-//! The input is what the tool declared.
+//! Input validation against the tool's declaration.
 //!
 //! All violations are told at once, each with its JSON pointer and what was
 //! expected there. The values themselves are not repeated: they may be secret.

@@ -15,7 +15,7 @@ pub struct OpenSession {
     pub client: String,
     /// The user, as the door knows it. A resumed session stays its user's.
     pub user: User,
-    /// The session to go on with, if it still can be.
+    /// The session to resume, if it still can be.
     pub resume: Option<SessionId>,
 }
 

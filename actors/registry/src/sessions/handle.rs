@@ -1,4 +1,4 @@
-//! The sessions as everybody else sees them.
+//! Handle to the sessions, and the table that they share.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -105,7 +105,7 @@ pub struct SessionsHandle(pub(super) Arc<SessionTable>);
 pub struct SessionsSeed(pub(super) Arc<SessionTable>);
 
 impl SessionsHandle {
-    /// Opens a session, or goes on with the one that is asked for. When that one
+    /// Opens a session, or resumes the one that is asked for. When that one
     /// is over or forgotten a new one is opened, and the attachment says so.
     ///
     /// # Errors

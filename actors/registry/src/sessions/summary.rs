@@ -34,7 +34,7 @@ pub(crate) fn session_bucket() -> Bucket {
     Bucket::new(OF_SESSION.0, OF_SESSION.1)
 }
 
-/// See the module.
+/// Rate-limited events of one kind, and the counts of those that were not written.
 #[derive(Debug)]
 pub(crate) struct Summary {
     kind: &'static str,

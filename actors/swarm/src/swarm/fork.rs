@@ -61,10 +61,10 @@ impl<'r> Fork<'r> {
         }
     }
 
-    /// Has its machine run.
+    /// Starts the fork's machine if it does not run.
     ///
     /// # Errors
-    /// As [`Fork::reach`]; `workspace_state` when it stands still or cannot be started.
+    /// As [`Fork::reach`]; `workspace_state` when it does not run and cannot be started.
     pub(super) async fn raise(&self, caller: &OnBehalfOf) -> Result<(), ToolError> {
         let look = || async {
             match self.state().await?.as_str() {

@@ -1,4 +1,4 @@
-//! The merge of what the tasks committed.
+//! Merge of the tasks' commits into the target.
 
 use std::time::Duration;
 

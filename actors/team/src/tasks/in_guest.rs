@@ -1,6 +1,6 @@
 //! The tasks that a member's guest has, as far as is known. Pure; nothing of it is recorded.
 //!
-//! Each function is told of the ledger with everything decided, of the durable one, or of both: a
+//! Each function gets the ledger with everything decided, of the durable one, or of both: a
 //! task is put when it is durable, and not any more once its result is decided.
 
 use std::{

@@ -69,7 +69,7 @@ impl Sent {
     }
 }
 
-/// The journal stands still.
+/// Error of an inbox that did not answer in time, as when the journal is stuck.
 fn unknown(member: &str) -> ToolError {
     let message = format!("the inbox of `{member}` did not answer in time");
     ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, message)

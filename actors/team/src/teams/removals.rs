@@ -25,7 +25,7 @@ pub(crate) struct Removals {
     waiting: Vec<(TeamId, oneshot::Sender<()>)>,
 }
 
-/// A removal, for one call that waits for it. Dropped, it goes on without.
+/// A removal, for one call that waits for it. Dropping this does not stop the removal.
 pub(crate) struct Removal(watch::Receiver<Option<Outcome>>);
 
 impl Removal {

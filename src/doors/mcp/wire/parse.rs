@@ -1,4 +1,4 @@
-//! From a line to a message, or to the answer that it has instead.
+//! Parser of a line, into a message or the answer that it gets instead.
 
 use hivekeep_kernel::{Layer, ToolError};
 use rmcp::{

@@ -1,4 +1,4 @@
-//! From opening to forgetting.
+//! Tests of a session's life, from opening to forgetting.
 
 use std::time::Duration;
 

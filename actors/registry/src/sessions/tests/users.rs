@@ -1,4 +1,4 @@
-//! A new session is no new allowance, and a host is only so large.
+//! Tests of users' allowances: a new session is no new allowance, and a host is only so large.
 
 use hivekeep_kernel::{Door, Resources, ports::Sessions as _};
 use serde_json::json;

@@ -219,7 +219,7 @@ impl Control {
         Ok(Passed { set: number("fdset-id")?, fd: number("fd")? })
     }
 
-    /// Prepares [`Control::save`]: nothing of this needs the guest to stand still. `shared` leaves
+    /// Prepares [`Control::save`]: nothing of this needs a pause of the guest. `shared` leaves
     /// memory out that is shared with the daemon.
     pub(super) async fn prepare_save(&self, to: OwnedFd, shared: bool) -> Result<(), qmp::Error> {
         self.leave_out_shared(shared).await?;

@@ -8,7 +8,7 @@
 //! ```
 //! A machine that booted has memory that the daemon can read from outside, so only what it wrote
 //! during the copy is left for the pause. A fork's memory is nobody's but its own: QEMU must write
-//! all of it while the guest stands still, and another QEMU turns that into an image as the others.
+//! all of it while the guest is paused, and another QEMU turns that into an image as the others.
 
 mod convert;
 
@@ -232,7 +232,7 @@ impl Saving<'_> {
 
     /// Stops the guest, puts the new layer on, saves its state, and lets it go on. With a `copy` of
     /// the memory, that is brought up to date and the state is the devices' alone; without, the
-    /// memory is in it. Returns how long the guest stood still.
+    /// memory is in it. Returns how long the guest was paused.
     async fn in_one_moment(&self, copy: Option<&Shared>) -> Result<(State, Duration), Error> {
         let (into, receiver) = match copy {
             Some(_) => (create(self.folder.device()).await?, None),
