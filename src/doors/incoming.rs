@@ -38,7 +38,7 @@ pub struct Reserved {
 }
 
 impl Incoming {
-    /// Bytes that may be reserved, as configured: eight of the longest messages that any door takes.
+    /// Makes the configured room: eight of the longest messages that any door takes.
     pub fn new(config: &Config) -> Self {
         let longest_mb = config.daemon.max_message_mb.max(config.mcp_http.max_body_mb);
         // Eight of them are counted in the same type.

@@ -122,7 +122,7 @@ fn serve_udp(socket: &UdpSocket, heard: &Mutex<Vec<String>>, end: &AtomicBool) {
 /// Connects and returns the greeting.
 ///
 /// # Errors
-/// Text for the evidence.
+/// Connects over TCP and reads the greeting. The failure is in words, as evidence.
 pub fn tcp(from: &Namespace, to: SocketAddrV4, patience: Duration) -> Result<String, String> {
     open(from, to, patience).map(|(_, greeting)| greeting)
 }
@@ -130,7 +130,7 @@ pub fn tcp(from: &Namespace, to: SocketAddrV4, patience: Duration) -> Result<Str
 /// Connects and keeps the connection.
 ///
 /// # Errors
-/// Text for the evidence.
+/// Connects over TCP and keeps the connection. The failure is in words, as evidence.
 pub fn open(
     from: &Namespace,
     to: SocketAddrV4,
@@ -159,7 +159,7 @@ pub fn carries(stream: &mut TcpStream, patience: Duration) -> bool {
 /// Sends a datagram, repeatedly, and returns the answer.
 ///
 /// # Errors
-/// Text for the evidence.
+/// Asks over UDP and reads the answer. The failure is in words, as evidence.
 pub fn udp(from: &Namespace, to: SocketAddrV4, patience: Duration) -> Result<String, String> {
     // Of the namespace is where a socket is made, not where it is used.
     let socket = from.run(|| UdpSocket::bind("0.0.0.0:0"));
