@@ -9,7 +9,6 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{Claim, LinkState, Msg, Workspace, identity};
-use crate::codes;
 use crate::{
     activity::Activity,
     claims::Claims,

@@ -8,7 +8,6 @@ use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::time::Instant;
 
 use super::{ExecRequest, Workspace, link_state};
-use crate::codes;
 use crate::{
     api::execution::{Exec, ExecResult},
     codes,

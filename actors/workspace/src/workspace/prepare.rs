@@ -21,6 +21,7 @@ use super::{
     bring_up::{self, bring_up, settle},
     snapshot::{self, Making},
 };
+use crate::codes;
 use crate::{
     activity::Activity,
     api::prepare::{PrepareStep, StepKind},

@@ -9,6 +9,7 @@ use hivekeep_protocol::{Argv, Exec};
 use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
+use crate::codes;
 use crate::{
     api::prepare::{PrepareStep, StepKind},
     workspace::{LinkState, exec::exit_code, link_state, messages::Setup},
