@@ -128,16 +128,22 @@ impl<M: Member> Collection<M> {
         self.insert(id, member)
     }
 
-    /// Adds a member, without a bound: one that is recorded.
+    /// Adds a member, without a bound: one that is recorded. A member of this id before it is
+    /// replaced, and its name is free.
     ///
     /// # Errors
-    /// When another has its name.
+    /// When another has its name; then nothing has changed.
     pub fn insert(&mut self, id: M::Id, member: M) -> Result<(), Refused<M::Id>> {
-        if let Some(name) = member.name() {
-            match self.names.get(name) {
-                Some(other) if *other != id => return Err(Refused::NameTaken(*other)),
-                _ => drop(self.names.insert(name.to_owned(), id)),
-            }
+        let name = member.name().map(str::to_owned);
+        let holder = name.as_ref().and_then(|name| self.names.get(name).copied());
+        if let Some(other) = holder.filter(|other| *other != id) {
+            return Err(Refused::NameTaken(other));
+        }
+        if let Some(before) = self.members.get(&id).and_then(|entry| entry.member.name()) {
+            self.names.remove(before);
+        }
+        if let Some(name) = name {
+            self.names.insert(name, id);
         }
         self.members.insert(id, Entry { member, place: Place::Idle });
         Ok(())

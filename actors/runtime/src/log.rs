@@ -321,9 +321,12 @@ impl<S: Sourced> Log<S> {
 impl<S: Sourced> Held<S> {
     /// Applies all of a decision's records or none of them.
     fn follow(&mut self, records: &[S::Record]) -> Result<(), S::Record> {
-        if let [record] = records {
+        match records {
+            // A wait for what was decided before copies no state.
+            [] => return Ok(()),
             // A single record that does not follow leaves the state unchanged.
-            return follow(&mut self.decided, record.clone());
+            [record] => return follow(&mut self.decided, record.clone()),
+            _ => {}
         }
         let mut decided = self.decided.clone();
         records.iter().try_for_each(|record| follow(&mut decided, record.clone()))?;

@@ -145,6 +145,22 @@ async fn members_are_found_by_id_and_name_and_bounded_in_number() {
 }
 
 #[tokio::test]
+async fn a_member_that_takes_another_name_leaves_its_old_one_to_others() {
+    let stage = Stage::new().await;
+    stage
+        .with(|all| {
+            let (one, two) = (Id::new(), Id::new());
+            assert_eq!(all.insert(one, card("a")), Ok(()));
+            assert_eq!(all.insert(one, card("b")), Ok(()));
+            assert!(all.find("a").is_none());
+            assert_eq!(all.insert(two, card("a")), Ok(()));
+            assert_eq!(all.insert(one, card("a")), Err(Refused::NameTaken(two)));
+            assert_eq!(all.find("b").map(|(id, _)| id), Some(one));
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn an_actor_ends_in_order_or_is_given_up_and_takes_no_place_then() {
     let mut stage = Stage::new().await;
     let (stops, fails) = (Id::new(), Id::new());

@@ -124,10 +124,14 @@ impl<G: Saga> SagaHandle<G> {
         decide: impl FnOnce(&G::State) -> Result<Decision<RecordOf<G>>, E>,
     ) -> Result<(), E> {
         let (done, written) = oneshot::channel();
-        let (log, view) = (self.log.clone(), self.view.clone());
+        let Self { log, view, cancelled } = self.clone();
         let begun = |state: Option<&G::State>| decide(state.expect("a handle has a state"));
         self.log.decide_then(begun, move |outcome| {
             if let (Ok(()), Some(state)) = (&outcome, log.state()) {
+                // Here, not where it is waited for: whoever cancelled may have gone.
+                if state.is_cancelled() {
+                    cancelled.cancel();
+                }
                 view.send_modify(|view| view.state = state);
             }
             // Whoever decided may have gone.
@@ -145,10 +149,7 @@ impl<G: Saga> SagaHandle<G> {
             state.cancellation().map(Decision::record).ok_or(NotCancelled::NothingLeft)
         };
         match self.decide(record).await {
-            Ok(()) => {
-                self.cancelled.cancel();
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(NotCancelled::NothingLeft) => Ok(false),
             Err(NotCancelled::Log(error)) => Err(error.into()),
         }

@@ -373,6 +373,18 @@ async fn a_cancellation_is_durable_before_anybody_is_told_and_cuts_steps_short()
 }
 
 #[tokio::test]
+async fn a_cancellation_reaches_the_steps_although_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = journal(folder.path());
+    ordered(&journal, 1, 1).await;
+    let handle = handle(&journal).await;
+    assert!(futures::FutureExt::now_or_never(handle.cancel()).is_none(), "it takes its time");
+    handle.settled().await;
+    assert!(handle.state().cancelled && handle.cancelled().is_cancelled());
+    journal.close().await;
+}
+
+#[tokio::test]
 async fn an_ordered_stop_drops_what_may_be_interrupted_and_begins_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = journal(folder.path());
