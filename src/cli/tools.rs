@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hivekeep_registry::{Catalogue, View, docs, mcp_listing};
+use hivekeep_registry::{Catalogue, View, docs, kind, mcp_listing};
 use serde_json::Value;
 
 use super::{Failure, output};
@@ -88,7 +88,8 @@ pub(super) fn explain(entry: &hivekeep_registry::Entry) -> String {
         schema["required"].as_array().is_some_and(|keys| keys.iter().any(|key| key == name))
     };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let kind = kind_of(property);
+        // What may be null may be left out.
+        let kind = kind(property, schema).replace('`', "").replace(" or null", "");
         let standing = if required(name) {
             "required".to_owned()
         } else {
@@ -110,20 +111,4 @@ pub(super) fn explain(entry: &hivekeep_registry::Entry) -> String {
     }
     text.push('\n');
     text
-}
-
-fn kind_of(property: &Value) -> String {
-    if let Some(choices) = property["enum"].as_array() {
-        let choices: Vec<_> = choices.iter().filter_map(Value::as_str).collect();
-        return choices.join("|");
-    }
-    match &property["type"] {
-        Value::String(kind) => kind.clone(),
-        Value::Array(kinds) => {
-            let kinds: Vec<_> =
-                kinds.iter().filter_map(Value::as_str).filter(|k| *k != "null").collect();
-            kinds.join("|")
-        }
-        _ => "JSON".to_owned(),
-    }
 }

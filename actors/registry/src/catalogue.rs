@@ -3,6 +3,7 @@
 mod actions;
 mod check;
 mod docs;
+mod kinds;
 mod listing;
 mod normalise;
 mod view;
@@ -13,6 +14,7 @@ use hivekeep_kernel::ToolInfo;
 use serde_json::Value;
 
 pub use docs::docs;
+pub use kinds::kind;
 pub use listing::mcp_listing;
 pub use view::{NameStyle, View};
 

@@ -5,7 +5,10 @@ use std::fmt::Write;
 use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Spec, Tier};
 use serde_json::{Map, Value};
 
-use super::{Catalogue, Entry};
+use super::{
+    Catalogue, Entry,
+    kinds::{kind, resolve},
+};
 
 /// File names and Markdown: an index and one page per family.
 pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
@@ -89,45 +92,9 @@ fn table(page: &mut String, title: &str, schema: &Value, input: bool) {
     page.push('\n');
 }
 
-fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
-    let name =
-        schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));
-    name.and_then(|name| root.get("$defs")?.get(name)).unwrap_or(schema)
-}
-
 fn description<'a>(property: &'a Value, root: &'a Value) -> &'a str {
     let text = |schema: &'a Value| schema.get("description").and_then(Value::as_str);
     text(property).or_else(|| text(resolve(property, root))).unwrap_or_default()
-}
-
-/// A type in a few words.
-fn kind(schema: &Value, root: &Value) -> String {
-    let schema = resolve(schema, root);
-    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-        let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
-        return values.join(" or ");
-    }
-    if let Some(value) = schema.get("const") {
-        return format!("`{value}`");
-    }
-    for key in ["anyOf", "oneOf"] {
-        if let Some(all) = schema.get(key).and_then(Value::as_array) {
-            let kinds: Vec<_> = all.iter().map(|one| kind(one, root)).collect();
-            return kinds.join(" or ");
-        }
-    }
-    match schema.get("type") {
-        Some(Value::String(name)) if name == "array" => match schema.get("items") {
-            Some(items) => format!("array of {}", kind(items, root)),
-            None => "array".to_owned(),
-        },
-        Some(Value::String(name)) => name.clone(),
-        Some(Value::Array(names)) => {
-            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
-            names.join(" or ")
-        }
-        _ => "any".to_owned(),
-    }
 }
 
 fn first_sentence(text: &str) -> &str {
