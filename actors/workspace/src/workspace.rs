@@ -46,6 +46,7 @@ mod destroy;
 mod env;
 mod exec;
 mod files;
+mod first_link;
 mod fork_source;
 mod git;
 mod guest_events;

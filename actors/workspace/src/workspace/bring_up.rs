@@ -7,12 +7,12 @@ use std::{
 
 use hivekeep_image::{ImageName, ImageStore};
 use hivekeep_kernel::{CallCx, Layer, Reply, SnapshotId, ToolError, fault_point};
-use hivekeep_link::{Link, LinkToken};
+use hivekeep_link::LinkToken;
 use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{LinkState, Msg, Workspace, identity, network};
+use super::{Msg, Workspace, first_link::first_link, identity, network};
 use crate::{
     api::lifecycle::{WorkspaceStart, WorkspaceStarted},
     codes,
@@ -288,7 +288,8 @@ pub(super) async fn bring_up(
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
     let settled = network::settled(workspace, lease, &handle);
-    let (link, lease) = tokio::try_join!(first_link(&mut link_state, boot), settled)?;
+    let linked = first_link(workspace, driver.as_ref(), &mut link_state, boot);
+    let (link, lease) = tokio::try_join!(linked, settled)?;
 
     step(3, "configuring the guest");
     let itself = async {
@@ -365,40 +366,6 @@ async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolErr
 pub(crate) fn unknown_image(name: &str) -> ToolError {
     ToolError::not_found(Layer::Machine, codes::IMAGE_UNKNOWN, "image", name)
         .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
-}
-
-async fn first_link(
-    link_state: &mut tokio::sync::watch::Receiver<LinkState>,
-    boot: Duration,
-) -> Result<Link, ToolError> {
-    let decided = link_state.wait_for(|link_state| {
-        matches!(
-            link_state,
-            LinkState::Up(_)
-                | LinkState::Refused(_)
-                | LinkState::Gone(_)
-                | LinkState::Unresponsive(_)
-        )
-    });
-    match tokio::time::timeout(boot, decided).await {
-        Ok(Ok(link_state)) => match &*link_state {
-            LinkState::Up(link) | LinkState::Unresponsive(link) => Ok(link.clone()),
-            other => Err(ToolError::new(
-                Layer::Machine,
-                codes::BOOT_FAILED,
-                format!("the guest did not come up: {}", other.word()),
-            )
-            .next("workspace_logs shows the console and the hypervisor's messages")),
-        },
-        Ok(Err(_)) => Err(ToolError::internal("the workspace's actor ended during the boot")),
-        Err(_) => Err(ToolError::new(
-            Layer::Machine,
-            codes::BOOT_TIMEOUT,
-            format!("no answer from the guest within {} s", boot.as_secs()),
-        )
-        .next("workspace_logs shows the console; workspace.boot_timeout_secs sets the limit")
-        .retryable()),
-    }
 }
 
 /// Undoes a creation that failed, and keeps its logs.
