@@ -1,5 +1,7 @@
-//! `cargo xtask figures`: lines and circles of imports of each crate, of the checkout or of any
-//! revision of it.
+//! `cargo xtask figures`: lines and circles of imports of each crate, and times of builds, of the
+//! checkout or of any revision of it.
+
+mod build_times;
 
 use std::path::Path;
 
@@ -18,14 +20,17 @@ pub(crate) struct Figures {
     /// Name the files of each circle, and what each imports of the others
     #[arg(long)]
     circles: bool,
+    /// Build the daemon from nothing and after changes, too; of the checkout, what is committed
+    #[arg(long)]
+    build: bool,
 }
 
 impl Figures {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        let folder = repo.shell.create_temp_dir()?;
         let crates = match &self.rev {
             None => measure(&repo.root)?,
             Some(rev) => {
-                let folder = repo.shell.create_temp_dir()?;
                 unpack(repo, rev, folder.path())?;
                 measure(folder.path())?
             }
@@ -38,6 +43,12 @@ impl Figures {
                     println!("  {file} ─▶ {}", imported.join(", "));
                 }
             }
+        }
+        if self.build {
+            if self.rev.is_none() {
+                unpack(repo, "HEAD", folder.path())?;
+            }
+            build_times::print(repo, folder.path())?;
         }
         Ok(())
     }
