@@ -30,8 +30,8 @@ const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(crate) struct Soak {
-    /// How long
-    #[arg(long, default_value_t = 60)]
+    /// How long, five at least: before that, guests write over their file systems for the first time
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..))]
     minutes: u64,
     /// Sandboxes only, where machines are too slow for the time there is
     #[arg(long)]

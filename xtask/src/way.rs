@@ -103,7 +103,7 @@ impl Stage<'_> {
                 self.call(home.path(), tool, args)?;
             }
         }
-        self.run(home.path(), &["stop", "--workspaces"])?;
+        self.run(home.path(), &["stop", "--stop-workspaces"])?;
         ensure!(daemon.wait()?.success(), "the daemon did not end well");
         self.read(home.path())
     }
