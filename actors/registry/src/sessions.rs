@@ -18,6 +18,7 @@
 
 mod account;
 mod attachment;
+mod end;
 mod handle;
 mod limiter;
 mod quota_usage;

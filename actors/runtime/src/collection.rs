@@ -7,7 +7,8 @@
 //! ```
 //! A member is what the manager of the kind keeps of an entity; its actor stands at
 //! `PATH/ID` below the manager, and is restarted by the kind's policy. The manager passes
-//! [`Entity::child`] news on to [`Collection::hear`], and adds and removes members.
+//! [`Entity::child`] news on to [`Collection::hear`], and adds and removes members. News of others
+//! are nothing to it: a manager with children of another kind has those in [`Children`] beside it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -158,16 +159,35 @@ impl<M: Member> Collection<M> {
         id: M::Id,
         seed: <M::Actor as Entity>::Seed,
     ) -> Result<Address<<M::Actor as Entity>::Msg>, Fault> {
+        let address = self.vacant(id);
+        self.start_at(id, &address, seed)?;
+        Ok(address)
+    }
+
+    /// An address for a member's actor that is not started yet, to be told to others before.
+    pub fn vacant(&self, id: M::Id) -> Address<<M::Actor as Entity>::Msg> {
+        self.children.address(&id.to_string(), M::KIND, M::RESTART)
+    }
+
+    /// As [`Self::start`], at an address of this member's place that others know already.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(
+        &mut self,
+        id: M::Id,
+        address: &Address<<M::Actor as Entity>::Msg>,
+        seed: <M::Actor as Entity>::Seed,
+    ) -> Result<(), Fault> {
         let Some(entry) = self.members.get_mut(&id) else {
             return Err(Fault::new(format!("there is no {} {id}", M::KIND)));
         };
-        let address = self.children.address(&id.to_string(), M::KIND, M::RESTART);
-        let started = self.children.start_at::<M::Actor>(&address, seed);
+        let started = self.children.start_at::<M::Actor>(address, seed);
         entry.place = match &started {
             Ok(()) => Place::Running(address.clone()),
             Err(Fault(reason)) => Place::GivenUp(reason.clone()),
         };
-        started.map(|()| address)
+        started
     }
 
     /// Applies the policy to an actor's end, and tells of one that is not started again.
@@ -197,6 +217,11 @@ impl<M: Member> Collection<M> {
     /// The member of an id.
     pub fn get(&self, id: M::Id) -> Option<&M> {
         self.members.get(&id).map(|entry| &entry.member)
+    }
+
+    /// The member of an id, to be changed in all but its name: that is for [`Self::insert`].
+    pub fn get_mut(&mut self, id: M::Id) -> Option<&mut M> {
+        self.members.get_mut(&id).map(|entry| &mut entry.member)
     }
 
     /// The member of an id or a unique name.

@@ -117,10 +117,13 @@ impl SessionsHandle {
             Some(shared) if shared.ended().is_some() => {
                 format!("{}; this is a new one", over(id).message)
             }
-            Some(shared) => match self.ask_session(&shared, session::Msg::Attach).await? {
+            Some(shared) => match self.ask_session(&shared, session::Msg::Attach).await.flatten() {
                 Ok(attachment) => return Ok(attachment),
+                Err(error) if !error.is(codes::SESSION_ENDED) && shared.ended().is_none() => {
+                    return Err(error);
+                }
                 // It ended while it was asked.
-                Err(error) => format!("{}; this is a new one", error.message),
+                Err(_) => format!("{}; this is a new one", over(id).message),
             },
         };
         let mut attachment = self.open_new(request, None).await?;

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Address, Census, Resources, RestartPolicy, SessionId};
-use hivekeep_runtime::log::{self, Log, LogError};
+use hivekeep_kernel::{Address, Census, Resources, SessionId};
+use hivekeep_runtime::{
+    collection::Member,
+    log::{self, Log, LogError},
+};
 use hivekeep_store::Journal;
 
 use super::{
     Msg, SessionShared, SessionsHandle, SessionsSeed, handle::SessionTable, records::Recorded,
-    session,
+    session, supervisor::SessionMember,
 };
 use crate::Options;
 
@@ -64,7 +67,11 @@ impl SessionsHandle {
     }
 }
 
-/// Address of a session's actor, whether it runs or not.
-pub(super) fn address(census: &Census, parent: &str, id: SessionId) -> Address<session::Msg> {
-    Address::vacant(census.probe(&format!("{parent}/{id}"), "session", RestartPolicy::ENTITY))
+/// Address of a session's actor, before there is a supervisor to start it.
+fn address(census: &Census, parent: &str, id: SessionId) -> Address<session::Msg> {
+    Address::vacant(census.probe(
+        &format!("{parent}/{id}"),
+        SessionMember::KIND,
+        SessionMember::RESTART,
+    ))
 }

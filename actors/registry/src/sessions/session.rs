@@ -2,17 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::Utc;
 use hivekeep_kernel::{Context, Entity, Fault, Layer, ToolError};
-use hivekeep_runtime::log::{Decision, LogError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, EndReason, SessionShared,
+    Attachment, EndReason, SessionShared, end,
     handle::SessionTable,
-    records::{Record, stream},
     state::{Effect, Event, Machine},
 };
 use crate::codes;
@@ -35,15 +32,17 @@ pub(crate) enum Msg {
     GraceOver(u64),
     /// The end was written, or not.
     EndWritten(Result<(), ToolError>),
+    #[cfg(test)]
+    Fail,
 }
 
 #[derive(Clone)]
-pub(super) struct Seed {
+pub(crate) struct Seed {
     pub(super) table: Arc<SessionTable>,
     pub(super) shared: Arc<SessionShared>,
 }
 
-pub(super) struct Session {
+pub(crate) struct Session {
     me: Context<Msg>,
     table: Arc<SessionTable>,
     shared: Arc<SessionShared>,
@@ -88,6 +87,8 @@ impl Entity for Session {
                 self.answer(&Err(error));
                 self.apply(Event::EndFailed(self.shared.attached()));
             }
+            #[cfg(test)]
+            Msg::Fail => return Err(Fault::new("told to fail")),
         }
         Ok(())
     }
@@ -155,41 +156,12 @@ impl Session {
         });
     }
 
-    /// The record and the event are one commit. The session is over for others
-    /// as soon as that is true, not when this actor hears of it. One that leaves
-    /// nothing ends by its stream being gone.
     fn write_end(&self, reason: EndReason) {
         let (table, shared, address) =
             (self.table.clone(), self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let at = Utc::now();
-            let (id, kind) = (shared.id, "session.ended");
-            let event = shared.tells(kind).then(|| NewEvent {
-                kind: kind.to_owned(),
-                subject: id.to_string(),
-                data: json!({ "reason": reason, "held": shared.usage().used() }),
-            });
-            let written = if shared.leaves_something(reason) {
-                let mut decision = Decision::record(Record::Ended { reason, at });
-                decision = event.into_iter().fold(decision, Decision::event);
-                match shared.log.decide(|_| Ok(decision)) {
-                    Ok(durable) => durable.await,
-                    Err(refused) => Err(refused),
-                }
-            } else {
-                let stream = stream(id);
-                let forgotten = table.journal.forget(&stream).await;
-                if let (Some(event), Ok(())) = (event, &forgotten) {
-                    let _lost_is_counted = table.events.publish_later(event);
-                }
-                forgotten.map_err(|source| LogError::Journal { stream, source })
-            };
-            let written = written.map_err(ToolError::from);
-            if written.is_ok() {
-                shared.end(at, reason);
-                // Nobody there: the next incarnation finds the shared as it is; so below.
-                let _ = table.supervisor.send(super::Msg::Ended(id));
-            }
+            let written = end::write(&table, &shared, reason).await;
+            // Nobody there: the next incarnation finds the shared as it is.
             let _ = address.send(Msg::EndWritten(written));
         });
     }

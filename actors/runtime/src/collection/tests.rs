@@ -161,6 +161,26 @@ async fn a_member_that_takes_another_name_leaves_its_old_one_to_others() {
 }
 
 #[tokio::test]
+async fn an_actor_starts_where_others_wait_for_it() {
+    let mut stage = Stage::new().await;
+    let id = Id::new();
+    let known = stage.with(move |all| all.vacant(id)).await;
+    let address = known.clone();
+    stage
+        .with(move |all| {
+            assert!(all.start_at(id, &address, ()).is_err(), "there is no such member");
+            all.admit(id, card("a"), 1).expect("there is room");
+            all.start_at(id, &address, ()).expect("it starts");
+            assert!(all.address(id).is_some());
+            all.get_mut(id).expect("it is there").counts = false;
+            assert_eq!(all.admit(Id::new(), card("b"), 1), Ok(()), "it takes no place any more");
+        })
+        .await;
+    known.send(Order::Stop).expect("it is there");
+    assert_eq!(stage.news.recv().await, Some((id, Ended::InOrder)));
+}
+
+#[tokio::test]
 async fn an_actor_ends_in_order_or_is_given_up_and_takes_no_place_then() {
     let mut stage = Stage::new().await;
     let (stops, fails) = (Id::new(), Id::new());

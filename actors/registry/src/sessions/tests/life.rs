@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     OpenSession, SessionRow, SessionsHandle,
-    sessions::{EndReason, SessionState},
+    sessions::{EndReason, SessionState, session},
     test_util::{
         Stage,
         stage::{eventually, running},
@@ -285,4 +285,39 @@ async fn a_journal_that_makes_no_sense_is_refused_whole() {
         address,
     );
     assert!(matches!(restored, Err(hivekeep_runtime::log::LogError::Unreadable { .. })));
+}
+
+/// Makes the actor of a session fail until it is given up.
+async fn give_up(stage: &Stage, id: SessionId) {
+    let shared = stage.sessions.0.get(id).expect("known");
+    for _ in 0..2_000 {
+        if shared.ended().is_some() {
+            return;
+        }
+        // It is down for a while between two incarnations.
+        let _between = shared.tell(session::Msg::Fail);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it is not given up");
+}
+
+#[tokio::test]
+async fn a_session_whose_actor_is_given_up_is_over() {
+    let stage = Stage::new(Stage::loose()).await;
+    let held = stage.sessions.open_named("cli-0", client(None)).await.expect("opens");
+    let id = held.session;
+    stage.sessions.reserve(id, Resources::workspace(1, 1)).await.expect("fits");
+    give_up(&stage, id).await;
+    held.over().await;
+    let row = row(&stage.sessions, id).await;
+    assert_eq!((row.state, row.end_reason), (SessionState::Ended, Some(EndReason::Told)));
+    assert_eq!(row.used.workspaces, 1, "what it owned is there to be adopted");
+    let named = stage.sessions.open_named("cli-0", client(None)).await.expect("its name is free");
+    assert!(!named.resumed && named.session != id);
+    let resumed = stage.sessions.open(client(Some(id))).await.expect("opens");
+    assert!(!resumed.resumed && resumed.notice.as_ref().expect("a notice").contains("is over"));
+    stage.sessions.end(id).await.expect("it is over already");
+    assert_eq!(stage.events_of("session.ended", Some(&id.to_string()), 1).await.len(), 1);
+    let stage = stage.restarted(Stage::loose()).await;
+    assert!(stage.sessions.standing(id).await.ended, "it is recorded");
 }
