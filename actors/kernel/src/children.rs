@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Termination notice of a child, as its supervisor receives it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ChildNews {
     id: ActorId,
     /// `None` after an ordered stop.

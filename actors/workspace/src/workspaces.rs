@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     CallCx, ChildNews, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
-    WorkspaceId, children::Outcome, serve,
+    children::Outcome, serve,
 };
+use hivekeep_runtime::collection::{Collection, Ended};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -43,12 +44,14 @@ impl Entity for Workspaces {
     type Seed = Seed;
 
     async fn start(shared: Arc<Shared>, me: Context<Msg>) -> Result<Self, Fault> {
-        let children =
-            Children::new(me.address.probe().path(), shared.daemon.census.clone(), me.cell.clone());
+        let census = shared.daemon.census.clone();
+        let workspaces = Collection::new(&me, census.clone());
+        let children = Children::new(me.address.probe().path(), census, me.cell.clone());
         let pool = children.address(POOL, "pool", RestartPolicy::ENTITY);
         let mut manager = Self {
             me,
             shared,
+            workspaces,
             children,
             preparing: Default::default(),
             merges: Default::default(),
@@ -78,7 +81,7 @@ impl Entity for Workspaces {
             Msg::Spawn(plan, reply) => self.spawn_for(*plan, reply),
             Msg::Gone { id, done } => {
                 self.shared.directory.remove(id);
-                self.children.stop(&id.to_string(), "destroyed");
+                self.workspaces.remove(id);
                 let _asker_gone = done.send(());
             }
             // Who asks a pool that is down is told by the dropped question.
@@ -89,13 +92,12 @@ impl Entity for Workspaces {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+        if let Some((id, Ended::GivenUp(reason))) = self.workspaces.hear(news.clone())? {
+            // Its record and its machine stay as they are; a person has to look.
+            self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
+        }
         if let Outcome::GaveUp { name, reason } = self.children.hear(news)? {
-            // Its record and its machine stay as they are; a person has to look. Without the pool
-            // every creation boots.
-            tracing::error!(actor = %name, %reason, "an actor was given up");
-            if let Ok(id) = name.parse::<WorkspaceId>() {
-                self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
-            }
+            tracing::error!(actor = %name, %reason, "without the pool every creation boots");
         }
         Ok(())
     }

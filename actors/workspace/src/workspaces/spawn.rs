@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use hivekeep_kernel::{Address, Fault, RestartPolicy};
+use hivekeep_kernel::{Address, Fault};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::Workspaces;
+use super::{Workspaces, state::WorkspaceMember};
 use crate::{
     directory::Card,
     ledger::Ledger,
     phase::{MachineProcess, Phase},
     records::Planned,
-    workspace::{self, Workspace},
+    workspace,
 };
 
 /// What a creation is answered: where its workspace is.
@@ -22,7 +22,7 @@ impl Workspaces {
     /// Gives a plan its actor on behalf of a creation. The plan is durable: if the
     /// creation ends here, its record, name, slot and quota go with it.
     pub(super) fn spawn_for(&mut self, plan: Planned, reply: SpawnReply) {
-        if self.shared.directory.knows(plan.id) {
+        if self.workspaces.get(plan.id).is_some() {
             // A manager before this one recorded it; this one found and is undoing it.
             let _asker_gone = reply.send(Err(Fault::new("the creation is being undone")));
             return;
@@ -40,6 +40,7 @@ impl Workspaces {
             }
             Err(fault) => {
                 // Nothing was made of it yet.
+                self.workspaces.remove(plan.id);
                 drop(self.shared.ref_counts.replace(plan.id, BTreeSet::new()));
                 self.unplan(plan);
                 let _asker_gone = reply.send(Err(fault));
@@ -49,8 +50,7 @@ impl Workspaces {
 
     /// Starts a workspace's actor and lists it.
     pub(super) fn spawn(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
-        let (id, name) = (plan.id, plan.id.to_string());
-        let address = self.children.address(&name, "workspace", RestartPolicy::ENTITY);
+        let (id, address) = (plan.id, self.workspaces.vacant(plan.id));
         self.shared.directory.insert(Card {
             id,
             name: plan.name.clone(),
@@ -69,7 +69,9 @@ impl Workspaces {
             shared: self.shared.clone(),
             manager: Arc::new(self.me.address.clone()),
         };
-        self.children.start::<Workspace>(&name, RestartPolicy::ENTITY, &address, seed)?;
+        // Names are claimed in the directory.
+        let _no_name_here = self.workspaces.insert(id, WorkspaceMember);
+        self.workspaces.start_at(id, &address, seed)?;
         Ok(address)
     }
 

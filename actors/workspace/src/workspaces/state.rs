@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use hivekeep_git::merge::Merges;
-use hivekeep_kernel::{Address, Children, Context};
+use hivekeep_kernel::{Address, Children, Context, WorkspaceId};
+use hivekeep_runtime::collection::{Collection, Member};
 
 use super::{messages::Msg, prepare::Preparing};
-use crate::{pool, shared::Shared};
+use crate::{pool, shared::Shared, workspace::Workspace};
 
 /// What an incarnation is made from.
 pub type Seed = Arc<Shared>;
@@ -15,8 +16,20 @@ pub type Seed = Arc<Shared>;
 pub struct Workspaces {
     pub(super) me: Context<Msg>,
     pub(super) shared: Arc<Shared>,
+    pub(super) workspaces: Collection<WorkspaceMember>,
+    /// The pool.
     pub(super) children: Children,
     pub(super) preparing: Preparing,
     pub(super) merges: Merges,
     pub(super) pool: Address<pool::Msg>,
+}
+
+/// A workspace that has its actor. Its name and slot are in the shared directory: calls claim them
+/// there before the plan is written, without asking the manager.
+pub(super) struct WorkspaceMember;
+
+impl Member for WorkspaceMember {
+    type Id = WorkspaceId;
+    type Actor = Workspace;
+    const KIND: &'static str = "workspace";
 }
