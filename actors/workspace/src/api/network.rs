@@ -48,16 +48,11 @@ pub struct PolicyInForce {
 /// Forwards last until they are removed or the workspace is destroyed, over its
 /// stops, changes of its policy and restarts of the daemon.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct PortForward {
     /// Id or name of the workspace. It may be running, paused, stopped or crashed.
     pub workspace_id: String,
-    /// What to do.
-    pub action: ForwardAction,
-    /// The port in the workspace. list: only what leads to this one; 0 is all.
-    pub guest_port: u16,
-    /// add: the port of the host, 1024 or above; default: a free one. remove: only the forward from this one; default: all that lead to `guest_port`.
-    pub host_port: Option<u16>,
+    #[serde(flatten)]
+    pub(crate) action: ForwardAction,
     /// What the ports carry.
     #[serde(default = "tcp")]
     pub protocol: Transport,
@@ -68,15 +63,28 @@ fn tcp() -> Transport {
 }
 
 /// What to do with forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ForwardAction {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum ForwardAction {
     /// Lead a port of the host to the workspace.
-    Add,
+    Add {
+        /// The port in the workspace.
+        guest_port: u16,
+        /// The port of the host, 1024 or above; default: a free one.
+        host_port: Option<u16>,
+    },
     /// End that.
-    Remove,
+    Remove {
+        /// The port in the workspace.
+        guest_port: u16,
+        /// Only the forward from this port of the host; default: all that lead to `guest_port`.
+        host_port: Option<u16>,
+    },
     /// Show what leads to it.
-    List,
+    List {
+        /// Only what leads to this port in the workspace; 0 is all.
+        guest_port: u16,
+    },
 }
 
 /// What became of the action.

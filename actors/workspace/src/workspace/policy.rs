@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{
     CallCx, Layer, Reply, ToolError, WorkspaceId,
-    ports::{NetworkMode, NetworkView, NetworkWish},
+    ports::{NetworkMode, NetworkView, NetworkWish, Transport},
 };
 use hivekeep_machine::{Driver, MachineHandle};
 
@@ -65,10 +65,13 @@ impl Workspace {
         _: &CallCx,
         input: PortForward,
     ) -> Result<Reply<ForwardResult>, ToolError> {
-        if input.action == ForwardAction::List {
-            return Ok(Reply::Now(self.forwards(&input)));
-        }
-        check(&input)?;
+        let (adds, guest_port, host_port) = match input.action {
+            ForwardAction::List { guest_port } => return Ok(Reply::Now(self.forwards(guest_port))),
+            ForwardAction::Add { guest_port, host_port } => (true, guest_port, host_port),
+            ForwardAction::Remove { guest_port, host_port } => (false, guest_port, host_port),
+        };
+        let ends = Ends { protocol: input.protocol, guest_port, host_port };
+        check(&ends, adds)?;
         self.on(Want::Network)?;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let machine = match (self.phase, self.ledger.handle()) {
@@ -82,19 +85,19 @@ impl Workspace {
         let under_way = Arc::clone(&self.forwarding);
         Ok(Reply::later(async move {
             member(&workspace, &plan, machine.is_some()).await?;
-            let done = match input.action {
-                ForwardAction::Add => add(&workspace, &input, machine.as_ref()).await,
-                _ => remove(&workspace, &input, machine.as_ref()).await,
+            let done = match adds {
+                true => add(&workspace, &ends, machine.as_ref()).await,
+                false => remove(&workspace, &ends, machine.as_ref()).await,
             };
             drop(under_way);
             done
         }))
     }
 
-    fn forwards(&self, input: &PortForward) -> ForwardResult {
+    fn forwards(&self, guest_port: u16) -> ForwardResult {
         let forwards = self.handle.shared.network.view(self.handle.id).map(|view| view.forwards);
         let forwards = forwards.iter().flatten().map(Forwarded::of);
-        let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&input.guest_port);
+        let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&guest_port);
         ForwardResult {
             forwards: Some(forwards.filter(asked).collect()),
             ..ForwardResult::of(self.handle.id)
@@ -122,12 +125,18 @@ async fn member(
     network.view(workspace.id).ok_or_else(|| ToolError::internal("a member without a place"))
 }
 
-fn check(input: &PortForward) -> Result<(), ToolError> {
-    if input.guest_port == 0 {
+/// What a forward connects.
+struct Ends {
+    protocol: Transport,
+    guest_port: u16,
+    host_port: Option<u16>,
+}
+
+fn check(ends: &Ends, adds: bool) -> Result<(), ToolError> {
+    if ends.guest_port == 0 {
         return Err(ToolError::invalid("guest_port must be 1 to 65535"));
     }
-    let adds = input.action == ForwardAction::Add;
-    if let (true, Some(port)) = (adds, input.host_port.filter(|port| *port < FIRST_PORT)) {
+    if let (true, Some(port)) = (adds, ends.host_port.filter(|port| *port < FIRST_PORT)) {
         return Err(ToolError::invalid(format!(
             "host_port must be {FIRST_PORT} or above, not {port}"
         ))
@@ -138,10 +147,10 @@ fn check(input: &PortForward) -> Result<(), ToolError> {
 
 async fn add(
     workspace: &WorkspaceHandle,
-    input: &PortForward,
+    ends: &Ends,
     machine: Option<&Running>,
 ) -> Result<ForwardResult, ToolError> {
-    let PortForward { guest_port, host_port, protocol, .. } = *input;
+    let Ends { protocol, guest_port, host_port } = *ends;
     let network = &workspace.shared.network;
     let added = network.add_forward(workspace.id, protocol, guest_port, host_port).await;
     let added = added.map_err(|error| name_holder(workspace, error))?;
@@ -162,10 +171,10 @@ async fn add(
 
 async fn remove(
     workspace: &WorkspaceHandle,
-    input: &PortForward,
+    ends: &Ends,
     machine: Option<&Running>,
 ) -> Result<ForwardResult, ToolError> {
-    let PortForward { guest_port, host_port, protocol, .. } = *input;
+    let Ends { protocol, guest_port, host_port } = *ends;
     let network = &workspace.shared.network;
     let removed = network.remove_forward(workspace.id, protocol, guest_port, host_port).await?;
     if let Err(error) = tell_machine(workspace, machine).await {
