@@ -7,6 +7,7 @@ mod network;
 mod pool;
 mod prepare;
 mod races;
+mod refusals;
 mod stage;
 mod tasks;
 mod wires;

@@ -1,8 +1,9 @@
-use hivekeep_kernel::{CallId, Door, SessionId};
+use hivekeep_kernel::SessionId;
 use hivekeep_link::{
     LinkOptions, LinkToken,
     fake::{Act, FakeGuest, Seen},
 };
+use hivekeep_testkit::context;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -70,19 +71,8 @@ fn a_fifo_cannot_hang_an_upload() {
 }
 
 fn cx() -> CallCx {
-    CallCx {
-        id: CallId::new(),
-        session: SessionId::new(),
-        tool: "file_transfer",
-        door: Door::Internal,
-        deadline: tokio::time::Instant::now() + std::time::Duration::from_secs(60),
-        cancel: CancellationToken::new(),
-        progress: Default::default(),
-        receipt: Default::default(),
-        slot: Default::default(),
-        reserved: None,
-        span: tracing::Span::none(),
-    }
+    let limit = std::time::Duration::from_secs(60);
+    context(SessionId::new(), "file_transfer", limit, Default::default())
 }
 
 #[tokio::test]

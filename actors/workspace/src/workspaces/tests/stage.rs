@@ -1,4 +1,5 @@
-//! Workspaces with a real journal, machines that are none and guests in memory.
+//! Workspaces with a real journal, machines that are none and guests in memory. Not on a `Rig` of
+//! `testkit`, which mounts a family with its own drivers and calls single actors alone.
 
 use std::{
     sync::{
@@ -11,8 +12,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_image::fixture::{Fixture, fixture};
 use hivekeep_kernel::{
-    Address, Addressing, CallCx, CallId, Door, Resources, RestartPolicy, Room, SessionId, ToolCall,
-    ToolError,
+    Address, Addressing, CallCx, Resources, RestartPolicy, Room, SessionId, ToolCall, ToolError,
     entity::spawn_root,
     ports::{Hold, LateTools, NetworkMode, Sessions, Standing},
 };
@@ -23,6 +23,7 @@ use hivekeep_protocol::{
     Stream, Thawed, ToGuest,
 };
 use hivekeep_store::{Journal, Seq};
+use hivekeep_testkit::context;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -173,19 +174,7 @@ impl Stage {
     }
 
     pub(super) fn cx(&self, tool: &'static str) -> CallCx {
-        CallCx {
-            id: CallId::new(),
-            session: self.session,
-            tool,
-            door: Door::Internal,
-            deadline: Instant::now() + PATIENCE,
-            cancel: Default::default(),
-            progress: Default::default(),
-            receipt: Default::default(),
-            slot: Default::default(),
-            reserved: None,
-            span: tracing::Span::none(),
-        }
+        context(self.session, tool, PATIENCE, Default::default())
     }
 
     /// One call, handed to the actor that serves it and never tried again.
