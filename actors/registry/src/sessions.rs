@@ -8,7 +8,8 @@
 //! flight) is shared memory beside the actors, so that every call reads it
 //! without asking, and so that a restarted actor loses none of it. What becomes
 //! of a session is decided by its actor (`session.rs`), one at a time, and
-//! written to the stream `session/<id>` before it is true.
+//! written to the stream `session/<id>` before it is true. One whose actor is given up could neither
+//! be resumed nor end, so its supervisor ends it.
 //!
 //! Sessions of one user share an `Account`, so that a new session is no new
 //! allowance, and all of them the room of the host. What is cheap to cause, as a

@@ -1,4 +1,5 @@
-//! Everything between a door and the toy, supervised.
+//! Everything between a door and the toy, supervised. Not on a `Rig` of `testkit`, which puts calls
+//! into mailboxes past the registry and its sessions: those are what is tested here.
 
 use std::{sync::Arc, time::Duration};
 
