@@ -12,7 +12,7 @@ pub fn catalogue() -> Catalogue {
 
 #[cfg(test)]
 mod tests {
-    use hivekeep_kernel::MessageId;
+    use hivekeep_kernel::{Layer, MessageId, codes};
     use hivekeep_registry::View;
     use serde_json::{Value, json};
 
@@ -83,6 +83,44 @@ mod tests {
             assert!(!wrong(tool, field, &good), "{tool}: {field} may be {good}");
             assert!(wrong(tool, field, &bad), "{tool}: {field} may not be {bad}");
         }
+    }
+
+    #[test]
+    fn what_no_schema_takes_is_refused_by_the_schema() {
+        let catalogue = catalogue();
+        let refused = |tool: &str, args: Value| {
+            let error = catalogue.find(tool).expect(tool).check(&args).err();
+            let error = error.unwrap_or_else(|| panic!("{tool} takes {args}"));
+            assert!(error.is(codes::INVALID_INPUT) && error.layer == Layer::Schema, "{error:?}");
+            error
+        };
+        for tool in catalogue.entries() {
+            let error = refused(tool.name(), json!({ "unknown_field": 1 }));
+            assert!(error.to_string().contains("unknown_field"), "{error}");
+        }
+        let forward = |action: &str, with: Value| {
+            let mut args = json!({ "workspace_id": "w", "action": action });
+            args.as_object_mut().expect("one").extend(with.as_object().expect("one").clone());
+            args
+        };
+        let entry = catalogue.find("port_forward").expect("there");
+        for action in ["add", "remove", "list"] {
+            for with in [json!({}), json!({ "host_port": null }), json!({ "protocol": "udp" })] {
+                let port = forward(action, json!({ "guest_port": 80 }));
+                entry.check(&port).expect("as before it had actions");
+                refused("port_forward", forward(action, with));
+            }
+        }
+        for with in [
+            json!({ "guest_port": 80, "protocol": null }),
+            json!({ "guest_port": null }),
+            json!({ "guest_port": 80, "host_port": "x" }),
+        ] {
+            refused("port_forward", forward("add", with));
+        }
+        refused("port_forward", forward("open", json!({ "guest_port": 80 })));
+        refused("exec_background", json!({ "workspace_id": "w", "action": "poll" }));
+        refused("snapshot", json!({ "workspace_id": "w", "action": "create" }));
     }
 
     #[test]

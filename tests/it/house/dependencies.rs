@@ -66,7 +66,7 @@ const RULES: [Rule; 16] = [
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES],
+        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
