@@ -1,4 +1,5 @@
-//! Directory of teams: their names, their tree, and the limits on additions. Pure.
+//! Directory of teams: their tree, and the limits on additions to it. Pure: a view of all teams at
+//! one moment.
 //!
 //! A team's limit covers its own members and those of every team below it. A new team is counted
 //! in every team above it at the moment it is admitted, so that no two plans take the same room.
@@ -8,45 +9,26 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::TeamId;
 
-/// Limits on all teams.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Teams at a time.
-    pub teams: usize,
-    /// Members of all teams together.
-    pub total_vms: u32,
-    /// Members of one team.
-    pub vms_per_team: u32,
-    /// Deepest level of a team; a team without a parent is at level 0.
-    pub depth: u32,
-}
+use crate::Options;
 
 /// A team, as far as others are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Unique.
-    pub name: String,
+    pub(crate) name: String,
     /// The team it is below.
-    pub parent: Option<TeamId>,
+    pub(crate) parent: Option<TeamId>,
     /// Most members in it and below it.
-    pub max_vms: u32,
+    pub(crate) max_vms: u32,
     /// The team's own members.
-    pub members: u32,
-    /// True while the team is being removed: nothing is put below it any more.
-    pub closing: bool,
+    pub(crate) members: u32,
     /// Time of its planning.
-    pub at: DateTime<Utc>,
+    pub(crate) at: DateTime<Utc>,
 }
 
 /// The reason why a team is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// There is a team of this name.
-    #[error("there is a team `{0}` already")]
-    NameTaken(String),
-    /// There are as many teams as allowed.
-    #[error("there are {0} teams, as many as `team.max_teams` allows")]
-    TooManyTeams(usize),
+pub(crate) enum Refused {
     /// The parent has gone meanwhile.
     #[error("the parent team is gone")]
     ParentGone,
@@ -98,112 +80,66 @@ pub enum Refused {
 }
 
 /// All teams.
-#[derive(Debug, Clone)]
-pub struct Directory {
-    limits: Limits,
-    teams: BTreeMap<TeamId, Entry>,
+pub(crate) struct Directory<'a>(BTreeMap<TeamId, &'a Entry>);
+
+impl<'a> FromIterator<(TeamId, &'a Entry)> for Directory<'a> {
+    fn from_iter<T: IntoIterator<Item = (TeamId, &'a Entry)>>(teams: T) -> Self {
+        Self(teams.into_iter().collect())
+    }
 }
 
-impl Directory {
-    /// An empty one.
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, teams: BTreeMap::new() }
-    }
-
-    /// Takes a new team in, if every limit allows it; otherwise changes nothing.
+impl Directory<'_> {
+    /// Checks that every limit allows a new team. Nothing is put below a team that is closing.
     ///
     /// # Errors
     /// The first limit that does not.
-    pub fn admit(&mut self, id: TeamId, entry: Entry) -> Result<(), Refused> {
-        let (limits, wanted) = (self.limits, entry.members);
-        if self.find(&entry.name).is_some() {
-            return Err(Refused::NameTaken(entry.name));
-        }
-        if self.teams.len() >= limits.teams {
-            return Err(Refused::TooManyTeams(limits.teams));
-        }
-        if wanted > limits.vms_per_team {
-            return Err(Refused::TooManyRoles { wanted, limit: limits.vms_per_team });
+    pub(crate) fn fits(
+        &self,
+        entry: &Entry,
+        options: &Options,
+        closing: impl Fn(TeamId) -> bool,
+    ) -> Result<(), Refused> {
+        let wanted = entry.members;
+        if wanted > options.max_vms_per_team {
+            return Err(Refused::TooManyRoles { wanted, limit: options.max_vms_per_team });
         }
         if wanted > entry.max_vms {
-            let Entry { name: team, max_vms, .. } = entry;
+            let (team, max_vms) = (entry.name.clone(), entry.max_vms);
             return Err(Refused::Budget { team, max_vms, used: 0, wanted });
         }
-        self.fits_above(&entry)?;
-        let used = self.teams.values().map(|team| team.members).sum();
-        if used + wanted > limits.total_vms {
-            return Err(Refused::Total { used, wanted, limit: limits.total_vms });
-        }
-        self.teams.insert(id, entry);
-        Ok(())
-    }
-
-    fn fits_above(&self, entry: &Entry) -> Result<(), Refused> {
         let (mut depth, mut above) = (0, entry.parent);
         while let Some(id) = above {
-            let team = self.teams.get(&id).ok_or(Refused::ParentGone)?;
-            if team.closing {
+            let team = self.0.get(&id).ok_or(Refused::ParentGone)?;
+            if closing(id) {
                 return Err(Refused::ParentClosing(team.name.clone()));
             }
-            let (used, wanted, max_vms) = (self.used(id), entry.members, team.max_vms);
+            let (used, max_vms) = (self.used(id), team.max_vms);
             if used + wanted > max_vms {
                 return Err(Refused::Budget { team: team.name.clone(), max_vms, used, wanted });
             }
             depth += 1;
             above = team.parent;
         }
-        let limit = self.limits.depth;
-        if depth > limit { Err(Refused::TooDeep { depth, limit }) } else { Ok(()) }
-    }
-
-    /// Takes in what is recorded, whatever the limits are by now.
-    pub fn restore(&mut self, id: TeamId, entry: Entry) {
-        self.teams.insert(id, entry);
-    }
-
-    /// A team is no more.
-    pub fn release(&mut self, id: TeamId) {
-        self.teams.remove(&id);
-    }
-
-    /// These are being removed, or are not after all.
-    pub fn close(&mut self, ids: &[TeamId], closing: bool) {
-        for id in ids {
-            if let Some(team) = self.teams.get_mut(id) {
-                team.closing = closing;
-            }
+        let limit = options.max_nesting_depth;
+        if depth > limit {
+            return Err(Refused::TooDeep { depth, limit });
         }
-    }
-
-    /// The team of a name or an id.
-    pub fn find(&self, name: &str) -> Option<(TeamId, &Entry)> {
-        let by_name = self.teams.iter().find(|(_, team)| team.name == name);
-        let by_id = || name.parse().ok().and_then(|id: TeamId| self.teams.get_key_value(&id));
-        by_name.or_else(by_id).map(|(id, team)| (*id, team))
-    }
-
-    /// All teams, the oldest first.
-    pub fn all(&self) -> impl Iterator<Item = (TeamId, &Entry)> {
-        self.teams.iter().map(|(id, team)| (*id, team))
-    }
-
-    /// A team's name.
-    pub fn name(&self, id: TeamId) -> Option<&str> {
-        self.teams.get(&id).map(|team| team.name.as_str())
+        let (used, limit) = (self.0.values().map(|team| team.members).sum(), options.max_total_vms);
+        if used + wanted > limit { Err(Refused::Total { used, wanted, limit }) } else { Ok(()) }
     }
 
     /// Members of a team and of every team below it.
-    pub fn used(&self, id: TeamId) -> u32 {
+    pub(crate) fn used(&self, id: TeamId) -> u32 {
         let below = self.cascade(id);
-        below.iter().filter_map(|id| self.teams.get(id)).map(|team| team.members).sum()
+        below.iter().filter_map(|id| self.0.get(id)).map(|team| team.members).sum()
     }
 
     /// A team and every team below it, each after those below it.
-    pub fn cascade(&self, id: TeamId) -> Vec<TeamId> {
+    pub(crate) fn cascade(&self, id: TeamId) -> Vec<TeamId> {
         let mut order = vec![id];
         let mut next = 0;
         while let Some(above) = order.get(next).copied() {
-            let below = self.teams.iter().filter(|(_, team)| team.parent == Some(above));
+            let below = self.0.iter().filter(|(_, team)| team.parent == Some(above));
             order.extend(below.map(|(id, _)| *id));
             next += 1;
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! teams ─── team*      its members' inboxes and tasks are values of it
 //! ```
-//! [`directory`] says what may be added, [`inbox`] what waits for a member, [`tasks::ledger`] what is
+//! `directory` says what may be added, [`inbox`] what waits for a member, [`tasks::ledger`] what is
 //! known of its tasks; all are pure.
 //! Workspaces are made, looked at and removed through the daemon's own tools, in the session that
 //! the team belongs to: this crate knows no other actor's.
@@ -14,7 +14,7 @@
 pub mod api;
 mod cards;
 pub mod codes;
-pub mod directory;
+mod directory;
 mod errands;
 mod family;
 mod group;

@@ -132,7 +132,6 @@ impl State {
             parent: *parent,
             max_vms: *max_vms,
             members: u32::try_from(members.len()).unwrap_or(u32::MAX),
-            closing: self.ending,
             at: *at,
         }
     }

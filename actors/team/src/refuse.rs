@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::log::LogError;
+use hivekeep_kernel::{Layer, TeamId, ToolError};
+use hivekeep_runtime::{collection, log::LogError};
 
 use crate::{codes, directory::Refused, inbox::Full};
 
@@ -70,6 +70,13 @@ pub(crate) fn creating(name: &str) -> ToolError {
         .retryable()
 }
 
+pub(crate) fn given_up(name: &str, reason: &str) -> ToolError {
+    let message = format!("the actor of `{name}` is down: {reason}");
+    ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, message)
+        .next("the daemon's next start tries again; `hivekeep logs` says more")
+        .retry_after(Duration::from_millis(500))
+}
+
 pub(crate) fn no_team(name: &str) -> ToolError {
     ToolError::not_found(Layer::Resolve, codes::TEAM_NOT_FOUND, "team", name)
         .next("team with action `list` shows the teams")
@@ -100,8 +107,6 @@ pub(crate) fn not_owner(team: &str) -> ToolError {
 pub(crate) fn plan(refused: Refused) -> ToolError {
     let message = refused.to_string();
     match refused {
-        Refused::NameTaken(_) => ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
-            .next("choose another name; team with action `list` shows those in use"),
         Refused::ParentGone => ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, message)
             .next("team with action `list` shows the teams"),
         Refused::ParentClosing(_) => ToolError::new(Layer::Actor, codes::TEAM_STATE, message),
@@ -116,9 +121,24 @@ pub(crate) fn plan(refused: Refused) -> ToolError {
                 .detail("used", used)
                 .detail("wanted", wanted)
         }
-        Refused::TooManyTeams(_) | Refused::TooManyRoles { .. } | Refused::Total { .. } => {
-            ToolError::new(Layer::Actor, codes::TEAM_LIMIT, message)
-                .next("destroy a team that is not needed any more, or name fewer roles")
+        Refused::TooManyRoles { .. } | Refused::Total { .. } => limit(message),
+    }
+}
+
+fn limit(message: String) -> ToolError {
+    ToolError::new(Layer::Actor, codes::TEAM_LIMIT, message)
+        .next("destroy a team that is not needed any more, or name fewer roles")
+}
+
+pub(crate) fn team(name: &str, refused: collection::Refused<TeamId>) -> ToolError {
+    match refused {
+        collection::Refused::NameTaken(_) => {
+            let message = format!("there is a team `{name}` already");
+            ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
+                .next("choose another name; team with action `list` shows those in use")
+        }
+        collection::Refused::Full(teams) => {
+            limit(format!("there are {teams} teams, as many as `team.max_teams` allows"))
         }
     }
 }

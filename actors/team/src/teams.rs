@@ -8,22 +8,22 @@ mod removals;
 mod show;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::{Arc, atomic::AtomicBool},
 };
 
 use hivekeep_kernel::{
-    Address, ChildNews, Children, Context, Entity, Fault, RestartPolicy, TeamId, ToolCall,
-    ToolError, children::Outcome, mailbox::Unavailable, serve,
+    Address, ChildNews, Context, Entity, Fault, TeamId, ToolCall, ToolError, mailbox::Unavailable,
+    serve,
 };
-use hivekeep_runtime::log::{self, Streams};
+use hivekeep_runtime::collection::{self, Collection, Member};
 use tokio::sync::oneshot;
 
 use removals::{Removal, Removals};
 
 use crate::{
     cards,
-    directory::{Directory, Limits},
+    directory::{Directory, Entry},
     records::State,
     refuse,
     shared::TeamShared,
@@ -89,10 +89,18 @@ impl From<ToolCall> for Msg {
 pub struct Teams {
     pub(crate) me: Context<Msg>,
     pub(crate) shared: Arc<TeamShared>,
-    pub(crate) directory: Directory,
-    pub(crate) places: HashMap<TeamId, Address<team::Msg>>,
+    pub(crate) teams: Collection<Entry>,
     removals: Removals,
-    children: Children,
+}
+
+impl Member for Entry {
+    type Id = TeamId;
+    type Actor = Team;
+    const KIND: &'static str = "team";
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
 }
 
 impl Entity for Teams {
@@ -102,34 +110,21 @@ impl Entity for Teams {
     async fn start(shared: Arc<TeamShared>, me: Context<Msg>) -> Result<Self, Fault> {
         // Decisions of an incarnation before may be on their way to the journal.
         shared.teams.settled().await;
-        let Streams { loaded: teams, stray } = log::read_all::<State>(&shared.journal).await?;
-        for stream in stray {
-            tracing::warn!(%stream, "what is recorded of a team without a plan is removed");
-            if let Err(error) = shared.journal.forget(&stream).await {
-                tracing::warn!(%stream, %error, "it stays until the next start");
-            }
-        }
-        let options = &shared.options;
-        let directory = Directory::new(Limits {
-            teams: options.max_teams,
-            total_vms: options.max_total_vms,
-            vms_per_team: options.max_vms_per_team,
-            depth: options.max_nesting_depth,
-        });
-        let path = me.address.probe().path().to_owned();
-        let children = Children::new(&path, shared.census.clone(), me.cell.clone());
-        let (places, removals) = (HashMap::new(), Removals::default());
-        let mut manager = Self { me, shared, directory, places, removals, children };
-        let teams: Vec<_> = teams.into_iter().map(|(_, loaded)| loaded.state).collect();
-        let known = teams.iter().map(|state| state.plan.id).collect();
+        let all = collection::load::<State, TeamId>(&shared.journal).await?;
+        let teams = Collection::new(&me, shared.census.clone());
+        let mut manager = Self { me, shared, teams, removals: Removals::default() };
+        let known = all.iter().map(|(id, _)| *id).collect();
         let _detached = manager.me.workers.spawn(cards::keep::sweep(manager.shared.clone(), known));
-        for state in teams {
-            manager.directory.restore(state.plan.id, state.entry());
-            if state.ending {
-                // Its record keeps it closed.
-                manager.removals.close(&[state.plan.id]);
+        for (id, team) in all {
+            if let Err(refused) = manager.teams.insert(id, team.state.entry()) {
+                tracing::error!(team = %id, ?refused, "it is left as it is");
+                continue;
             }
-            manager.spawn_team(state.plan.id, false)?;
+            if team.state.ending {
+                // Its record keeps it closed.
+                manager.removals.close(&[id]);
+            }
+            manager.start_team(id, false)?;
         }
         Ok(manager)
     }
@@ -141,17 +136,12 @@ impl Entity for Teams {
                 serve::serve(self, &[&FAMILY], &workers, call);
             }
             // Whoever asked may have gone; so below.
-            Inner::Admit(state, reply) => {
-                let admitted = self.directory.admit(state.plan.id, state.entry());
-                drop(reply.send(admitted.map_err(refuse::plan)));
-            }
-            Inner::Spawn(id, reply) => drop(reply.send(self.spawn_team(id, true))),
+            Inner::Admit(state, reply) => drop(reply.send(self.admit(&state))),
+            Inner::Spawn(id, reply) => drop(reply.send(self.start_team(id, true))),
             Inner::Gone(id, done) => {
-                self.directory.release(id);
-                self.places.remove(&id);
+                self.teams.remove(id);
                 self.removals.gone(id);
                 self.tell_childless();
-                self.children.stop(&id.to_string(), "destroyed");
                 if let Some(done) = done {
                     let _ = done.send(());
                 }
@@ -159,10 +149,10 @@ impl Entity for Teams {
             Inner::Close(id, reply) => {
                 // Whoever asked has gone: nobody else would open them again.
                 if let Err(Ok(cascade)) = reply.send(self.close(id)) {
-                    self.reopen(ids(&cascade));
+                    self.removals.reopen(ids(&cascade));
                 }
             }
-            Inner::Reopen(ids) => self.reopen(ids),
+            Inner::Reopen(ids) => self.removals.reopen(ids),
             Inner::Remove(id, name, cascade, reply) => {
                 let manager = self.me.address.clone();
                 let work = async move { destroy::remove(&manager, &name, cascade).await };
@@ -180,62 +170,67 @@ impl Entity for Teams {
     }
 
     fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        if let Outcome::GaveUp { name, reason } = self.children.hear(news)? {
-            // Its records and its members stay as they are; a person has to look.
-            tracing::error!(actor = %name, %reason, "a team was given up");
-        }
-        Ok(())
+        // Of one that is given up, the members stay as they are, too; a person has to look.
+        self.teams.hear(news).map(drop)
     }
 }
 
 impl Teams {
-    fn spawn_team(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
-        let name = id.to_string();
-        let address = self.children.address(&name, "team", RestartPolicy::ENTITY);
+    fn directory(&self) -> Directory<'_> {
+        self.teams.iter().collect()
+    }
+
+    fn admit(&mut self, state: &State) -> Result<(), ToolError> {
+        let (id, entry) = (state.plan.id, state.entry());
+        let options = &self.shared.options;
+        let fits = self.directory().fits(&entry, options, |id| self.removals.is_closed(id));
+        let admitted = self.teams.admit(id, entry, options.max_teams);
+        admitted.map_err(|refused| refuse::team(&state.plan.name, refused))?;
+        fits.map_err(refuse::plan).inspect_err(|_| drop(self.teams.remove(id)))
+    }
+
+    fn start_team(&mut self, id: TeamId, fresh: bool) -> Result<Address<team::Msg>, Fault> {
         let seed = team::Seed {
             shared: self.shared.clone(),
             id,
             manager: Arc::new(self.me.address.clone()),
             fresh: Arc::new(AtomicBool::new(fresh)),
         };
-        self.children.start::<Team>(&name, RestartPolicy::ENTITY, &address, seed)?;
-        self.places.insert(id, address.clone());
-        Ok(address)
+        self.teams.start(id, seed)
     }
 
     /// The team of a name.
     ///
     /// # Errors
-    /// `team_not_found`, or `team_state` while it is only a plan.
+    /// `team_not_found`, `team_state` while it is only a plan, `actor_unavailable` when it is given up.
     pub(crate) fn find(
         &self,
         name: Option<&str>,
     ) -> Result<(TeamId, Address<team::Msg>), ToolError> {
         let name = name.ok_or_else(|| missing("name"))?;
-        let (id, _) = self.directory.find(name).ok_or_else(|| refuse::no_team(name))?;
-        let place = self.places.get(&id).ok_or_else(|| refuse::creating(name))?;
-        Ok((id, place.clone()))
+        let (id, _) = self.teams.find(name).ok_or_else(|| refuse::no_team(name))?;
+        Ok((id, self.address(id)?))
+    }
+
+    fn address(&self, id: TeamId) -> Result<Address<team::Msg>, ToolError> {
+        let name = || self.teams.get(id).map_or("the team", |team| &team.name);
+        let down = || match self.teams.given_up(id) {
+            Some(reason) => refuse::given_up(name(), reason),
+            None => refuse::creating(name()),
+        };
+        self.teams.address(id).cloned().ok_or_else(down)
     }
 
     fn close(&mut self, id: TeamId) -> Result<Cascade, ToolError> {
-        let ids = self.directory.cascade(id);
-        let planned = |id: TeamId| refuse::creating(self.directory.name(id).unwrap_or("the team"));
-        let places = ids.iter().map(|id| {
-            let place = self.places.get(id).ok_or_else(|| planned(*id))?;
-            Ok((*id, place.clone()))
-        });
-        let cascade = places.collect::<Result<_, ToolError>>()?;
-        self.directory.close(&ids, true);
+        let ids = self.directory().cascade(id);
+        let cascade = ids.iter().map(|id| Ok((*id, self.address(*id)?)));
+        let cascade = cascade.collect::<Result<_, ToolError>>()?;
         self.removals.close(&ids);
         Ok(cascade)
     }
 
-    fn reopen(&mut self, ids: Vec<TeamId>) {
-        self.directory.close(&self.removals.reopen(ids), false);
-    }
-
     fn tell_childless(&mut self) {
-        let above: HashSet<_> = self.directory.all().filter_map(|(_, team)| team.parent).collect();
+        let above: HashSet<_> = self.teams.iter().filter_map(|(_, team)| team.parent).collect();
         self.removals.tell(|id| above.contains(&id));
     }
 }

@@ -2,51 +2,63 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { teams: 12, total_vms: 30, vms_per_team: 8, depth: 3 };
+type Teams = BTreeMap<TeamId, Entry>;
+
+fn limits() -> Options {
+    Options { max_total_vms: 30, max_vms_per_team: 8, max_nesting_depth: 3, ..Options::default() }
+}
 
 fn entry(name: &str, parent: Option<TeamId>, max_vms: u32, members: u32) -> Entry {
-    let at = DateTime::UNIX_EPOCH;
-    Entry { name: name.to_owned(), parent, max_vms, members, closing: false, at }
+    Entry { name: name.to_owned(), parent, max_vms, members, at: DateTime::UNIX_EPOCH }
+}
+
+fn directory(teams: &Teams) -> Directory<'_> {
+    teams.iter().map(|(id, team)| (*id, team)).collect()
+}
+
+fn admit(teams: &mut Teams, new: Entry) -> Result<TeamId, Refused> {
+    directory(teams).fits(&new, &limits(), |_| false)?;
+    let id = TeamId::new();
+    teams.insert(id, new);
+    Ok(id)
 }
 
 #[test]
 fn every_team_above_has_to_have_room() {
-    let mut directory = Directory::new(LIMITS);
-    let (a, b, c) = (TeamId::new(), TeamId::new(), TeamId::new());
-    directory.admit(a, entry("a", None, 5, 2)).expect("fits");
-    directory.admit(b, entry("b", Some(a), 9, 2)).expect("fits");
-    let refused = directory.admit(c, entry("c", Some(b), 9, 2)).expect_err("a is the grandparent");
+    let mut teams = Teams::new();
+    let a = admit(&mut teams, entry("a", None, 5, 2)).expect("fits");
+    let b = admit(&mut teams, entry("b", Some(a), 9, 2)).expect("fits");
+    let refused = admit(&mut teams, entry("c", Some(b), 9, 2)).expect_err("a is the grandparent");
     assert_eq!(refused, Refused::Budget { team: "a".to_owned(), max_vms: 5, used: 4, wanted: 2 });
-    directory.admit(c, entry("c", Some(b), 9, 1)).expect("fits");
-    assert_eq!(directory.cascade(a), [c, b, a]);
-    assert_eq!(directory.used(a), 5);
-    directory.release(c);
-    assert_eq!(directory.used(a), 4);
+    let c = admit(&mut teams, entry("c", Some(b), 9, 1)).expect("fits");
+    assert_eq!(directory(&teams).cascade(a), [c, b, a]);
+    assert_eq!(directory(&teams).used(a), 5);
+    teams.remove(&c);
+    assert_eq!(directory(&teams).used(a), 4);
 }
 
 #[test]
 fn a_team_is_refused_for_what_stands_in_the_way() {
-    let mut directory = Directory::new(LIMITS);
-    let own = directory.admit(TeamId::new(), entry("x", None, 2, 3)).expect_err("own limit");
+    let mut teams = Teams::new();
+    let own = admit(&mut teams, entry("x", None, 2, 3)).expect_err("own limit");
     assert!(matches!(own, Refused::Budget { used: 0, .. }));
-    let many = directory.admit(TeamId::new(), entry("x", None, 99, 9)).expect_err("too many");
+    let many = admit(&mut teams, entry("x", None, 99, 9)).expect_err("too many");
     assert!(matches!(many, Refused::TooManyRoles { .. }));
-    let orphan = directory.admit(TeamId::new(), entry("x", Some(TeamId::new()), 9, 1));
+    let orphan = admit(&mut teams, entry("x", Some(TeamId::new()), 9, 1));
     assert_eq!(orphan, Err(Refused::ParentGone));
     let mut parent = None;
     for depth in 0..=3 {
-        let id = TeamId::new();
-        directory.admit(id, entry(&depth.to_string(), parent, 9, 1)).expect("four levels");
-        parent = Some(id);
+        let new = entry(&depth.to_string(), parent, 9, 1);
+        parent = Some(admit(&mut teams, new).expect("four levels"));
     }
-    let deep = directory.admit(TeamId::new(), entry("x", parent, 9, 1)).expect_err("a fifth");
+    let deep = admit(&mut teams, entry("x", parent, 9, 1)).expect_err("a fifth");
     assert_eq!(deep, Refused::TooDeep { depth: 4, limit: 3 });
-    let taken = directory.admit(TeamId::new(), entry("2", None, 9, 1)).expect_err("taken");
-    assert_eq!(taken, Refused::NameTaken("2".to_owned()));
-    directory.close(&[parent.expect("made")], true);
-    let (id, _) = directory.find("3").expect("there");
-    let closing = directory.admit(TeamId::new(), entry("x", Some(id), 9, 1)).expect_err("closing");
-    assert_eq!(closing, Refused::ParentClosing("3".to_owned()));
+    let below = entry("x", parent, 9, 1);
+    let closing = directory(&teams).fits(&below, &limits(), |id| Some(id) == parent);
+    assert_eq!(closing, Err(Refused::ParentClosing("3".to_owned())));
+    let tight = Options { max_total_vms: 4, ..limits() };
+    let total = directory(&teams).fits(&entry("x", None, 9, 1), &tight, |_| false);
+    assert_eq!(total, Err(Refused::Total { used: 4, wanted: 1, limit: 4 }));
 }
 
 #[derive(Debug, Clone)]
@@ -66,39 +78,34 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn no_limit_is_ever_exceeded_and_a_refusal_changes_nothing(
-        steps in proptest::collection::vec(step(), 1..60)
-    ) {
-        let mut directory = Directory::new(LIMITS);
+    fn no_limit_is_ever_exceeded(steps in proptest::collection::vec(step(), 1..60)) {
+        let mut teams = Teams::new();
         for (number, step) in steps.into_iter().enumerate() {
-            let ids: Vec<_> = directory.all().map(|(id, _)| id).collect();
+            let ids: Vec<_> = teams.keys().copied().collect();
             match step {
                 Step::Admit { parent, root, max_vms, members } => {
                     let parent = (!root && !ids.is_empty()).then(|| *parent.get(&ids));
-                    let before = directory.teams.clone();
-                    let new = entry(&number.to_string(), parent, max_vms, members);
-                    if directory.admit(TeamId::new(), new).is_err() {
-                        prop_assert_eq!(&before, &directory.teams);
-                    }
+                    // One that is refused changes nothing.
+                    let _refused = admit(&mut teams, entry(&number.to_string(), parent, max_vms, members));
                 }
                 // Only what has nothing below it is released, as a destroy does.
                 Step::Release(which) => if !ids.is_empty() {
-                    let id = directory.cascade(*which.get(&ids))[0];
-                    directory.release(id);
+                    let id = directory(&teams).cascade(*which.get(&ids))[0];
+                    teams.remove(&id);
                 }
             }
-            prop_assert!(directory.teams.len() <= LIMITS.teams);
-            let total: u32 = directory.teams.values().map(|team| team.members).sum();
-            prop_assert!(total <= LIMITS.total_vms);
-            for (id, team) in &directory.teams {
-                prop_assert!(directory.used(*id) <= team.max_vms, "{:?}", team);
+            let limits = limits();
+            let total: u32 = teams.values().map(|team| team.members).sum();
+            prop_assert!(total <= limits.max_total_vms);
+            for (id, team) in &teams {
+                prop_assert!(directory(&teams).used(*id) <= team.max_vms, "{:?}", team);
                 let mut depth = 0;
                 let mut above = team.parent;
                 while let Some(id) = above {
                     depth += 1;
-                    above = directory.teams[&id].parent;
+                    above = teams[&id].parent;
                 }
-                prop_assert!(depth <= LIMITS.depth);
+                prop_assert!(depth <= limits.max_nesting_depth);
             }
         }
     }

@@ -42,7 +42,7 @@ impl Teams {
             None => None,
         };
         let above =
-            parent.as_ref().and_then(|(id, _)| Some((*id, self.directory.name(*id)?.to_owned())));
+            parent.as_ref().and_then(|(id, _)| Some((*id, self.teams.get(*id)?.name.clone())));
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             if let Some((_, parent)) = &parent {

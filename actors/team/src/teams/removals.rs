@@ -45,18 +45,20 @@ impl Removals {
         }
     }
 
-    /// One who wanted that may not have it. Gives those that nobody else wants removed.
-    pub(crate) fn reopen(&mut self, ids: Vec<TeamId>) -> Vec<TeamId> {
-        let mut free = Vec::new();
+    /// One who wanted that may not have it. Those that nobody else wants removed are open again.
+    pub(crate) fn reopen(&mut self, ids: Vec<TeamId>) {
         for id in ids {
             let Some(closers) = self.closers.get_mut(&id) else { continue };
             *closers -= 1;
             if *closers == 0 {
                 self.closers.remove(&id);
-                free.push(id);
             }
         }
-        free
+    }
+
+    /// True while a team is being removed: nothing is put below it any more.
+    pub(crate) fn is_closed(&self, id: TeamId) -> bool {
+        self.closers.contains_key(&id)
     }
 
     /// Begins a removal of a team and those below it, or joins the one that runs.

@@ -6,6 +6,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 use super::Teams;
 use crate::{
     api::{Team, TeamAction, TeamResult, TeamRow},
+    directory::Entry,
     group,
     shared::OnBehalfOf,
     status,
@@ -22,11 +23,9 @@ impl Teams {
         input: Team,
     ) -> Result<Reply<TeamResult>, ToolError> {
         let (id, team) = self.find(input.name.as_deref())?;
-        let below = self.directory.all().filter(|(_, team)| team.parent == Some(id));
+        let below = self.teams.iter().filter(|(_, team)| team.parent == Some(id));
         let sub_teams = below.map(|(_, team)| team.name.clone()).collect();
-        let parent = self.directory.all().find(|(this, _)| *this == id);
-        let parent = parent.and_then(|(_, team)| team.parent);
-        let parent_team = parent.and_then(|id| self.directory.name(id)).map(str::to_owned);
+        let parent_team = self.teams.get(id).and_then(|team| self.parent(team));
         let (shared, cx) = (self.shared.clone(), cx.clone());
         Ok(Reply::later(async move {
             let view = operate(&team, cx.session).await?;
@@ -52,30 +51,35 @@ impl Teams {
         }))
     }
 
+    fn parent(&self, team: &Entry) -> Option<String> {
+        Some(self.teams.get(team.parent?)?.name.clone())
+    }
+
     pub(crate) fn list(&self, cx: &CallCx) -> Reply<TeamResult> {
         let teams: Vec<_> = self
-            .directory
-            .all()
+            .teams
+            .iter()
             .map(|(id, entry)| {
-                let parent = entry.parent.and_then(|id| self.directory.name(id));
+                let team = self.teams.address(id).cloned();
+                let planned = team.is_none() && self.teams.given_up(id).is_none();
                 let row = TeamRow {
                     name: entry.name.clone(),
                     team_id: id,
-                    state: "unavailable".to_owned(),
+                    state: if planned { "creating" } else { "unavailable" }.to_owned(),
                     member_count: entry.members as usize,
                     max_vms: entry.max_vms,
                     created_at: entry.at,
-                    parent_team: parent.map(str::to_owned),
+                    parent_team: self.parent(entry),
                     owned: None,
                 };
-                (row, self.places.get(&id).cloned())
+                (row, team)
             })
             .collect();
         let session = cx.session;
         Reply::later(async move {
             let rows = teams.into_iter().map(|(row, team)| async move {
                 match team {
-                    None => TeamRow { state: "creating".to_owned(), ..row },
+                    None => row,
                     Some(team) => match team.ask(PATIENCE, team::Msg::Look).await {
                         Ok(view) => TeamRow {
                             state: view.state.word().to_owned(),

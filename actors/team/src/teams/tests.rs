@@ -7,6 +7,7 @@ mod group;
 mod guests;
 mod life;
 mod mail;
+mod manager;
 mod own;
 mod quota;
 mod rejections;
