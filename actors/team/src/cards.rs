@@ -140,14 +140,14 @@ impl Known {
 /// The first card's that is not written; the others are all the same.
 pub(crate) async fn refresh(
     shared: &Arc<TeamShared>,
-    whom: Option<&OnBehalfOf>,
+    caller: Option<&OnBehalfOf>,
     state: &State,
     loads: &Loads,
     known: &mut Known,
 ) -> Result<bool, ToolError> {
     let plan = &state.plan;
-    if whom.is_some() {
-        known.seen = status::members(shared, whom, state).await;
+    if caller.is_some() {
+        known.seen = status::members(shared, caller, state).await;
     }
     let seen = status::with_loads(known.seen.clone(), loads().await);
     let busy = seen.iter().any(|member| member.pending_tasks.is_some_and(|tasks| tasks > 0));
@@ -196,12 +196,12 @@ async fn put(shared: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Resul
 /// Writes the first cards of a team, without keeping it waiting for long.
 pub(crate) async fn first(
     shared: &Arc<TeamShared>,
-    whom: &OnBehalfOf,
+    caller: &OnBehalfOf,
     state: &State,
     known: &mut Known,
 ) -> TeamCards {
     let unknown = || async { Vec::new() }.boxed();
-    let written = refresh(shared, Some(whom), state, &unknown, known);
+    let written = refresh(shared, Some(caller), state, &unknown, known);
     match tokio::time::timeout(AT_CREATION, written).await {
         Ok(done) => outcome(&done),
         Err(_) => TeamCards::Error(format!("not written within {} s", AT_CREATION.as_secs())),

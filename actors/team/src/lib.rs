@@ -15,7 +15,6 @@ pub mod api;
 mod cards;
 pub mod codes;
 mod directory;
-mod errands;
 mod family;
 mod group;
 pub mod inbox;

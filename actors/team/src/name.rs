@@ -20,28 +20,28 @@ pub fn is_sound(text: &str) -> bool {
 
 /// The part of a member's workspace name before its four digits, or `None` when with them it
 /// would be too long. Workspace names have no capitals.
-pub fn workspace_stem(team: &str, role: &str) -> Option<String> {
-    let stem = format!("{team}-{role}-").to_ascii_lowercase();
-    (stem.len() + 4 <= WORKSPACE_NAME).then_some(stem)
+pub fn workspace_prefix(team: &str, role: &str) -> Option<String> {
+    let prefix = format!("{team}-{role}-").to_ascii_lowercase();
+    (prefix.len() + 4 <= WORKSPACE_NAME).then_some(prefix)
 }
 
 /// A name that nobody has yet, from a source of chance. It is added to `taken`.
 pub fn free_name(
-    stem: &str,
+    prefix: &str,
     taken: &mut BTreeSet<String>,
     mut chance: impl FnMut() -> u16,
 ) -> String {
     // Chance is tried first so that names of before do not come back; then it is counted on.
     let mut digits = chance();
     for _ in 0..=u16::MAX {
-        let name = format!("{stem}{digits:04x}");
+        let name = format!("{prefix}{digits:04x}");
         if taken.insert(name.clone()) {
             return name;
         }
         digits = digits.wrapping_add(1);
     }
     // No daemon keeps that many workspaces; it will be refused as taken.
-    format!("{stem}{digits:04x}")
+    format!("{prefix}{digits:04x}")
 }
 
 #[cfg(test)]
@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn workspace_names_fit_and_are_free() {
-        assert_eq!(workspace_stem("Team", "Coder").as_deref(), Some("team-coder-"));
-        assert!(workspace_stem(&"t".repeat(50), "coder-x").is_some());
-        assert!(workspace_stem(&"t".repeat(50), "coder-xyz").is_none());
+        assert_eq!(workspace_prefix("Team", "Coder").as_deref(), Some("team-coder-"));
+        assert!(workspace_prefix(&"t".repeat(50), "coder-x").is_some());
+        assert!(workspace_prefix(&"t".repeat(50), "coder-xyz").is_none());
         let mut taken = BTreeSet::from(["a-b-ffff".to_owned(), "a-b-0000".to_owned()]);
         assert_eq!(free_name("a-b-", &mut taken, || 0xffff), "a-b-0001");
         assert_eq!(free_name("a-b-", &mut taken, || 0xffff), "a-b-0002");

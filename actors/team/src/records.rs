@@ -31,7 +31,8 @@ pub(crate) struct Plan {
     pub(crate) at: DateTime<Utc>,
     pub(crate) members: Vec<Member>,
     /// The snapshot that members are forks of; none when they are made from the default image.
-    pub(crate) stem: Option<GoldenSnapshot>,
+    #[serde(rename = "stem")]
+    pub(crate) source: Option<GoldenSnapshot>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +174,18 @@ mod tests {
     use hivekeep_runtime::log::LogRecord;
 
     use super::*;
+
+    #[test]
+    fn the_source_of_members_keeps_its_recorded_name() {
+        let plan = json!({
+            "id": TeamId::new(), "name": "crew", "owner": SessionId::new(), "parent": null,
+            "parent_name": null, "max_vms": 1, "at": "2026-01-01T00:00:00Z", "members": [],
+            "stem": { "golden": "g", "snapshot": "base" },
+        });
+        let read: Plan = serde_json::from_value(plan.clone()).expect("read");
+        assert_eq!(read.source.as_ref().map(|source| source.golden.as_str()), Some("g"));
+        assert_eq!(serde_json::to_value(read).expect("plain data"), plan);
+    }
 
     #[test]
     fn an_end_that_was_recorded_without_what_was_not_made_is_read() {

@@ -2,11 +2,11 @@
 
 use futures::{StreamExt, stream};
 use hivekeep_kernel::ToolError;
+use hivekeep_runtime::WorkspaceDetails;
 
 use crate::{
     api::TeamMember,
     codes,
-    errands::Details,
     records::State,
     shared::{OnBehalfOf, TeamShared},
     tasks::Load,
@@ -15,7 +15,7 @@ use crate::{
 /// The members' workspaces, in somebody's name; for nobody, they are not asked.
 pub(crate) async fn members(
     shared: &TeamShared,
-    whom: Option<&OnBehalfOf>,
+    caller: Option<&OnBehalfOf>,
     state: &State,
 ) -> Vec<TeamMember> {
     let looks = (0..state.plan.members.len()).map(|number| {
@@ -31,9 +31,9 @@ pub(crate) async fn members(
             ..TeamMember::default()
         };
         async move {
-            match whom {
+            match caller {
                 None => seen,
-                Some(whom) => match shared.look(state.plan.id, whom, &key).await {
+                Some(caller) => match shared.tools.look(state.plan.id, caller, &key).await {
                     Ok(details) => told(seen, details),
                     Err(error) => not_told(seen, &error, making),
                 },
@@ -55,7 +55,7 @@ pub(crate) fn with_loads(seen: Vec<TeamMember>, loads: Vec<Option<Load>>) -> Vec
         .collect()
 }
 
-fn told(seen: TeamMember, details: Details) -> TeamMember {
+fn told(seen: TeamMember, details: WorkspaceDetails) -> TeamMember {
     let link = details.machine.as_ref().map_or("absent", |machine| machine.link.as_str());
     // The link's first word is what it is, the rest why.
     let (status, why) = match (details.state.as_str(), link.split(' ').next()) {
@@ -97,11 +97,11 @@ fn not_told(seen: TeamMember, error: &ToolError, making: bool) -> TeamMember {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::errands::Machine;
+    use hivekeep_runtime::MachineDetails;
 
     fn status(state: &str, link: Option<&str>) -> (String, bool) {
-        let machine = link.map(|link| Machine { link: link.to_owned() });
-        let details = Details {
+        let machine = link.map(|link| MachineDetails { link: link.to_owned() });
+        let details = WorkspaceDetails {
             state: state.to_owned(),
             reason: None,
             ip: None,

@@ -62,8 +62,8 @@ impl TeamsHandle {
         let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
         let team = self.address.ask(PATIENCE, find).await??;
         let view = team.ask(PATIENCE, team::Msg::Look).await?;
-        let whom = machines.then(|| OnBehalfOf::own(view.state.owner, LOOK));
-        let members = status::members(&self.shared, whom.as_ref(), &view.state).await;
+        let caller = machines.then(|| OnBehalfOf::own(view.state.owner, LOOK));
+        let members = status::members(&self.shared, caller.as_ref(), &view.state).await;
         // While it is being started again nothing is known of them.
         let (inboxes, now) = futures::join!(
             team.ask(PATIENCE, team::Msg::Inboxes),

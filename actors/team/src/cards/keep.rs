@@ -130,8 +130,8 @@ async fn keep(team: &Kept, begun: Option<Begun>) {
     let (mut again, mut busy) = (AGAIN, false);
     loop {
         if let Some(due) = due {
-            let whom = (due == Due::Members).then(|| OnBehalfOf::own(state.owner, PATIENCE));
-            let done = refresh(shared, whom.as_ref(), state, loads, known).await;
+            let caller = (due == Due::Members).then(|| OnBehalfOf::own(state.owner, PATIENCE));
+            let done = refresh(shared, caller.as_ref(), state, loads, known).await;
             status.set(outcome(&done));
             busy = match done {
                 Ok(busy) => busy,
@@ -229,7 +229,7 @@ mod tests {
             max_vms: 1,
             at: chrono::Utc::now(),
             members: Vec::new(),
-            stem: None,
+            source: None,
         };
         State { workspaces: Some(vec![member]), ..State::new(plan) }
     }

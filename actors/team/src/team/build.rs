@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId, fault_point};
 use hivekeep_runtime::log::{Decision, Log};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -15,7 +16,7 @@ use crate::{
         keep::{Begun, CardsStatus},
     },
     codes, group,
-    records::{Record, State},
+    records::{GoldenSnapshot, Member, Plan, Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
 };
@@ -95,15 +96,15 @@ async fn build(
     let stop = cx.cancel.child_token();
     // At the call's own deadline they are told to stop, and are waited for a little longer.
     let deadline = cx.deadline + GRACE;
-    let whom = OnBehalfOf { cancel: stop.clone(), deadline, ..OnBehalfOf::call(cx) };
+    let caller = OnBehalfOf { cancel: stop.clone(), deadline, ..OnBehalfOf::call(cx) };
     let total = plan.members.len();
     let makes = (0..total).map(|number| {
-        let (member, whom) = (&plan.members[number], &whom);
+        let (member, caller) = (&plan.members[number], &caller);
         async move {
-            if whom.cancel.is_cancelled() {
+            if caller.cancel.is_cancelled() {
                 return (number, None);
             }
-            let made = shared.make(plan.id, whom, member, plan.stem.as_ref()).await;
+            let made = make(shared, plan, caller, member).await;
             (number, Some(made))
         }
     });
@@ -143,7 +144,7 @@ async fn build(
     group::join(shared, plan.id, &workspaces).await?;
     let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
     let mut begun = Begun::new(shared);
-    cards.set(cards::first(shared, &whom, &ready, &mut begun.known).await);
+    cards.set(cards::first(shared, &caller, &ready, &mut begun.known).await);
     fault_point!("team.before_ready");
     let data = json!({ "owner": plan.owner, "workspaces": workspaces });
     let ready = Decision::record(Record::Ready { workspaces });
@@ -152,6 +153,29 @@ async fn build(
     recorded.await.map_err(ToolError::from)?;
     fault_point!("team.after_ready");
     Ok(Made { cards: begun })
+}
+
+/// Makes a member's workspace.
+async fn make(
+    shared: &TeamShared,
+    plan: &Plan,
+    caller: &OnBehalfOf,
+    member: &Member,
+) -> Result<WorkspaceId, ToolError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        workspace_id: WorkspaceId,
+    }
+    let name = &member.workspace;
+    let (tool, args) = match &plan.source {
+        Some(GoldenSnapshot { golden, snapshot }) => (
+            "workspace_fork",
+            json!({ "workspace_id": golden, "snapshot_name": snapshot, "new_name": name }),
+        ),
+        None => ("workspace_create", json!({ "name": name })),
+    };
+    let Answer { workspace_id } = shared.tools.call(plan.id, caller, tool, args).await?;
+    Ok(workspace_id)
 }
 
 /// True when a refusal says that nothing was made in the member's name. After any other error that

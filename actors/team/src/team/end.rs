@@ -179,18 +179,18 @@ async fn end(
     let state = log.state().map_or(state, Arc::new);
     let id = state.plan.id;
     // What an earlier incarnation began to make would come to light afterwards.
-    shared.quiet(id).await;
-    let whom = OnBehalfOf::own(state.owner, PATIENCE);
+    shared.tools.quiet(id).await;
+    let caller = OnBehalfOf::own(state.owner, PATIENCE);
     let removes = (0..state.plan.members.len()).map(|number| {
         let member = &state.plan.members[number];
         let workspace = state.workspaces.as_ref().map(|ids| ids[number]);
         let key = workspace.map_or(member.workspace.clone(), |id| id.to_string());
-        let (whom, unmade) = (&whom, state.unmade.contains(&number));
+        let (caller, unmade) = (&caller, state.unmade.contains(&number));
         async move {
             if unmade {
                 return Gone { number, workspace, outcome: Ok(()) };
             }
-            let outcome = shared.remove(id, whom, &key).await;
+            let outcome = shared.tools.remove(id, caller, &key).await;
             if outcome.is_ok() {
                 fault_point!("team.after_member_destroyed");
             }

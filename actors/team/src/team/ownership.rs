@@ -7,12 +7,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use hivekeep_kernel::{Address, SessionId, ToolError};
-use hivekeep_runtime::log::Decision;
+use hivekeep_runtime::{WorkspaceRow, log::Decision};
 use serde_json::json;
 
 use super::{Msg, Outgoing, Reply, Sent, Team, View};
 use crate::{
-    errands::Row,
     records::{Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
@@ -56,7 +55,7 @@ async fn take_over(
     by: SessionId,
 ) -> Result<(), ToolError> {
     let from = state.owner;
-    let rows = shared.workspaces(state.plan.id, &OnBehalfOf::own(by, LOOK)).await?;
+    let rows = shared.tools.workspaces(state.plan.id, &OnBehalfOf::own(by, LOOK)).await?;
     let over = shared.sessions.standing(from).await.ended;
     if !holds(state, &rows, over) {
         return Err(refuse::not_owner(&state.plan.name));
@@ -68,7 +67,7 @@ async fn take_over(
 
 /// True when the caller who sees these rows owns every member that there is. For a team without
 /// members, it is enough that its own session is over.
-fn holds(state: &State, rows: &[Row], over: bool) -> bool {
+fn holds(state: &State, rows: &[WorkspaceRow], over: bool) -> bool {
     let Some(ids) = &state.workspaces else {
         let names = state.plan.members.iter().map(|member| &member.workspace);
         let mut there = names.filter_map(|name| rows.iter().find(|row| row.name == *name));

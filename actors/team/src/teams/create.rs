@@ -10,14 +10,12 @@ use chrono::Utc;
 use hivekeep_kernel::{
     Address, CallCx, Layer, Reply, Resources, TeamId, ToolError, ports::Reservation,
 };
-use hivekeep_runtime::log::Decision;
+use hivekeep_runtime::{WorkspaceRow, log::Decision};
 
 use super::{Inner, Msg, Teams, missing};
 use crate::{
     api::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
-    codes,
-    errands::Row,
-    group, name,
+    codes, group, name,
     records::{self, GoldenSnapshot, Member, Plan, Record, State},
     shared::{OnBehalfOf, TeamShared},
     team::{self, NotBuilt, View, operate},
@@ -72,7 +70,7 @@ impl Wish {
         let roles = input.roles.ok_or_else(|| missing("roles"))?;
         sound("name", &name)?;
         let mut names = HashMap::new();
-        let mut stems = Vec::new();
+        let mut prefixed = Vec::new();
         for (at, role) in roles.into_iter().enumerate() {
             sound(&format!("roles[{at}].name"), &role.name)?;
             sound(&format!("roles[{at}].role"), &role.role)?;
@@ -89,19 +87,19 @@ impl Wish {
                 );
                 return Err(ToolError::invalid(message));
             }
-            let stem = name::workspace_stem(&name, &role.role).ok_or_else(|| {
+            let prefix = name::workspace_prefix(&name, &role.role).ok_or_else(|| {
                 let message = format!(
                     "`{name}` and `{}` together make a workspace's name of more than 63 characters",
                     role.role
                 );
                 ToolError::invalid(message).next("choose a shorter name or role")
             })?;
-            stems.push((role, stem));
+            prefixed.push((role, prefix));
         }
         let max_vms = input.max_vms.unwrap_or(shared.options.default_max_vms);
         let golden = input.golden_workspace;
         let snapshot = input.base_snapshot.or_else(|| golden.as_ref().map(|_| "golden".to_owned()));
-        Ok(Self { name, roles: stems, max_vms, parent: input.parent_team, golden, snapshot })
+        Ok(Self { name, roles: prefixed, max_vms, parent: input.parent_team, golden, snapshot })
     }
 
     /// The plan, and what each member takes of the session's quota.
@@ -112,21 +110,21 @@ impl Wish {
         id: TeamId,
         above: Option<(TeamId, String)>,
     ) -> Result<(Plan, Resources), ToolError> {
-        let whom = OnBehalfOf::call(cx);
-        let rows = shared.workspaces(id, &whom).await?;
-        let stem = match (self.snapshot, self.golden) {
+        let caller = OnBehalfOf::call(cx);
+        let rows = shared.tools.workspaces(id, &caller).await?;
+        let source = match (self.snapshot, self.golden) {
             (None, _) => None,
             (Some(snapshot), Some(golden)) => Some(GoldenSnapshot { golden, snapshot }),
-            (Some(snapshot), None) => Some(search(shared, id, &whom, &rows, snapshot).await?),
+            (Some(snapshot), None) => Some(search(shared, id, &caller, &rows, snapshot).await?),
         };
-        let each = match &stem {
-            Some(stem) => shared.size(id, &whom, &stem.golden).await?,
+        let each = match &source {
+            Some(source) => shared.tools.size(id, &caller, &source.golden).await?,
             None => shared.member_size,
         };
         let mut taken: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
-        let members = self.roles.into_iter().map(|(role, stem)| {
+        let members = self.roles.into_iter().map(|(role, prefix)| {
             let chance = || getrandom::u32().map_or(0, |bits| bits as u16);
-            let workspace = name::free_name(&stem, &mut taken, chance);
+            let workspace = name::free_name(&prefix, &mut taken, chance);
             let TeamRole { name, role, skills, description } = role;
             Member { name, role, skills, description, workspace }
         });
@@ -140,7 +138,7 @@ impl Wish {
             max_vms: self.max_vms,
             at: Utc::now(),
             members: members.collect(),
-            stem,
+            source,
         };
         Ok((plan, each))
     }
@@ -160,13 +158,13 @@ fn sound(what: &str, text: &str) -> Result<(), ToolError> {
 async fn search(
     shared: &TeamShared,
     id: TeamId,
-    whom: &OnBehalfOf,
-    rows: &[Row],
+    caller: &OnBehalfOf,
+    rows: &[WorkspaceRow],
     snapshot: String,
 ) -> Result<GoldenSnapshot, ToolError> {
     let mut found = Vec::new();
     for row in rows.iter().filter(|row| row.owned) {
-        match shared.look(id, whom, &row.workspace_id.to_string()).await {
+        match shared.tools.look(id, caller, &row.workspace_id.to_string()).await {
             Ok(details) if details.snapshots.iter().any(|one| one.name == snapshot) => {
                 found.push((row.workspace_id.to_string(), row.name.clone()));
             }

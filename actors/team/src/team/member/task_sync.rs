@@ -338,7 +338,7 @@ impl Member {
                 // Believed only of a list: while workspaces are being taken up at a start, none is
                 // found.
                 let Some(owner) = owner else { return Event::Looked(Ok(true)) };
-                let rows = shared.workspaces(id, &OnBehalfOf::own(owner, LOOK)).await;
+                let rows = shared.tools.workspaces(id, &OnBehalfOf::own(owner, LOOK)).await;
                 let there = rows.map(|rows| rows.iter().any(|row| row.workspace_id == workspace));
                 Event::Looked(there)
             });

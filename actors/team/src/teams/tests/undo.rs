@@ -173,9 +173,9 @@ async fn nothing_is_kept_of_teams_that_are_gone() {
     drop(id);
     stage.call(json!({ "action": "destroy", "name": "crew" })).await;
     // A call that began before comes late.
-    let whom = OnBehalfOf::own(stage.session, Duration::from_secs(60));
-    stage.shared.workspaces(view.state.plan.id, &whom).await.expect("listed");
-    assert_eq!(stage.shared.parties(), 0);
+    let caller = OnBehalfOf::own(stage.session, Duration::from_secs(60));
+    stage.shared.tools.workspaces(view.state.plan.id, &caller).await.expect("listed");
+    assert_eq!(stage.shared.tools.origins(), 0);
 }
 
 /// The journal as a crash at each point leaves it, with as many members made by then.
@@ -324,7 +324,7 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
         max_vms: 1,
         at: chrono::Utc::now(),
         members: vec![member],
-        stem: None,
+        source: None,
     };
     let log = stage.shared.teams.open(records::stream(id)).await.expect("it opens");
     let planned = Decision::record(Record::Planned(Box::new(plan)));
