@@ -12,60 +12,97 @@ use serde::{Deserialize, Serialize};
 /// that outlives the daemon. All members of a team are made, or none. Only that
 /// session operates the team, or one that has adopted all of its workspaces.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Team {
-    /// What to do.
-    pub action: TeamAction,
-    /// All but list: the team's name. create: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
-    pub name: Option<String>,
-    /// create: the members, one at least.
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Team {
+    /// Make one. Draws from the bucket `create` of the session's rates.
+    Create(CreateTeam),
+    /// Remove one, those below it, and every workspace of theirs.
+    Destroy {
+        /// The team's name.
+        name: String,
+    },
+    /// Look at one as it is now.
+    Status {
+        /// The team's name.
+        name: String,
+    },
+    /// Show all.
+    List,
+    /// Send a message to a member.
+    Message(SendMessage),
+    /// Take messages from a member's inbox.
+    Receive(ReceiveMessages),
+}
+
+/// A team that is wanted.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct CreateTeam {
+    /// The team's name: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
+    pub name: String,
+    /// The members, one at least.
     #[schemars(length(min = 1))]
-    pub roles: Option<Vec<TeamRole>>,
-    /// create: most members of the team and of all teams below it. Default: `team.default_max_vms` of the configuration.
+    pub roles: Vec<TeamRole>,
+    /// Most members of the team and of all teams below it. Default: `team.default_max_vms` of the configuration.
     pub max_vms: Option<u32>,
-    /// create: name of a snapshot; the members are made as forks of it. Without golden_workspace it is looked for among the caller's workspaces.
+    /// Name of a snapshot; the members are made as forks of it. Without golden_workspace it is looked for among the caller's workspaces.
     pub base_snapshot: Option<String>,
-    /// create: id or name of the workspace that has base_snapshot, whose default is then `golden`.
+    /// Id or name of the workspace that has base_snapshot, whose default is then `golden`.
     pub golden_workspace: Option<String>,
-    /// create: the team that the new one is below. Its members count for every team above it, and it is destroyed with them.
+    /// The team that the new one is below. Its members count for every team above it, and it is destroyed with them.
     pub parent_team: Option<String>,
-    /// message: the member that sends. receive: the member whose inbox is read.
-    pub agent: Option<String>,
-    /// message: the member it is for, or `*` for all but the sender.
-    pub to: Option<String>,
-    /// message: what it says, at most 262144 bytes.
-    pub content: Option<String>,
-    /// message: a word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
+}
+
+/// A message from a member to others.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct SendMessage {
+    /// The team's name.
+    pub name: String,
+    /// The member that sends.
+    pub agent: String,
+    /// The member it is for, or `*` for all but the sender.
+    pub to: String,
+    /// What it says, at most 262144 bytes.
+    pub content: String,
+    /// A word for what it is, up to 64 characters. Default: text. A `task_assignment` is run in the guest of each member it is for: its content is a JSON object of task_id, command and, as wished, workdir, env (names and values) and timeout_secs (1 to 86400, default 300); its result is received as one of daemon_results. A member runs a task_id once: a repeat is answered with what became of it.
     #[schemars(length(min = 1, max = 64))]
     pub message_type: Option<String>,
-    /// receive: most messages to hand out, and most results of tasks, 1 to 100. Default: 10. Large ones are fewer at a time.
+}
+
+/// What is received of a member's inbox, and how it is confirmed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct ReceiveMessages {
+    /// The team's name.
+    pub name: String,
+    /// The member whose inbox is read.
+    pub agent: String,
+    /// Most messages to hand out, and most results of tasks, 1 to 100. Default: 10. Large ones are fewer at a time.
     #[schemars(range(min = 1, max = 100))]
     pub limit: Option<usize>,
-    /// receive: wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
+    /// Wait this long for the first message or result, up to 300 seconds. Default: 0, answer at once.
     #[schemars(range(max = 300))]
     pub wait_secs: Option<u64>,
-    /// receive: `answer`, the default, removes messages once the answer is written to the caller's connection; those of a call that was cancelled, or whose connection broke before, are handed out again. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
+    /// `answer`, the default, removes messages once the answer is written to the caller's connection; those of a call that was cancelled, or whose connection broke before, are handed out again. `explicit` keeps them until a later receive names them in confirmed: none is lost when a connection breaks at the wrong moment, and what was not confirmed comes again with `redelivered`.
     pub confirm: Option<Confirm>,
-    /// receive: ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
+    /// Ids of messages that arrived earlier, and of those that assigned tasks whose results did; they are removed first.
     #[schemars(length(max = 1000))]
     pub confirmed: Option<BTreeSet<MessageId>>,
 }
 
-/// What to do with teams.
+/// An action, as its answer names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TeamAction {
-    /// Make one. Draws from the bucket `create` of the session's rates.
+    /// A team was made.
     Create,
-    /// Remove one, those below it, and every workspace of theirs.
+    /// A team was removed, with those below it.
     Destroy,
-    /// Look at one as it is now.
+    /// A team is shown.
     Status,
-    /// Show all.
+    /// All teams are shown.
     List,
-    /// Send a message to a member.
+    /// A message was sent.
     Message,
-    /// Take messages from a member's inbox.
+    /// Messages were received.
     Receive,
 }
 

@@ -163,7 +163,7 @@ impl Entity for Teams {
                 self.tell_childless();
             }
             Inner::Find(name, reply) => {
-                drop(reply.send(self.find(Some(&name)).map(|(_, team)| team)));
+                drop(reply.send(self.find(&name).map(|(_, team)| team)));
             }
         }
         Ok(())
@@ -203,11 +203,7 @@ impl Teams {
     ///
     /// # Errors
     /// `team_not_found`, `team_state` while it is only a plan, `actor_unavailable` when it is given up.
-    pub(crate) fn find(
-        &self,
-        name: Option<&str>,
-    ) -> Result<(TeamId, Address<team::Msg>), ToolError> {
-        let name = name.ok_or_else(|| missing("name"))?;
+    pub(crate) fn find(&self, name: &str) -> Result<(TeamId, Address<team::Msg>), ToolError> {
         let (id, _) = self.teams.find(name).ok_or_else(|| refuse::no_team(name))?;
         Ok((id, self.address(id)?))
     }
@@ -241,8 +237,3 @@ pub(crate) fn ids(cascade: &Cascade) -> Vec<TeamId> {
 
 #[cfg(test)]
 pub(crate) mod tests;
-
-/// An input that the action needs.
-pub(crate) fn missing(field: &str) -> ToolError {
-    ToolError::invalid(format!("{field} is missing")).next("check the tool's schema")
-}

@@ -12,9 +12,9 @@ use hivekeep_kernel::{
 };
 use hivekeep_runtime::{WorkspaceRow, log::Decision};
 
-use super::{Inner, Msg, Teams, missing};
+use super::{Inner, Msg, Teams};
 use crate::{
-    api::{Team, TeamAction, TeamMember, TeamResult, TeamRole},
+    api::{CreateTeam, TeamAction, TeamMember, TeamResult, TeamRole},
     codes, group, name,
     records::{self, GoldenSnapshot, Member, Plan, Record, State},
     shared::{OnBehalfOf, TeamShared},
@@ -32,13 +32,10 @@ impl Teams {
     pub(crate) fn create(
         &mut self,
         cx: &CallCx,
-        input: Team,
+        input: CreateTeam,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let wish = Wish::of(&self.shared, input)?;
-        let parent = match &wish.parent {
-            Some(parent) => Some(self.find(Some(parent))?),
-            None => None,
-        };
+        let request = TeamRequest::of(&self.shared, input)?;
+        let parent = request.parent.as_ref().map(|parent| self.find(parent)).transpose()?;
         let above =
             parent.as_ref().and_then(|(id, _)| Some((*id, self.teams.get(*id)?.name.clone())));
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
@@ -47,15 +44,14 @@ impl Teams {
                 operate(parent, cx.session).await?.state.ready()?;
             }
             let id = TeamId::new();
-            let planned = wish.plan(&shared, &cx, id, above).await;
-            let (plan, each) = planned?;
+            let (plan, each) = request.plan(&shared, &cx, id, above).await?;
             make(&shared, &manager, &cx, plan, each).await
         }))
     }
 }
 
 /// A team that is wanted, as far as it makes sense.
-struct Wish {
+struct TeamRequest {
     name: String,
     roles: Vec<(TeamRole, String)>,
     max_vms: u32,
@@ -64,14 +60,13 @@ struct Wish {
     snapshot: Option<String>,
 }
 
-impl Wish {
-    fn of(shared: &TeamShared, input: Team) -> Result<Self, ToolError> {
-        let name = input.name.ok_or_else(|| missing("name"))?;
-        let roles = input.roles.ok_or_else(|| missing("roles"))?;
+impl TeamRequest {
+    fn of(shared: &TeamShared, input: CreateTeam) -> Result<Self, ToolError> {
+        let name = input.name;
         sound("name", &name)?;
         let mut names = HashMap::new();
         let mut prefixed = Vec::new();
-        for (at, role) in roles.into_iter().enumerate() {
+        for (at, role) in input.roles.into_iter().enumerate() {
             sound(&format!("roles[{at}].name"), &role.name)?;
             sound(&format!("roles[{at}].role"), &role.role)?;
             if let Some(other) = names.insert(role.name.clone(), at) {

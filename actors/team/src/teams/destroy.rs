@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
-    api::{Team, TeamAction, TeamMember, TeamResult},
+    api::{TeamAction, TeamMember, TeamResult},
     codes, refuse,
     team::{self, Ended, View, operate},
 };
@@ -19,9 +19,9 @@ impl Teams {
     pub(crate) fn destroy(
         &mut self,
         cx: &CallCx,
-        input: Team,
+        name: &str,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (id, _) = self.find(input.name.as_deref())?;
+        let (id, _) = self.find(name)?;
         let (manager, cx) = (self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move { destroy(&manager, &cx, id).await }))
     }

@@ -5,9 +5,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use hivekeep_kernel::{Address, AskError, CallCx, Layer, MessageId, Reply, ToolError};
 use tokio::sync::oneshot;
 
-use super::{Teams, missing};
+use super::Teams;
 use crate::{
-    api::{Confirm, TaskReport, Team, TeamAction, TeamMessage, TeamResult, Undelivered},
+    api::{
+        Confirm, ReceiveMessages, SendMessage, TaskReport, TeamAction, TeamMessage, TeamResult,
+        Undelivered,
+    },
     codes,
     inbox::Message,
     tasks::{
@@ -37,13 +40,11 @@ impl Teams {
     pub(crate) fn message(
         &mut self,
         cx: &CallCx,
-        input: Team,
+        input: SendMessage,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (_, team) = self.find(input.name.as_deref())?;
-        let from = input.agent.ok_or_else(|| missing("agent"))?;
-        let to = input.to.ok_or_else(|| missing("to"))?;
-        let content = input.content.ok_or_else(|| missing("content"))?;
-        let kind = input.message_type.unwrap_or_else(|| "text".to_owned());
+        let SendMessage { name, agent: from, to, content, message_type } = input;
+        let (_, team) = self.find(&name)?;
+        let kind = message_type.unwrap_or_else(|| "text".to_owned());
         if content.len() > MAX_CONTENT_BYTES {
             let message = format!("content has {} bytes", content.len());
             return Err(ToolError::new(Layer::Actor, codes::MESSAGE_TOO_LARGE, message)
@@ -56,7 +57,6 @@ impl Teams {
         // In the order of the calls; the team decides without waiting.
         let (reply, answer) = oneshot::channel();
         team.send(team::Msg::Send(Box::new(message), reply))?;
-        let name = input.name;
         Ok(Reply::later(async move {
             let sent = answer.await.map_err(dropped)??;
             delivered(sent.id, sent.outcomes().await, name, from, to)
@@ -66,10 +66,10 @@ impl Teams {
     pub(crate) fn receive(
         &mut self,
         cx: &CallCx,
-        input: Team,
+        input: ReceiveMessages,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (id, team) = self.find(input.name.as_deref())?;
-        let agent = input.agent.ok_or_else(|| missing("agent"))?;
+        let (id, team) = self.find(&input.name)?;
+        let agent = input.agent;
         let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
         let wait = input.wait_secs.unwrap_or(0);
         let confirmed = input.confirmed.filter(|ids| !ids.is_empty());
@@ -192,7 +192,7 @@ fn message_of(delivered: &Delivered<Arc<Message>>) -> TeamMessage {
 fn delivered(
     id: MessageId,
     outcomes: Vec<(String, Result<Option<Stand>, ToolError>)>,
-    name: Option<String>,
+    name: String,
     from: String,
     to: String,
 ) -> Result<TeamResult, ToolError> {
@@ -217,7 +217,7 @@ fn delivered(
     let status = if undelivered.is_empty() { "delivered" } else { "partly_delivered" };
     Ok(TeamResult {
         action: Some(TeamAction::Message),
-        name,
+        name: Some(name),
         message_id: Some(id),
         status: Some(status.to_owned()),
         from: Some(from),

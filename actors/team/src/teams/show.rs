@@ -5,7 +5,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Teams;
 use crate::{
-    api::{Team, TeamAction, TeamResult, TeamRow},
+    api::{TeamAction, TeamResult, TeamRow},
     directory::Entry,
     group,
     shared::OnBehalfOf,
@@ -20,9 +20,9 @@ impl Teams {
     pub(crate) fn status(
         &mut self,
         cx: &CallCx,
-        input: Team,
+        name: &str,
     ) -> Result<Reply<TeamResult>, ToolError> {
-        let (id, team) = self.find(input.name.as_deref())?;
+        let (id, team) = self.find(name)?;
         let below = self.teams.iter().filter(|(_, team)| team.parent == Some(id));
         let sub_teams = below.map(|(_, team)| team.name.clone()).collect();
         let parent_team = self.teams.get(id).and_then(|team| self.parent(team));

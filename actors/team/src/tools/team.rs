@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, RateClass, Reply, SessionId, ToolError, tools};
 use serde_json::Value;
 
 use crate::{
-    api::{Team, TeamAction, TeamResult},
+    api::{Team, TeamResult},
     shared::TeamShared,
     teams::Teams,
 };
@@ -60,17 +60,17 @@ fn counted(
 
 impl Teams {
     fn on_team(&mut self, cx: &CallCx, input: Team) -> Result<Reply<TeamResult>, ToolError> {
-        match input.action {
-            TeamAction::Create => self.create(cx, input),
-            TeamAction::Destroy => self.destroy(cx, input),
-            TeamAction::Status => self.status(cx, input),
-            TeamAction::List => Ok(self.list(cx)),
-            TeamAction::Message => {
+        match input {
+            Team::Create(input) => self.create(cx, input),
+            Team::Destroy { name } => self.destroy(cx, &name),
+            Team::Status { name } => self.status(cx, &name),
+            Team::List => Ok(self.list(cx)),
+            Team::Message(input) => {
                 self.shared.rejections.pass(cx.session)?;
                 let sent = self.message(cx, input);
                 counted(&self.shared, cx.session, sent)
             }
-            TeamAction::Receive => self.receive(cx, input),
+            Team::Receive(input) => self.receive(cx, input),
         }
     }
 }

@@ -42,11 +42,13 @@ async fn so_are_those_that_make_no_sense() {
     let stage = strict().await;
     let mut nowhere = speech("a", "b", "x");
     nowhere["name"] = json!("nobody");
+    let mut task = speech("a", "b", "{}");
+    task["message_type"] = json!("task_assignment");
     let codes = [
         (nowhere, "team_not_found"),
         (speech("nobody", "b", "x"), "member_not_found"),
         (speech("a", "nobody", "x"), "member_not_found"),
-        (json!({ "action": "message", "name": "crew" }), "invalid_input"),
+        (task, "invalid_task"),
         (speech("a", "b", "x"), "rate_limited"),
     ];
     for (args, code) in codes {
