@@ -124,6 +124,30 @@ mod tests {
     }
 
     #[test]
+    fn what_an_action_of_a_team_lacks_is_refused_by_its_schema() {
+        let catalogue = catalogue();
+        let team = catalogue.find("team").expect("it is declared");
+        for (action, required) in [
+            ("create", &["name", "roles"][..]),
+            ("destroy", &["name"]),
+            ("status", &["name"]),
+            ("list", &[]),
+            ("message", &["name", "agent", "to", "content"]),
+            ("receive", &["name", "agent"]),
+        ] {
+            let Err(error) = team.check(&json!({ "action": action })) else {
+                assert!(required.is_empty(), "{action} requires something");
+                continue;
+            };
+            assert_eq!((error.code.as_ref(), error.layer), ("invalid_input", Layer::Schema));
+            let told = error.details["violations"].as_array().expect("a list").iter();
+            let told: Vec<_> = told.map(|one| one["pointer"].as_str().expect("a text")).collect();
+            let required: Vec<_> = required.iter().map(|field| format!("/{field}")).collect();
+            assert_eq!(told, required, "{action}");
+        }
+    }
+
+    #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
         let listing = crate::doors::mcp::Listing::of(&catalogue, &View::operator());

@@ -37,7 +37,7 @@ pub enum Team {
 /// A team that is wanted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CreateTeam {
-    /// The team's name: 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
+    /// The team's name, 1 to 64 of A-Z, a-z, 0-9 and -, beginning and ending with a letter or digit, not in use.
     pub name: String,
     /// The members, one at least.
     #[schemars(length(min = 1))]

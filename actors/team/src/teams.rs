@@ -117,7 +117,7 @@ impl Entity for Teams {
         let _detached = manager.me.workers.spawn(cards::keep::sweep(manager.shared.clone(), known));
         for (id, team) in all {
             if let Err(refused) = manager.teams.insert(id, team.state.entry()) {
-                tracing::error!(team = %id, ?refused, "it is left as it is");
+                tracing::error!(team = %id, ?refused, "a team of a name that another has is left alone");
                 continue;
             }
             if team.state.ending {

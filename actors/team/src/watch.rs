@@ -43,8 +43,8 @@ pub struct Seen {
 /// Looks at teams without being a session. Cheap to clone.
 #[derive(Clone)]
 pub struct TeamsHandle {
-    address: Address<Msg>,
-    shared: Arc<TeamShared>,
+    pub(crate) address: Address<Msg>,
+    pub(crate) shared: Arc<TeamShared>,
 }
 
 impl TeamsHandle {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    AdmissionPermit, CallCx, CallId, Door, Progress, ProgressUpdate, Receipt, SessionId, ToolCall,
-    ToolError, ToolInfo,
+    AdmissionPermit, CallCx, CallId, Door, Progress, ProgressUpdate, Receipt, ReceiptPad,
+    SessionId, ToolCall, ToolError, ToolInfo,
 };
 use serde_json::Value;
 use tokio::{
@@ -28,6 +28,7 @@ const LOOKS: usize = 12_000;
 #[derive(Debug)]
 pub struct Call {
     answer: oneshot::Receiver<Result<Value, ToolError>>,
+    pad: ReceiptPad,
     /// Cancels it.
     pub cancel: CancellationToken,
     /// What it tells on the way.
@@ -35,12 +36,31 @@ pub struct Call {
 }
 
 impl Call {
-    /// Waits for the answer.
+    /// Waits for the answer, which reaches the caller.
     ///
     /// # Errors
     /// As the tool.
     pub async fn answer(self) -> Result<Value, ToolError> {
-        self.answer.await.expect("it answers")
+        let (answer, pad) = self.held().await?;
+        pad.sign();
+        Ok(answer)
+    }
+
+    /// Waits for the answer, which does not reach the caller.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub async fn lost(self) -> Result<Value, ToolError> {
+        self.held().await.map(|(answer, _)| answer)
+    }
+
+    /// Waits for the answer. It reaches the caller when the pad is signed.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub async fn held(self) -> Result<(Value, ReceiptPad), ToolError> {
+        let answer = self.answer.await.expect("it answers")?;
+        Ok((answer, self.pad))
     }
 }
 
@@ -57,7 +77,9 @@ pub(crate) fn of(
     cx.slot = AdmissionPermit::new(move || {
         given_back.fetch_add(1, SeqCst);
     });
-    let running = Call { answer, cancel: cx.cancel.clone(), progress: told };
+    let (pad, receipt) = Receipt::pair();
+    cx.receipt = receipt;
+    let running = Call { answer, pad, cancel: cx.cancel.clone(), progress: told };
     (ToolCall { tool, cx, args, reply: reply.into() }, running)
 }
 

@@ -10,6 +10,7 @@ mod mail;
 mod manager;
 mod own;
 mod quota;
+mod refusals;
 mod rejections;
 mod stage;
 mod sync;

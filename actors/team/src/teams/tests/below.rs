@@ -1,14 +1,8 @@
 //! Removing teams that others are below, and calls that wait for it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_kernel::{AdmissionPermit, SessionId};
+use hivekeep_kernel::SessionId;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, eventually, plan};
@@ -31,14 +25,6 @@ async fn family() -> (Stage, String) {
     stage.call(below("low", "top")).await;
     let low = stage.fake.names().into_iter().find(|name| name.starts_with("low-"));
     (stage, low.expect("it is made"))
-}
-
-/// A place among the calls that teams work on; that it is given back is counted.
-fn counted(given: &Arc<AtomicUsize>) -> AdmissionPermit {
-    let given = given.clone();
-    AdmissionPermit::new(move || {
-        given.fetch_add(1, SeqCst);
-    })
 }
 
 async fn states(stage: &Stage) -> Vec<(String, String)> {
@@ -124,9 +110,8 @@ async fn who_may_not_remove_a_team_opens_none_that_another_one_closed() {
 async fn a_call_that_waits_for_a_removal_holds_no_place_and_its_end_stops_nothing() {
     let (stage, _) = family().await;
     stage.fake.with(|world| world.slow_end = Duration::from_millis(300));
-    let given = Arc::new(AtomicUsize::new(0));
-    let call = stage.begin_in(counted(&given), stage.session, destroy("top"));
-    eventually("its place is given back", async || given.load(SeqCst) == 1).await;
+    let call = stage.begin(destroy("top"));
+    eventually("its place is given back", async || stage.given_back.load(SeqCst) == 1).await;
     assert_eq!(stage.fake.names().len(), 2, "none is removed yet");
     call.cancel.cancel();
     assert_eq!(call.answer().await.expect_err("cancelled").code, "cancelled");
@@ -138,15 +123,14 @@ async fn a_call_that_waits_for_a_removal_holds_no_place_and_its_end_stops_nothin
 async fn so_many_calls_may_wait_for_one_removal() {
     let (stage, _) = family().await;
     stage.fake.with(|world| world.slow_end = Duration::from_secs(3_600));
-    let given = Arc::new(AtomicUsize::new(0));
-    let begin = || stage.begin_in(counted(&given), stage.session, destroy("top"));
+    let begin = || stage.begin(destroy("top"));
     let mut calls: Vec<_> = (0..16).map(|_| begin()).collect();
-    eventually("all wait", async || given.load(SeqCst) == 16).await;
+    eventually("all wait", async || stage.given_back.load(SeqCst) == 16).await;
     let error = begin().answer().await.expect_err("one too many");
     assert_eq!((error.code.as_ref(), error.retryable), ("too_many_waiting", true));
     // Of another team it may.
     stage.create("other", &["c"]).await;
-    let other = stage.begin_in(AdmissionPermit::default(), stage.session, destroy("other"));
+    let other = stage.begin(destroy("other"));
     eventually("it is removed", async || stage.fake.with(|world| world.asked_to_remove.len()) == 2)
         .await;
     other.cancel.cancel();
@@ -154,7 +138,7 @@ async fn so_many_calls_may_wait_for_one_removal() {
     last.cancel.cancel();
     assert_eq!(last.answer().await.expect_err("cancelled").code, "cancelled");
     let _again = begin();
-    eventually("one has left its place", async || given.load(SeqCst) == 17).await;
+    eventually("one has left its place", async || stage.given_back.load(SeqCst) == 18).await;
     // One removal of the lowest, whoever waits for it.
     assert_eq!(stage.fake.with(|world| world.asked_to_remove.len()), 2);
 }

@@ -63,31 +63,6 @@ async fn members_can_be_forks_and_the_snapshot_is_found() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_before_anything_is_made() {
-    let stage = Stage::new().await;
-    let long = "x".repeat(60);
-    for args in [
-        plan("-crew", &["a"]),
-        plan("crew", &["a", "a"]),
-        plan("crew", &["a_b"]),
-        plan(&long, &["a"]),
-        json!({ "action": "create", "name": "crew" }),
-        json!({ "action": "status" }),
-    ] {
-        assert_eq!(stage.refused(args.clone()).await.code, "invalid_input", "{args}");
-    }
-    let mut small = plan("crew", &["a", "b"]);
-    small["max_vms"] = json!(1);
-    assert_eq!(stage.refused(small).await.code, "team_budget_exceeded");
-    let mut orphan = plan("crew", &["a"]);
-    orphan["parent_team"] = json!("nobody");
-    assert_eq!(stage.refused(orphan).await.code, "team_not_found");
-    assert_eq!(stage.fake.with(|world| world.begun), 0);
-    stage.create("crew", &["a"]).await;
-    assert_eq!(stage.refused(plan("crew", &["a"])).await.code, "name_taken");
-}
-
-#[tokio::test]
 async fn teams_below_are_counted_above_and_go_first() {
     let stage = Stage::new().await;
     let mut top = plan("top", &["a"]);
@@ -119,21 +94,10 @@ async fn teams_below_are_counted_above_and_go_first() {
 }
 
 #[tokio::test]
-async fn only_its_session_operates_it_or_one_that_has_all_its_workspaces() {
+async fn a_session_that_has_all_its_workspaces_operates_it() {
     let stage = Stage::new().await;
     stage.create("crew", &["a", "b"]).await;
-    let (thief, heir) = (SessionId::new(), SessionId::new());
-    for args in [
-        json!({ "action": "status", "name": "crew" }),
-        json!({ "action": "destroy", "name": "crew" }),
-        super::stage::speech("a", "b", "x"),
-        json!({ "action": "receive", "name": "crew", "agent": "a" }),
-    ] {
-        let error = stage.begin_as(thief, args.clone()).answer().await.expect_err("another's");
-        assert_eq!(error.code, "not_owner", "{args}");
-    }
-    let listed = stage.begin_as(thief, json!({ "action": "list" })).answer().await.expect("listed");
-    assert_eq!(listed["teams"][0]["owned"], false);
+    let heir = SessionId::new();
     // One of two is not all.
     let first = stage.fake.names()[0].clone();
     stage.fake.with(|world| world.workspaces.get_mut(&first).expect("there").owner = heir);

@@ -155,7 +155,7 @@ async fn a_team_whose_members_streams_cannot_be_read_can_be_removed() {
     let receive = json!({ "action": "receive", "name": "crew", "agent": "b" });
     assert_eq!(stage.refused(receive).await.code, "actor_unavailable");
     assert_eq!(stage.refused(speech("a", "b", "x")).await.code, "actor_unavailable");
-    let picture = stage.watcher().picture("crew", false).await.expect("a picture");
+    let picture = stage.watcher.picture("crew", false).await.expect("a picture");
     assert!(picture.members.iter().all(|seen| seen.inbox.is_none()));
     let rows = stage.shared.census.rows();
     assert!(rows.iter().any(|row| row.kind == "team" && row.last_error.is_some()), "{rows:?}");
